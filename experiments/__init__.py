@@ -1,0 +1,1 @@
+"""The studio's one Django app: what is stored, who may, what is shown."""

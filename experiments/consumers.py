@@ -1,0 +1,3 @@
+"""WebSockets: push only, access checked on connect."""
+
+websocket_urlpatterns: list[object] = []

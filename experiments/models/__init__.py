@@ -1,0 +1,32 @@
+"""What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
+
+from experiments.models.cluster import ClusterRules, Grant, Node, Slot
+from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
+from experiments.models.experiments import Experiment, ExperimentDefinition
+from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, RunEvent, RunTransition
+from experiments.models.projects import Membership, Project, Role, User
+from experiments.models.runs import RunState, TrainingRun
+
+__all__ = [
+    "Bundle",
+    "ClusterRules",
+    "DefinitionVersion",
+    "Experiment",
+    "ExperimentDefinition",
+    "GenerationRecord",
+    "Grant",
+    "JournalCursor",
+    "Membership",
+    "Metric",
+    "MetricSeries",
+    "Node",
+    "Project",
+    "Role",
+    "RunEvent",
+    "RunState",
+    "RunTransition",
+    "Slot",
+    "TrainingDefinition",
+    "TrainingRun",
+    "User",
+]

@@ -1,0 +1,85 @@
+"""Machines, their slots and who holds which: Node and Slot are written by fleet, Grant by scheduling (and closed by it on fleet's proof)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from experiments.models.runs import TrainingRun
+
+
+class Node(models.Model):
+    """A machine with a node host and an agent. Facts are what its host last said."""
+
+    name = models.CharField(max_length=100, unique=True)
+    cpu_count = models.PositiveIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    gpus = models.JSONField(default=list)
+    torch_version = models.CharField(max_length=64, blank=True)
+    sandbox_level = models.CharField(max_length=64, blank=True)
+    sandbox_notes = models.JSONField(default=list)
+    draining = models.BooleanField(default=False)
+    last_seen_at = models.DateTimeField(null=True)
+    revision = models.BigIntegerField(default=0)  # of the last snapshot made for it
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Slot(models.Model):
+    """The unit that is shared: one GPU, or one CPU share where there is none."""
+
+    class Device(models.TextChoices):
+        CPU = "cpu", "CPU"
+        GPU = "gpu", "GPU"
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="slots")
+    index = models.PositiveIntegerField()
+    device = models.CharField(max_length=8, choices=Device)
+    draining = models.BooleanField(default=False)
+    retired = models.BooleanField(default=False)  # the node no longer has it
+
+    class Meta:
+        ordering = ["node__name", "index"]
+        constraints = [models.UniqueConstraint(fields=["node", "index", "device"], name="one_slot_per_place")]
+
+    def label(self) -> str:
+        return f"{self.device.upper()} {self.index}"
+
+
+class Grant(models.Model):
+    """Run R holds slot S from t0 to t1: the only truth of who held what.
+
+    Between `release_requested_at` and `released_at` the run has been asked to leave; the slot is free once its process is proven gone.
+    """
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="grants")
+    slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="grants")
+    granted_at = models.DateTimeField()
+    reason = models.TextField()
+    release_requested_at = models.DateTimeField(null=True)
+    release_reason = models.TextField(blank=True)
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["granted_at", "id"]
+        indexes = [models.Index(fields=["slot", "granted_at"]), models.Index(fields=["run", "released_at"])]
+        constraints = [
+            models.UniqueConstraint(fields=["slot"], condition=Q(released_at__isnull=True), name="one_open_grant_per_slot"),
+            models.CheckConstraint(
+                condition=Q(released_at__isnull=True) | Q(released_at__gte=F("granted_at")), name="grant_ends_after_it_begins"
+            ),
+        ]
+
+
+class ClusterRules(models.Model):
+    """What an administrator sets for the planner: one row, id 1."""
+
+    policy = models.CharField(max_length=16, choices=[("fair_share", "Fair share"), ("priority", "Priority")], default="fair_share")
+    person_quota = models.JSONField(default=dict, blank=True)  # username -> slots
+    project_quota = models.JSONField(default=dict, blank=True)  # project id -> slots
+    tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
+    updated_at = models.DateTimeField(auto_now=True)

@@ -1,0 +1,83 @@
+"""Training definitions: model code in immutable versions, stored once by content hash."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+
+from experiments.models.projects import Project, User
+
+MAX_SLOTS_LIMIT = 4096
+
+
+class Bundle(models.Model):
+    """A checked zip of model code, kept as `EDT_HOME/bundles/SHA256.zip` and unpacked, read-only, as `EDT_HOME/code/SHA256/`.
+
+    `root` is the one top folder of the zip, or empty. `scripts` are the Python files found, relative to the root.
+    """
+
+    sha256 = models.CharField(max_length=64, unique=True)
+    size_bytes = models.BigIntegerField()
+    entries = models.PositiveIntegerField()
+    root = models.CharField(max_length=255, blank=True)
+    scripts = models.JSONField(default=list)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class TrainingDefinition(models.Model):
+    """Model code with a name; what it is at a time is its newest version."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="definitions")
+    name = models.CharField(max_length=120)
+    description = models.TextField(max_length=4000, blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def newest(self) -> DefinitionVersion:
+        return self.versions.order_by("-number")[0]
+
+
+class DefinitionVersion(models.Model):
+    """Code, framework, command and attributes as they were when saved. Never changed, only followed by another."""
+
+    class Framework(models.TextChoices):
+        PYTORCH = "pytorch", "PyTorch (elastic, FabricModel)"
+
+    class Device(models.TextChoices):
+        ANY = "any", "Any slot"
+        GPU = "gpu", "1 GPU per slot"
+        CPU = "cpu", "1 CPU share per slot"
+
+    class Distributed(models.TextChoices):
+        ELASTIC = "elastic", "Elastic distributed training"
+        SINGLE = "single", "Single slot"
+
+    definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    bundle = models.ForeignKey(Bundle, on_delete=models.PROTECT, related_name="+")
+    file_name = models.CharField(max_length=255)
+    framework = models.CharField(max_length=32, choices=Framework, default=Framework.PYTORCH)
+    command = models.CharField(max_length=2000, blank=True, help_text="Script and its arguments; may be left to the experiment.")
+    device = models.CharField(max_length=8, choices=Device, default=Device.ANY)
+    distributed = models.CharField(max_length=16, choices=Distributed, default=Distributed.ELASTIC)
+    max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    request_id = models.UUIDField(null=True, unique=True)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["definition", "number"], name="one_version_per_number"),
+            models.CheckConstraint(condition=Q(max_slots__gte=1), name="version_max_slots_at_least_1"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.definition.name} v{self.number}"

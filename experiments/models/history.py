@@ -1,0 +1,97 @@
+"""What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
+RunTransition, which `transition` writes."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from experiments.models.projects import User
+from experiments.models.runs import RunState, TrainingRun
+
+
+class RunTransition(models.Model):
+    """The run went from one state to another, when, why, and who asked (nobody: the system)."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="transitions")
+    at = models.DateTimeField()
+    old = models.CharField(max_length=16, choices=RunState, blank=True)
+    new = models.CharField(max_length=16, choices=RunState)
+    reason = models.TextField(blank=True)
+    actor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering = ["at", "id"]
+
+
+class JournalCursor(models.Model):
+    """How far a run's journal is in the database. Moves in the transaction that stores the lines."""
+
+    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="cursor", primary_key=True)
+    offset = models.BigIntegerField(default=0)
+    seq = models.BigIntegerField(default=0)
+    rejected = models.PositiveIntegerField(default=0)  # lines that did not parse
+
+
+class GenerationRecord(models.Model):
+    """A membership of the run: who computed from `step` on, why, what the change cost."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="generations")
+    seq = models.BigIntegerField()  # of its journal line
+    generation = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    step = models.BigIntegerField()
+    epoch = models.PositiveIntegerField()
+    workers = models.PositiveIntegerField()
+    workers_before = models.PositiveIntegerField()
+    slots = models.JSONField(default=list)  # slot ids by rank
+    reason = models.TextField()
+    pause_ms = models.FloatField()
+    redone = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["seq"]
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_generation_per_line")]
+
+
+class RunEvent(models.Model):
+    """A rare journal line that people want to read: checkpoint, warning, error, suspended, resumed, started, finished."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="events")
+    seq = models.BigIntegerField()
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=16)
+    message = models.TextField()
+    detail = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["seq"]
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_event_per_line")]
+
+
+class MetricSeries(models.Model):
+    """A named curve of a run: ("train", "loss"), ("test", "accuracy")."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="series")
+    group = models.CharField(max_length=8, choices=[("train", "Train"), ("test", "Test")])
+    name = models.CharField(max_length=200)
+    points = models.BigIntegerField(default=0)
+    last_step = models.BigIntegerField(default=0)
+    last_value = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["group", "name"]
+        constraints = [models.UniqueConstraint(fields=["run", "group", "name"], name="one_series_per_name")]
+
+
+class Metric(models.Model):
+    """One point. A value that is not a number is stored as null (SQLite cannot hold NaN); infinities are kept."""
+
+    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
+    step = models.BigIntegerField()
+    epoch = models.PositiveIntegerField()
+    t = models.FloatField()  # Unix seconds
+    value = models.FloatField(null=True)
+    workers = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "step"], name="one_point_per_step")]

@@ -1,0 +1,64 @@
+"""People, projects and who belongs to them with which role."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.db.models import Q
+
+
+class User(AbstractUser):
+    """A person. `is_staff` is an administrator of the cluster: policy, nodes, every run. `weight` is their share under fair share."""
+
+    class Theme(models.TextChoices):
+        SYSTEM = "system", "Like the system"
+        LIGHT = "light", "Light"
+        DARK = "dark", "Dark"
+
+    theme = models.CharField(max_length=8, choices=Theme, default=Theme.SYSTEM)
+    weight = models.FloatField(default=1.0)
+
+
+class Role(models.TextChoices):
+    ADMIN = "admin", "Admin"  # everything, members included
+    EDITOR = "editor", "Editor"  # writes and runs
+    VIEWER = "viewer", "Viewer"  # reads
+
+
+class Project(models.Model):
+    """People and what they own together."""
+
+    name = models.CharField(max_length=120)
+    description = models.TextField(max_length=4000, blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    request_id = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
+    members = models.ManyToManyField(User, through="Membership", related_name="projects")
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """A person's role in a project."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=8, choices=Role)
+    added_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["added_at", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="one_role_per_person"),
+            models.CheckConstraint(condition=Q(role__in=["admin", "editor", "viewer"]), name="known_role"),
+        ]
+
+    def may_write(self) -> bool:
+        return self.role in (Role.ADMIN, Role.EDITOR)
+
+    def may_administer(self) -> bool:
+        return self.role == Role.ADMIN

@@ -1,0 +1,105 @@
+"""Training runs: one execution each, with its state, its wishes (slots, priority), its progress and what the planner last said of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+
+from experiments.models.definitions import MAX_SLOTS_LIMIT, DefinitionVersion
+from experiments.models.experiments import Experiment
+from experiments.models.projects import User
+
+DEFAULT_PRIORITY = 5000
+
+
+class RunState(models.TextChoices):
+    QUEUED = "queued", "Queued"  # holds nothing, never has
+    STARTING = "starting", "Starting"  # has slots or a driver, no step yet
+    RUNNING = "running", "Running"  # steps
+    SUSPENDED = "suspended", "Suspended"  # its slots went elsewhere or it was paused; its state is kept
+    STOPPING = "stopping", "Stopping"  # asked to end
+    COMPLETED = "completed", "Completed"
+    FAILED = "failed", "Failed"
+    STOPPED = "stopped", "Stopped"  # ended on request
+
+
+ENDED = (RunState.COMPLETED, RunState.FAILED, RunState.STOPPED)
+LIVE = tuple(s for s in RunState if s not in ENDED)
+
+
+class TrainingRun(models.Model):
+    """One execution of a definition version. Written by: services (wishes), runs' `transition` (state), scheduling (plan_*), ingest (progress)."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="runs")
+    name = models.CharField(max_length=160)
+    submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="runs")
+    submitted_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)  # first step
+    ended_at = models.DateTimeField(null=True)
+
+    state = models.CharField(max_length=16, choices=RunState, default=RunState.QUEUED)
+    state_reason = models.TextField(blank=True)
+    command = models.CharField(max_length=2000)
+    data_folder = models.CharField(max_length=500, blank=True)
+    environment = models.JSONField(default=dict, blank=True)
+
+    # wishes: written by services
+    priority = models.PositiveIntegerField(default=DEFAULT_PRIORITY, validators=[MinValueValidator(1), MaxValueValidator(10_000)])
+    min_slots = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
+    max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
+    paused = models.BooleanField(default=False)
+    stop_requested_at = models.DateTimeField(null=True)
+    stop_reason = models.CharField(max_length=500, blank=True)
+
+    # the planner's word: written by scheduling
+    plan_reason = models.TextField(blank=True)
+    queue_position = models.PositiveIntegerField(null=True)
+    expected_start_s = models.FloatField(null=True)
+
+    # progress: written by ingest
+    engines = models.PositiveIntegerField(null=True)  # V
+    batch_size = models.PositiveIntegerField(null=True)
+    epochs = models.PositiveIntegerField(null=True)
+    steps_per_epoch = models.PositiveIntegerField(null=True)
+    parameters = models.BigIntegerField(null=True)
+    step = models.BigIntegerField(default=0)
+    epoch = models.PositiveIntegerField(default=0)
+    step_rate = models.FloatField(null=True)  # steps a second, recent
+    last_step_at = models.DateTimeField(null=True)
+    workers = models.PositiveIntegerField(default=0)
+    final_metrics = models.JSONField(default=dict, blank=True)
+    error_message = models.TextField(blank=True)
+    error_traceback = models.TextField(blank=True)
+    outcome = models.CharField(max_length=16, blank=True)  # of the journal's last line; the state follows when the process is gone too
+    attempt = models.PositiveIntegerField(default=1)
+    exit_code = models.IntegerField(null=True)
+
+    class Meta:
+        ordering = ["-submitted_at", "-id"]
+        indexes = [models.Index(fields=["state"]), models.Index(fields=["experiment", "-submitted_at"])]
+        constraints = [
+            models.CheckConstraint(condition=Q(min_slots__gte=1) & Q(max_slots__gte=F("min_slots")), name="run_slots_in_order"),
+            models.CheckConstraint(condition=Q(priority__gte=1) & Q(priority__lte=10_000), name="run_priority_in_range"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+    def total_steps(self) -> int | None:
+        return self.epochs * self.steps_per_epoch if self.epochs and self.steps_per_epoch else None
+
+    def remaining_s(self) -> float | None:
+        """Seconds to the end at the recent rate; None before both are known."""
+        total = self.total_steps()
+        return max(0, total - self.step) / self.step_rate if total and self.step_rate else None
+
+    def duration(self, now: dt.datetime) -> dt.timedelta | None:
+        """From the first step to the end or `now`; None before the first step."""
+        return (self.ended_at or now) - self.started_at if self.started_at else None

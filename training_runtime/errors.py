@@ -1,0 +1,28 @@
+"""Every error that the runtime raises on purpose. The class docstring is the default message, so the tree reads as a manual."""
+
+
+class RuntimeFailure(Exception):
+    """The training runtime could not go on."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class ProtocolError(RuntimeFailure):
+    """A message between two processes of the runtime is malformed."""
+
+
+class JournalError(RuntimeFailure):
+    """A journal line is malformed."""
+
+
+class HostUnavailable(RuntimeFailure):
+    """The node host does not answer on its socket; is `manage.py studio` running on this machine?"""
+
+
+class UserError(RuntimeFailure):
+    """The user's script asks for something that cannot be done; the message says what to change."""
+
+
+class PullFailed(RuntimeFailure):
+    """PULL_FAILED: the model state did not arrive within EDT_PULL_WEIGHT_TIME_OUT seconds."""

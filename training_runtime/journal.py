@@ -1,0 +1,315 @@
+"""A run's journal: the append-only event file `journal.jsonl` in its result folder, written by the run's driver alone.
+
+One JSON object a line: {"v": 1, "run": 7, "seq": 12, "t": 1763650000.123, "kind": "train", ...fields of the kind}. `seq` counts from 1
+without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. The file is written by a process that runs
+user code: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from training_runtime.errors import JournalError, ProtocolError
+from training_runtime.protocol import build
+
+VERSION = 1
+FILE_NAME = "journal.jsonl"
+MAX_LINE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Started:
+    """train() was called: the shape of the job. Written once per attempt. `engines` is V; `samples` of one epoch."""
+
+    attempt: int
+    engines: int
+    batch_size: int
+    epochs: int
+    steps_per_epoch: int
+    samples: int
+    seed: int
+    parameters: int
+    state_bytes: int
+    kind: Literal["started"] = "started"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a generation: its rank, the slot it holds (the studio's id), its process."""
+
+    rank: int
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A numbered membership that begins before global step `step`. `pause_ms`: the longest step-to-step gap at the change minus a median
+    step, 0 for the first; `redone`: steps in flight that were dropped and computed again; `workers_before` is 0 for the first."""
+
+    generation: int
+    step: int
+    epoch: int
+    members: tuple[Member, ...]
+    workers_before: int
+    reason: str
+    pause_ms: float
+    redone: int
+    kind: Literal["generation"] = "generation"
+
+
+@dataclass(frozen=True)
+class Train:
+    """Global step `step` (from 1, over all epochs) is done. `metrics` are exact means over the global batch; `epoch` counts from 1.
+    `step_s` is its wall time; `samples` how many it used; `workers` how many computed it."""
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    samples: int
+    workers: int
+    step_s: float
+    kind: Literal["train"] = "train"
+
+
+@dataclass(frozen=True)
+class Test:
+    """Validation after `step`: exact means over all test samples. (Not a pytest class.)"""
+
+    __test__ = False
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    samples: int
+    kind: Literal["test"] = "test"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Files were written. `paths` are relative to the result folder; `role`: "model" for people, "engine" to resume from."""
+
+    step: int
+    epoch: int
+    role: Literal["model", "engine"]
+    paths: tuple[str, ...]
+    size_bytes: int
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """The run holds no worker any more; its state is in an engine checkpoint at `step`."""
+
+    step: int
+    epoch: int
+    reason: str
+    kind: Literal["suspended"] = "suspended"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The state of `step` was read back (from a checkpoint, or from the start where there is none); training goes on with the step after it."""
+
+    step: int
+    epoch: int
+    reason: str
+    kind: Literal["resumed"] = "resumed"
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something a person should know; the run goes on."""
+
+    message: str
+    kind: Literal["warning"] = "warning"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The run cannot go on. `traceback` is the user's, empty where there is none; `where` names the process: "driver", "worker on slot 2"."""
+
+    message: str
+    traceback: str
+    where: str
+    kind: Literal["error"] = "error"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last line of an attempt. `metrics`: the final ones, named "train loss", "test accuracy", ..."""
+
+    outcome: Literal["completed", "stopped", "failed"]
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    elapsed_s: float
+    kind: Literal["finished"] = "finished"
+
+
+Event = Started | Generation | Train | Test | Checkpoint | Suspended | Resumed | Warned | Failed | Finished
+KINDS: dict[str, type[Any]] = {
+    c.__dataclass_fields__["kind"].default: c
+    for c in (Started, Generation, Train, Test, Checkpoint, Suspended, Resumed, Warned, Failed, Finished)
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A parsed line: its place, its time (Unix seconds) and what happened."""
+
+    run: int
+    seq: int
+    t: float
+    event: Event
+
+
+@dataclass(frozen=True)
+class _Place:
+    run: int
+    seq: int
+    t: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Whole lines read from `offset` up to `end_offset`; lines that do not parse are in `rejected` with the reason."""
+
+    offset: int
+    end_offset: int
+    lines: tuple[Line, ...]
+    rejected: tuple[str, ...] = ()
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: non-finite floats travel as the strings "nan", "inf", "-inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _finite_back(raw: Any) -> Any:
+    if isinstance(raw, dict):
+        raw = dict(raw)
+        if isinstance(raw.get("metrics"), dict):
+            raw["metrics"] = {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in raw["metrics"].items()}
+    return raw
+
+
+def format_line(run: int, seq: int, t: float, event: Event) -> bytes:
+    record = {"v": VERSION, "run": run, "seq": seq, "t": t, **_plain(dataclasses.asdict(event))}
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def parse(raw: bytes) -> Line:
+    """The line's record. Raises JournalError saying what is wrong with it."""
+    if len(raw) > MAX_LINE_BYTES:
+        raise JournalError(f"a line of {len(raw)} bytes is longer than {MAX_LINE_BYTES}")
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"not JSON: {error}") from None
+    if not isinstance(record, dict) or record.pop("v", None) != VERSION:
+        raise JournalError("not a record of version 1")
+    place = [record.pop(key, None) for key in ("run", "seq", "t")]
+    cls = KINDS.get(str(record.get("kind")))
+    if cls is None:
+        raise JournalError(f"unknown kind {str(record.get('kind'))[:40]!r}")
+    try:
+        where = build(_Place, dict(zip(("run", "seq", "t"), place, strict=True)))
+        return Line(where.run, where.seq, where.t, build(cls, _finite_back(record)))
+    except ProtocolError as error:
+        raise JournalError(str(error)) from None
+
+
+def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20) -> Batch:
+    """Whole lines from byte `offset` on, at most about `limit_bytes` of them. A missing file reads as empty; a torn last line is left for later."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            chunk = file.read(limit_bytes)
+    except FileNotFoundError:
+        return Batch(offset, offset, ())
+    end = chunk.rfind(b"\n") + 1
+    if not end and len(chunk) >= limit_bytes:  # a hostile line without an end: skip what was read of it
+        return Batch(offset, offset + len(chunk), (), (f"no line end within {limit_bytes} bytes",))
+    lines, rejected = [], []
+    for raw in chunk[:end].splitlines():
+        try:
+            lines.append(parse(raw))
+        except JournalError as error:
+            rejected.append(str(error))
+    return Batch(offset, offset + end, tuple(lines), tuple(rejected))
+
+
+def follow(path: Path) -> Iterator[Line]:
+    """Every line there is now, from the start."""
+    offset = 0
+    while (batch := read(path, offset)).end_offset > offset:
+        yield from batch.lines
+        offset = batch.end_offset
+
+
+@dataclass
+class Writer:
+    """Appends events. `write` buffers, `flush` hands the lines to the file in one write and returns its size in bytes.
+
+    A torn last line (power loss) is cut off on opening; the sequence goes on from the last whole line. One writer per journal.
+    """
+
+    path: Path
+    run: int
+    seq: int = 0
+    _fd: int = -1
+    _buffer: list[bytes] = field(default_factory=list)
+    _size: int = 0
+
+    def __post_init__(self) -> None:
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._size = _whole_lines_bytes(self.path)
+        os.ftruncate(self._fd, self._size)
+        for line in follow(self.path):
+            self.seq = line.seq
+
+    def write(self, event: Event, *, t: float | None = None) -> None:
+        self.seq += 1
+        self._buffer.append(format_line(self.run, self.seq, time.time() if t is None else t, event))
+
+    def flush(self, *, durable: bool = False) -> int:
+        """Bytes in the file after the write. `durable` waits for the disk."""
+        data, self._buffer = b"".join(self._buffer), []
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._size += len(data)
+        if durable:
+            os.fsync(self._fd)
+        return self._size
+
+    def close(self) -> None:
+        self.flush(durable=True)
+        os.close(self._fd)
+
+
+def _whole_lines_bytes(path: Path) -> int:
+    """Size up to and with the last line end. Reads backwards, so a long journal costs nothing."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        end = size
+        while end:
+            start = max(0, end - 65536)
+            file.seek(start)
+            if (at := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + at + 1
+            end = start
+    return 0

@@ -1,0 +1,234 @@
+"""What processes of the runtime say to each other: frozen records, and their JSON form, one object a line.
+
+Three conversations use them, each over a Unix stream socket:
+  node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
+  node host  <-> driver      Members, Stop ->, <- Holding, Grown
+Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret crosses any of them.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from training_runtime.errors import ProtocolError
+
+MAX_LINE_BYTES = 1 << 20
+
+Device = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class SlotRef:
+    """One slot of one node. `id` is the studio's number for it, `index` its place on the node (the GPU's number where it is a GPU)."""
+
+    id: int
+    node: str
+    index: int
+    device: Device
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that a node host needs to start the driver of a run.
+
+    `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
+    empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
+    """
+
+    run: int
+    name: str
+    user: str
+    argv: tuple[str, ...]
+    code_dir: str
+    result_dir: str
+    data_dir: str
+    max_slots: int
+    env: dict[str, str] = field(default_factory=dict)
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """What the studio wants of a run on this node: its driver alive, holding exactly `slots` (of all nodes), for `reason`."""
+
+    spec: RunSpec
+    slots: tuple[SlotRef, ...]
+    reason: str
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Make what runs on this node equal to `runs`; a run that is not listed is stopped and, once gone, forgotten.
+
+    `revision` grows with every snapshot of the studio's database: an older one than the last seen is ignored.
+    """
+
+    revision: int
+    runs: tuple[WantedRun, ...]
+    type: Literal["apply"] = "apply"
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """Ask the node host to push an Observation whenever something changes, until the connection closes."""
+
+    type: Literal["subscribe"] = "subscribe"
+
+
+DriverState = Literal["starting", "running", "stopping", "exited"]
+
+
+@dataclass(frozen=True)
+class RunObservation:
+    """What a node host sees of one run.
+
+    `holding` lists the slot ids for which a process of the run may still be alive: a slot that left this list is free, proven.
+    `exit_code` is set once the driver and every process of the run are gone: 0 completed, >0 failed, <0 killed by that signal.
+    `journal_bytes` is the journal's size when last heard of.
+    """
+
+    run: int
+    attempt: int
+    state: DriverState
+    holding: tuple[int, ...]
+    journal_bytes: int = 0
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py)."""
+
+    name: str
+    cpu_count: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    torch_version: str
+    sandbox_level: str
+    sandbox_notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The state of a node: answer to Apply, and what subscribers are sent. `revision` is the last one applied."""
+
+    revision: int
+    node: NodeFacts
+    runs: tuple[RunObservation, ...]
+    warm: bool = True
+    type: Literal["observation"] = "observation"
+
+
+@dataclass(frozen=True)
+class Members:
+    """Node host -> driver: the run's granted slots, all of them, in order. Empty: suspend at the next step boundary."""
+
+    revision: int
+    slots: tuple[SlotRef, ...]
+    reason: str
+    type: Literal["members"] = "members"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Node host -> driver: finish the step, write what is to be written, exit."""
+
+    reason: str
+    type: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One live process on one slot, as the driver knows it."""
+
+    slot: int
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Driver -> node host: every slot that a process of the run may still use. Sent after each change and on connection."""
+
+    workers: tuple[Worker, ...]
+    type: Literal["holding"] = "holding"
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Driver -> node host: the journal has grown to this many bytes. Sent after each flush."""
+
+    journal_bytes: int
+    type: Literal["grown"] = "grown"
+
+
+Message = Apply | Subscribe | Observation | Members | Stop | Holding | Grown
+_TYPES: dict[str, type[Any]] = {
+    c.__dataclass_fields__["type"].default: c for c in (Apply, Subscribe, Observation, Members, Stop, Holding, Grown)
+}
+T = TypeVar("T")
+
+
+def encode(message: Message) -> bytes:
+    """One line of JSON, newline included."""
+    return json.dumps(dataclasses.asdict(message), separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The record that a line holds. Raises ProtocolError for anything that is not exactly one known record."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a message of {len(line)} bytes is longer than {MAX_LINE_BYTES}")
+    try:
+        raw = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    cls = _TYPES.get(raw.get("type", "")) if isinstance(raw, dict) else None
+    if cls is None:
+        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+    return typing.cast(Message, build(cls, raw))
+
+
+def build(cls: type[T], raw: object) -> T:
+    """A dataclass from parsed JSON, every field checked against its annotation. Raises ProtocolError naming the field."""
+    return typing.cast(T, _value(cls, raw, cls.__name__))
+
+
+def _value(kind: Any, raw: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _record(kind, raw, where)
+    if origin is Literal:
+        if raw in arguments:
+            return raw
+    elif origin is tuple and isinstance(raw, list):
+        return tuple(_value(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(raw))
+    elif origin is dict and isinstance(raw, dict):
+        return {k: _value(arguments[1], v, f"{where}.{k}") for k, v in raw.items()}
+    elif origin in (types.UnionType, typing.Union):
+        return None if raw is None else _value(next(a for a in arguments if a is not type(None)), raw, where)
+    elif kind is float and isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        return float(raw)
+    elif isinstance(kind, type) and isinstance(raw, kind) and (kind is bool or not isinstance(raw, bool)):
+        return raw
+    raise ProtocolError(f"{where}: {str(raw)[:60]!r} is not {getattr(kind, '__name__', kind)}")
+
+
+def _record(kind: Any, raw: Any, where: str) -> Any:
+    if not isinstance(raw, dict):
+        raise ProtocolError(f"{where}: not an object")
+    hints = typing.get_type_hints(kind)
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := set(raw) - set(known):
+        raise ProtocolError(f"{where}: unknown field {sorted(unknown)[0]!r}")
+    try:
+        return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in raw.items()})
+    except TypeError as error:
+        raise ProtocolError(f"{where}: {error}") from None

@@ -1,0 +1,79 @@
+"""The facts that `plan` decides on and the decision it returns. Frozen records, no behaviour, standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from training_runtime.protocol import Device
+
+Policy = Literal["fair_share", "priority"]
+
+
+@dataclass(frozen=True)
+class SlotFacts:
+    """A slot as the planner sees it. `draining`: keeps no run and takes no new one. `holder`: the run whose process may still be there."""
+
+    id: int
+    node: str
+    device: Device
+    draining: bool = False
+    holder: int | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run that wants slots.
+
+    `engines` is V where the script has told it (None before). `device` is the class of slot it needs (None: any). `submitted_at` and all
+    times are seconds of one clock. `remaining_s` is the estimated time to its end on the slots it holds, where known. `paused` by a person:
+    gets nothing. `held` are the slots it was granted and has not been asked to give back.
+    """
+
+    id: int
+    name: str
+    person: str
+    project: str
+    submitted_at: float
+    min_slots: int = 1
+    max_slots: int = 1
+    engines: int | None = None
+    priority: int = 5000
+    weight: float = 1.0
+    device: Device | None = None
+    paused: bool = False
+    held: frozenset[int] = frozenset()
+    remaining_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an administrator sets: the policy, weights of persons (1.0 where not named) and quotas in slots."""
+
+    policy: Policy = "fair_share"
+    person_weights: Mapping[str, float] = field(default_factory=dict)
+    person_quota: Mapping[str, int] = field(default_factory=dict)
+    project_quota: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run that holds nothing and why: `position` from 1, `needs` slots, `expected_s` from now until it may start, where that is known."""
+
+    position: int
+    needs: int
+    expected_s: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The decision: who should hold which slots, a sentence for every run (for people to read), and the queue of those that hold nothing.
+
+    `grants` names each run of the input; slots that another run still holds may be in it (they are promised, and granted once proven free).
+    `reasons[run]` says why it has what it has, or waits; for a run whose slots change it says who or what caused the change.
+    """
+
+    grants: Mapping[int, frozenset[int]]
+    reasons: Mapping[int, str]
+    queue: Mapping[int, Waiting]

@@ -1,0 +1,51 @@
+"""The studio's home folder (EDT_HOME): its folders, its secrets and where its embedded broker listens. Standard library only; used by the settings."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+def prepare(home: Path) -> None:
+    """Make the folders that must exist before anything starts. Raises OSError where there is no room or no right."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o755)
+    for name, mode in (("tmp", 0o700), ("bundles", 0o700), ("code", 0o755), ("data", 0o755), ("runs", 0o755), ("static", 0o755)):
+        (home / name).mkdir(exist_ok=True, mode=mode)
+
+
+def secret(home: Path, name: str) -> str:
+    """A random secret kept in `home/secrets/NAME` (0600), made on first use. Two processes that start at once agree on one."""
+    folder = home / "secrets"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / name
+    if not path.exists():
+        handle, draft = tempfile.mkstemp(dir=folder)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(48))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)  # first one wins
+        os.unlink(draft)
+    return path.read_text()
+
+
+def broker_socket(home: Path) -> Path:
+    """Where the embedded Valkey listens. A short path outside the home: a Unix socket's address has about 107 bytes."""
+    name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return base / f"edt-{os.getuid()}-{name}" / "broker.sock"
+
+
+def broker_urls(home: Path, url: str) -> tuple[str, str]:
+    """(Celery's URL, everybody else's): of the server named by `url`, or of the embedded one on its Unix socket."""
+    if url:
+        parts = urlsplit(url)
+        base = f"{parts.scheme}://{parts.netloc}"
+        first = int(parts.path.strip("/") or 0)
+        return f"{base}/{first}", f"{base}/{first + 1}"
+    path, password = broker_socket(home), secret(home, "broker_password")
+    return f"redis+socket://:{password}@{path}?virtual_host=0", f"unix://:{password}@{path}?db=1"
