@@ -1,8 +1,7 @@
 """A run's journal: the append-only event file `journal.jsonl` in its result folder, written by the run's driver alone.
 
 One JSON object a line: {"v": 1, "run": 7, "seq": 12, "t": 1763650000.123, "kind": "train", ...fields of the kind}. `seq` counts from 1
-without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. The file is written by a process that runs
-user code: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
+without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. A process that runs user code writes the file: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The state of `step` was read back (from a checkpoint, or from the start where there is none); training goes on with the step after it."""
+    """The state of `step` was read back (from a checkpoint, or the start where there is none); the step after it comes next."""
 
     step: int
     epoch: int
@@ -135,7 +134,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Failed:
-    """The run cannot go on. `traceback` is the user's, empty where there is none; `where` names the process: "driver", "worker on slot 2"."""
+    """The run cannot go on. `traceback` is the user's, or empty; `where` names the process: "driver", "worker on slot 2"."""
 
     message: str
     traceback: str
@@ -157,7 +156,7 @@ class Finished:
 
 Event = Started | Generation | Train | Test | Checkpoint | Suspended | Resumed | Warned | Failed | Finished
 KINDS: dict[str, type[Any]] = {
-    c.__dataclass_fields__["kind"].default: c
+    str(c.__dataclass_fields__["kind"].default): c
     for c in (Started, Generation, Train, Test, Checkpoint, Suspended, Resumed, Warned, Failed, Finished)
 }
 
@@ -233,7 +232,7 @@ def parse(raw: bytes) -> Line:
 
 
 def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20) -> Batch:
-    """Whole lines from byte `offset` on, at most about `limit_bytes` of them. A missing file reads as empty; a torn last line is left for later."""
+    """Whole lines from byte `offset` on, some `limit_bytes` of them at most. A missing file is empty; a torn last line waits."""
     try:
         with open(path, "rb") as file:
             file.seek(offset)

@@ -172,7 +172,7 @@ class Grown:
 
 Message = Apply | Subscribe | Observation | Members | Stop | Holding | Grown
 _TYPES: dict[str, type[Any]] = {
-    c.__dataclass_fields__["type"].default: c for c in (Apply, Subscribe, Observation, Members, Stop, Holding, Grown)
+    str(c.__dataclass_fields__["type"].default): c for c in (Apply, Subscribe, Observation, Members, Stop, Holding, Grown)
 }
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The studio's home folder (EDT_HOME): its folders, its secrets and where its embedded broker listens. Standard library only; used by the settings."""
+"""The studio's home folder (EDT_HOME): its folders, its secrets, its broker's address. Standard library only; used by the settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def secret(home: Path, name: str) -> str:
             file.write(secrets.token_urlsafe(48))
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)  # first one wins
-        os.unlink(draft)
+        Path(draft).unlink()
     return path.read_text()
 
 

@@ -9,7 +9,7 @@ if "EDT_HOME" not in os.environ:
     os.environ["EDT_HOME"] = tempfile.mkdtemp(prefix="edt-test-")
     atexit.register(shutil.rmtree, os.environ["EDT_HOME"], ignore_errors=True)
 
-from webapp.settings import *  # noqa: E402
+from webapp.settings import *
 
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):  # type: ignore[has-type]
     DATABASES["default"]["TEST"] = {"NAME": str(EDT_HOME / "test.sqlite3")}  # a file: other processes must see it

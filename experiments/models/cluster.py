@@ -1,4 +1,4 @@
-"""Machines, their slots and who holds which: Node and Slot are written by fleet, Grant by scheduling (and closed by it on fleet's proof)."""
+"""Machines, their slots and who holds which. Node and Slot are written by fleet, Grant by scheduling alone."""
 
 from __future__ import annotations
 

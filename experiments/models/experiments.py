@@ -9,7 +9,7 @@ from experiments.models.projects import Project, User
 
 
 class Experiment(models.Model):
-    """`source_folder` is the data folder, relative to the shared data root. `global_command`, where set, replaces every definition's own."""
+    """`source_folder` is the data folder, below the shared data root. `global_command`, where set, replaces each definition's own."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="experiments")
     name = models.CharField(max_length=120)

@@ -31,7 +31,10 @@ LIVE = tuple(s for s in RunState if s not in ENDED)
 
 
 class TrainingRun(models.Model):
-    """One execution of a definition version. Written by: services (wishes), runs' `transition` (state), scheduling (plan_*), ingest (progress)."""
+    """One execution of a definition version.
+
+    Its state is written by `states.transition`, its wishes by services, the planner's word by scheduling, its progress by ingest.
+    """
 
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
     version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="runs")
