@@ -1,7 +1,8 @@
 """A run's journal: the append-only event file `journal.jsonl` in its result folder, written by the run's driver alone.
 
 One JSON object a line: {"v": 1, "run": 7, "seq": 12, "t": 1763650000.123, "kind": "train", ...fields of the kind}. `seq` counts from 1
-without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. A process that runs user code writes the file: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
+without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. A process that runs user code writes the
+file: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
 """
 
 from __future__ import annotations

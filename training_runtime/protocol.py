@@ -188,9 +188,9 @@ def decode(line: bytes) -> Message:
         raise ProtocolError(f"a message of {len(line)} bytes is longer than {MAX_LINE_BYTES}")
     try:
         raw = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {error}") from None
-    cls = _TYPES.get(raw.get("type", "")) if isinstance(raw, dict) else None
+    cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
     if cls is None:
         raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
     return typing.cast(Message, build(cls, raw))
@@ -215,10 +215,17 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
     elif origin in (types.UnionType, typing.Union):
         return None if raw is None else _value(next(a for a in arguments if a is not type(None)), raw, where)
     elif kind is float and isinstance(raw, (int, float)) and not isinstance(raw, bool):
-        return float(raw)
+        return _float(raw, where)
     elif isinstance(kind, type) and isinstance(raw, kind) and (kind is bool or not isinstance(raw, bool)):
         return raw
     raise ProtocolError(f"{where}: {str(raw)[:60]!r} is not {getattr(kind, '__name__', kind)}")
+
+
+def _float(raw: int | float, where: str) -> float:
+    try:
+        return float(raw)
+    except OverflowError:
+        raise ProtocolError(f"{where}: a number too large for a float") from None
 
 
 def _record(kind: Any, raw: Any, where: str) -> Any:
