@@ -1,0 +1,26 @@
+"""`manage.py person alice`: make an account, or give it a new password. The password is generated and shown once."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from experiments.accounts import give_password
+
+
+class Command(BaseCommand):
+    help = "Make an account, or give an existing one a new password; prints the password once."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username")
+        parser.add_argument("--staff", action="store_true", help="an administrator of the cluster: policy, nodes, every run")
+
+    def handle(self, *, username: str, staff: bool, **_: Any) -> None:  # type: ignore[override]
+        try:
+            password = give_password(username, staff=staff)
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from None
+        self.stdout.write(f"{username}  {password}")
