@@ -18,7 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("username")
         parser.add_argument("--staff", action="store_true", help="an administrator of the cluster: policy, nodes, every run")
 
-    def handle(self, *, username: str, staff: bool, **_: Any) -> None:  # type: ignore[override]
+    def handle(self, *, username: str, staff: bool, **_: Any) -> None:
         try:
             password = give_password(username, staff=staff)
         except ValidationError as error:
