@@ -1,0 +1,81 @@
+"""Browsers and a whole studio for the end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.e2e.studio import Studio
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium() -> str:
+    """The browser to drive: $CHROMIUM, or one on the PATH."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "no Chromium: install the package `chromium`, or set CHROMIUM to its path"
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def studio() -> Iterator[Studio]:
+    studio = Studio()
+    try:
+        studio.start()
+        yield studio
+    finally:
+        studio.close()
+
+
+@pytest.fixture
+def person(browser: Browser, studio: Studio) -> Iterator[Callable[[str], Page]]:
+    """`person("alice")`: a browser of her own, logged in, that fails the test on any script error or policy violation."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def log_in(name: str, *, width: int = 1280, height: int = 900, theme: str = "light") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light")
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: complaints.append(f"{name}: {error}"))
+        page.on("console", lambda message: complaints.append(f"{name}: {message.text}") if message.type == "error" else None)
+        page.goto(f"{studio.url}/login/")
+        page.get_by_label("Username").fill(name)
+        page.get_by_label("Password").fill(studio.account(name))
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/projects/")
+        return page
+
+    yield log_in
+    for context in contexts:
+        context.close()
+    assert not complaints, complaints
+
+
+@pytest.fixture
+def pictures() -> Path | None:
+    """Where pictures for the documentation go: the folder named by EDT_PICTURES, or nowhere."""
+    folder = os.environ.get("EDT_PICTURES")
+    return Path(folder) if folder else None

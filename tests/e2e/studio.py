@@ -1,0 +1,152 @@
+"""A whole studio in a folder of its own, for tests and for pictures: real Valkey, Celery, node host and training processes.
+
+The folder lies under the temporary directory and not below anybody's home, because user code runs as another user. Whatever happens,
+`close` leaves no process and no folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], what: str, *, deadline_s: float = 60.0, every_s: float = 0.1) -> T:
+    """The first true value of `condition`; AssertionError with `what` when it does not come in time."""
+    end = time.monotonic() + deadline_s
+    while True:
+        if value := condition():
+            return value
+        assert time.monotonic() < end, f"after {deadline_s:.0f} s still not: {what}"
+        time.sleep(every_s)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Studio:
+    """A running studio: `url`, its `home`, and the accounts made so far."""
+
+    slots: int = 4
+    home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "EDT_HOME": str(self.home), "DJANGO_SETTINGS_MODULE": "webapp.settings", "EDT_SLOTS": str(self.slots)}
+
+    @property
+    def output(self) -> Path:
+        return self.home.with_suffix(".log")
+
+    def start(self) -> float:
+        """Seconds until the first page was served."""
+        self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "studio", "--port", str(self.port)],
+            cwd=REPOSITORY,
+            env=self.environment,
+            stdout=self.output.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait_until(self._answers, f"the studio's first page (see its output):\n{self.tail()}", deadline_s=60, every_s=0.05)
+        except AssertionError:
+            raise AssertionError(f"the studio did not start:\n{self.tail()}") from None
+        return time.monotonic() - began
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the studio ended with status {self.process.returncode}:\n{self.tail()}"
+        with contextlib.suppress(OSError):
+            return int(urllib.request.urlopen(f"{self.url}/login/", timeout=5).status) == 200
+        return False
+
+    def tail(self, lines: int = 60) -> str:
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:]) if self.output.exists() else ""
+
+    def manage(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments], cwd=REPOSITORY, env=self.environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def account(self, name: str, *, staff: bool = False) -> str:
+        """Make an account (or a new password for it) and return the password."""
+        return self.manage("person", name, *(["--staff"] if staff else [])).split()[-1]
+
+    def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Read the studio's own database, as an auditor would."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.home}/db.sqlite3?mode=ro", uri=True, timeout=20)) as database:
+            return database.execute(query, arguments).fetchall()
+
+    def held(self) -> dict[int, int]:
+        """Open grants by run id."""
+        return dict(self.rows("SELECT run_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY run_id"))
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that belongs to this studio: its home is on the command line, in the environment or the working folder."""
+        mine = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and self._is_mine(process):
+                    mine.append(process)
+        return mine
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        home = str(self.home)
+        if any(home in word for word in process.cmdline()):
+            return True
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("EDT_HOME") == home:
+                return True
+        with contextlib.suppress(psutil.Error):
+            return process.cwd().startswith(home)
+        return False
+
+    def stop(self, *, deadline_s: float = 40.0) -> int:
+        """Ctrl-C, as a person would; the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(deadline_s)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.stop()
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if self.process is not None:
+            self.process.wait(10)
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.output.unlink(missing_ok=True)
