@@ -62,6 +62,7 @@ class Grant(models.Model):
     reason = models.TextField()
     release_requested_at = models.DateTimeField(null=True)
     release_reason = models.TextField(blank=True)
+    release_revision = models.BigIntegerField(null=True)  # the node's newest snapshot when the release was requested: only a later one proves it
     released_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -83,3 +84,8 @@ class ClusterRules(models.Model):
     project_quota = models.JSONField(default=dict, blank=True)  # project id -> slots
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
+
+    @classmethod
+    def current(cls) -> ClusterRules:
+        """The one row, made on first use."""
+        return cls.objects.get_or_create(pk=1)[0]

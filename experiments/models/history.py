@@ -88,6 +88,7 @@ class Metric(models.Model):
 
     series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
     step = models.BigIntegerField()
+    seq = models.BigIntegerField()  # of its journal line
     epoch = models.PositiveIntegerField()
     t = models.FloatField()  # Unix seconds
     value = models.FloatField(null=True)

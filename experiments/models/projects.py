@@ -34,6 +34,7 @@ class Project(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     request_id = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
     members = models.ManyToManyField(User, through="Membership", related_name="projects")
+    my_role: str  # of the person it was fetched for; set by access, not stored
 
     class Meta:
         ordering = ["-created_at", "-id"]

@@ -49,6 +49,8 @@ class TrainingRun(models.Model):
     command = models.CharField(max_length=2000)
     data_folder = models.CharField(max_length=500, blank=True)
     environment = models.JSONField(default=dict, blank=True)
+    request_id = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
+    position = models.PositiveIntegerField(default=0)  # of its definition in the experiment
 
     # wishes: written by services
     priority = models.PositiveIntegerField(default=DEFAULT_PRIORITY, validators=[MinValueValidator(1), MaxValueValidator(10_000)])
@@ -59,6 +61,7 @@ class TrainingRun(models.Model):
     stop_reason = models.CharField(max_length=500, blank=True)
 
     # the planner's word: written by scheduling
+    home = models.ForeignKey("experiments.Node", null=True, on_delete=models.PROTECT, related_name="runs")  # where its driver lives, once promised slots
     plan_reason = models.TextField(blank=True)
     queue_position = models.PositiveIntegerField(null=True)
     expected_start_s = models.FloatField(null=True)
@@ -85,6 +88,7 @@ class TrainingRun(models.Model):
         ordering = ["-submitted_at", "-id"]
         indexes = [models.Index(fields=["state"]), models.Index(fields=["experiment", "-submitted_at"])]
         constraints = [
+            models.UniqueConstraint(fields=["request_id", "position"], name="one_run_per_request"),
             models.CheckConstraint(condition=Q(min_slots__gte=1) & Q(max_slots__gte=F("min_slots")), name="run_slots_in_order"),
             models.CheckConstraint(condition=Q(priority__gte=1) & Q(priority__lte=10_000), name="run_priority_in_range"),
         ]

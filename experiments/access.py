@@ -1,0 +1,175 @@
+"""Fetch-with-permission: getting an object is the permission check. Nothing else decides who may do what.
+
+A stranger gets Http404 (they do not learn that the thing exists), a member without the right PermissionDenied. Administrators of the cluster
+(`is_staff`) may control runs and nodes, but read no project they are not in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.http import Http404
+
+from experiments.models import (
+    ClusterRules,
+    DefinitionVersion,
+    Experiment,
+    Membership,
+    Node,
+    Project,
+    Role,
+    TrainingDefinition,
+    TrainingRun,
+    User,
+)
+
+Need = Literal["read", "write", "admin"]
+AnyUser = User | AnonymousUser
+M = TypeVar("M", bound=Model)
+
+_ENOUGH: dict[Need, tuple[str, ...]] = {
+    "read": (Role.ADMIN, Role.EDITOR, Role.VIEWER),
+    "write": (Role.ADMIN, Role.EDITOR),
+    "admin": (Role.ADMIN,),
+}
+_MISSING: dict[Need, str] = {
+    "read": "You are not a member of this project.",
+    "write": "You are a viewer of this project: ask one of its admins to make you an editor.",
+    "admin": "Only an admin of this project may do that.",
+}
+
+
+def may(project: Project, need: Need) -> bool:
+    """Whether the person for whom `project` was fetched has the right. For templates and views that show or hide a button."""
+    return project.my_role in _ENOUGH[need]
+
+
+def projects_for(user: AnyUser) -> QuerySet[Project]:
+    """The projects the person is a member of, newest first, each with `my_role`."""
+    if not isinstance(user, User):
+        return Project.objects.none()
+    mine = Membership.objects.filter(project=OuterRef("pk"), user=user).values("role")[:1]
+    found: QuerySet[Project] = Project.objects.filter(memberships__user=user).annotate(my_role=Subquery(mine))
+    return found
+
+
+def project(user: AnyUser, pk: int, *, need: Need = "read") -> Project:
+    """The project, with `my_role`."""
+    found = projects_for(user).filter(pk=pk).first()
+    if found is None:
+        raise Http404("There is no such project.")
+    return _allowed(found, need)
+
+
+def definition(user: AnyUser, pk: int, *, need: Need = "read") -> TrainingDefinition:
+    """The training definition, its `project` with `my_role`."""
+    found = _fetch(TrainingDefinition.objects.select_related("created_by"), pk, "training definition")
+    found.project = _of(user, found.project_id, need, "training definition")
+    return found
+
+
+def version(user: AnyUser, pk: int, *, need: Need = "read") -> DefinitionVersion:
+    """The version, its `definition.project` with `my_role`."""
+    found = _fetch(DefinitionVersion.objects.select_related("definition", "bundle", "created_by"), pk, "version")
+    found.definition.project = _of(user, found.definition.project_id, need, "version")
+    return found
+
+
+def experiment(user: AnyUser, pk: int, *, need: Need = "read") -> Experiment:
+    """The experiment, its `project` with `my_role`."""
+    found = _fetch(Experiment.objects.select_related("created_by"), pk, "experiment")
+    found.project = _of(user, found.project_id, need, "experiment")
+    return found
+
+
+def run(user: AnyUser, pk: int, *, need: Need = "read") -> TrainingRun:
+    """The run, its `experiment.project` with `my_role`, its version and submitter in the same query."""
+    found = _run(pk)
+    found.experiment.project = _of(user, found.experiment.project_id, need, "run")
+    return found
+
+
+def run_control(user: AnyUser, pk: int) -> TrainingRun:
+    """The run, for stop, pause, priority and slots: editors and admins of its project, and administrators of the cluster."""
+    if isinstance(user, User) and user.is_staff and user.is_active:
+        return _run(pk)
+    return run(user, pk, need="write")
+
+
+def may_control(user: AnyUser, run: TrainingRun) -> bool:
+    """Whether `run_control` would let the person through."""
+    try:
+        run_control(user, run.pk)
+    except (Http404, PermissionDenied):
+        return False
+    return True
+
+
+def node(user: AnyUser, name: str, *, need: Need = "read") -> Node:
+    """The node: everybody who is logged in may look, administrators of the cluster may change."""
+    found = Node.objects.filter(name=name).first() if isinstance(user, User) else None
+    if found is None:
+        raise Http404("There is no such node.")
+    if need != "read":
+        _cluster_admin(user)
+    return found
+
+
+def rules(user: AnyUser, *, need: Need = "read") -> ClusterRules:
+    """The cluster's policy: everybody who is logged in may look, administrators of the cluster may change."""
+    if not isinstance(user, User):
+        raise Http404("There is no such page.")
+    if need != "read":
+        _cluster_admin(user)
+    return ClusterRules.current()
+
+
+def topic(user: AnyUser, name: str) -> bool:
+    """Whether the person may be sent what happens under a socket's topic: "cluster", "project-2", "experiment-3", "run-7"."""
+    if not isinstance(user, User) or not user.is_active:
+        return False
+    if name == "cluster":
+        return True
+    kind, _, number = name.partition("-")
+    fetch = {"project": project, "experiment": experiment, "run": run}.get(kind)
+    if fetch is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
+        return False
+    try:
+        fetch(user, int(number), need="read")
+    except (Http404, PermissionDenied):
+        return False
+    return True
+
+
+def _cluster_admin(user: AnyUser) -> None:
+    if not user.is_staff:
+        raise PermissionDenied("Only an administrator of the cluster may do that.")
+
+
+def _run(pk: int) -> TrainingRun:
+    related = ("experiment__project", "version__definition", "submitted_by", "home")
+    return _fetch(TrainingRun.objects.select_related(*related), pk, "run")
+
+
+def _fetch(found: QuerySet[M], pk: int, what: str) -> M:
+    one = found.filter(pk=pk).first()
+    if one is None:
+        raise Http404(f"There is no such {what}.")
+    return one
+
+
+def _of(user: AnyUser, project_id: int, need: Need, what: str) -> Project:
+    """The project of a thing that was found; a stranger is told the same as when there is no such thing."""
+    try:
+        return project(user, project_id, need=need)
+    except Http404:
+        raise Http404(f"There is no such {what}.") from None
+
+
+def _allowed(found: Project, need: Need) -> Project:
+    if not may(found, need):
+        raise PermissionDenied(_MISSING[need])
+    return found

@@ -1,0 +1,32 @@
+"""Reads for pages, a module for each kind of page: tables of runs, the timeline, curves, files. Nothing here writes or checks rights."""
+
+from experiments.selectors.curves import Curve, NewPoints, points_after, series
+from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file
+from experiments.selectors.jobs import ExperimentTables, JobFilter, JobRow, RunRow, experiment_tables, generations, jobs, run_slots
+from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
+
+__all__ = [
+    "Bar",
+    "Curve",
+    "ExperimentTables",
+    "FeedItem",
+    "JobFilter",
+    "JobRow",
+    "Lane",
+    "LogTail",
+    "NewPoints",
+    "RunFile",
+    "RunRow",
+    "experiment_tables",
+    "feed",
+    "files",
+    "generations",
+    "jobs",
+    "lanes",
+    "log_names",
+    "log_tail",
+    "open_file",
+    "points_after",
+    "run_slots",
+    "series",
+]

@@ -1,0 +1,86 @@
+"""The one way a run changes state: compare-and-swap, a history row with the reason, a word to the pages. Decides nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.db import transaction
+
+from experiments import notify
+from experiments.models import RunState, RunTransition, TrainingRun, User
+from experiments.models.runs import ENDED
+
+S = RunState
+LEGAL: dict[str, frozenset[str]] = {
+    S.QUEUED: frozenset({S.STARTING, S.STOPPING, *ENDED}),
+    S.STARTING: frozenset({S.RUNNING, S.SUSPENDED, S.STOPPING, *ENDED}),
+    S.RUNNING: frozenset({S.STARTING, S.SUSPENDED, S.STOPPING, *ENDED}),
+    S.SUSPENDED: frozenset({S.STARTING, S.RUNNING, S.STOPPING, *ENDED}),
+    S.STOPPING: frozenset(ENDED),
+}
+REASON_LIMIT = 4000
+
+
+def transition(
+    run: TrainingRun,
+    new: str,
+    *,
+    reason: str,
+    now: dt.datetime,
+    actor: User | None = None,
+    only_from: frozenset[str] | None = None,
+) -> bool:
+    """Bring the run to `new` if that is legal from the state it is in, as seen by the database; whether this call did it.
+
+    `only_from` narrows the states it may come from. The first `running` sets `started_at`, an end sets `ended_at`. `run` is updated in
+    memory when it worked, and refreshed when somebody else was faster.
+    """
+    with transaction.atomic():
+        old = run.state
+        sources = {state for state, targets in LEGAL.items() if new in targets and (only_from is None or state in only_from)}
+        if old not in sources:
+            run.refresh_from_db(fields=["state"])  # the caller's copy may be old
+            old = run.state
+            if old not in sources:
+                return False
+        changes = _changes(run, new, reason=reason[:REASON_LIMIT], now=now)
+        # The state is compared and swapped in one statement: of two callers who both saw `old`, one wins.
+        if not TrainingRun.objects.filter(pk=run.pk, state=old).update(**changes):
+            run.refresh_from_db()
+            return False
+        for name, value in changes.items():
+            setattr(run, name, value)
+        RunTransition.objects.create(run=run, at=now, old=old, new=new, reason=reason[:REASON_LIMIT], actor=actor)
+        _tell(run)
+    return True
+
+
+def begin(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User) -> None:
+    """The first row of a run's history. The caller has just stored the run and is in a transaction."""
+    RunTransition.objects.create(run=run, at=now, old="", new=run.state, reason=reason[:REASON_LIMIT], actor=actor)
+    _tell(run)
+
+
+def note(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
+    """Something a person did to a run that leaves its state alone (priority, slots, pause): a history row from the state to itself."""
+    RunTransition.objects.create(run=run, at=now, old=run.state, new=run.state, reason=reason[:REASON_LIMIT], actor=actor)
+    notify.changed(f"run-{run.pk}", "history", "wishes")
+    notify.changed("cluster", "jobs", "feed")
+
+
+def _changes(run: TrainingRun, new: str, *, reason: str, now: dt.datetime) -> dict[str, object]:
+    changes: dict[str, object] = {"state": new, "state_reason": reason}
+    if new == S.RUNNING and run.started_at is None:
+        changes["started_at"] = now
+    if new in ENDED:
+        changes |= {"ended_at": now, "queue_position": None, "expected_start_s": None, "workers": 0, "plan_reason": ""}
+    return changes
+
+
+def _tell(run: TrainingRun) -> None:
+    notify.changed(f"run-{run.pk}", "state", "history")
+    notify.changed(f"experiment-{run.experiment_id}", "runs")
+    notify.changed(f"project-{run.experiment.project_id}", "runs")
+    notify.changed("cluster", "jobs", "feed")
+    if run.state in ENDED:
+        notify.completed(run)
