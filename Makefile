@@ -1,0 +1,49 @@
+# EDT Studio. `make` lists what there is; nothing needs to be installed before but Python 3.11 or newer.
+PORT ?= 8000
+HOST ?= 127.0.0.1
+PY := .venv/bin/python
+SOURCES := webapp experiments training_runtime tools
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test lint bench clean setup setup-test browser
+
+help: ## list these targets
+	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Data is kept in .edt (EDT_HOME moves it); README.md lists every setting."
+
+demo: setup ## set up, start and show it: two people's jobs share four slots (EXIT=1: end by itself)
+	@$(PY) manage.py demo --port $(PORT) $(if $(EXIT),--exit)
+
+up: setup ## set up and start the studio at http://127.0.0.1:8000 (PORT=..., HOST=..., SLOTS=...)
+	@$(PY) manage.py studio --host $(HOST) --port $(PORT) $(if $(SLOTS),--slots $(SLOTS))
+
+test: setup-test browser ## lint, types and every test, as continuous integration runs them
+	@$(MAKE) --no-print-directory lint
+	@$(PY) -m pytest -q $(ARGS)
+
+lint: setup-test ## style and types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy $(SOURCES)
+
+bench: setup-test ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
+	@set -e; for file in benchmarks/$(or $(ONLY),*).py; do \
+	    name=$$(basename $$file .py); case $$name in _*) continue ;; esac; \
+	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
+	done
+
+clean: ## remove the virtual environment and all caches (never your data)
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis test-output
+	@find . -name __pycache__ -type d -not -path './.edt/*' -prune -exec rm -rf {} +
+
+setup:
+	@tools/setup.sh
+
+setup-test:
+	@tools/setup.sh test
+
+browser:
+	@tools/browser.sh

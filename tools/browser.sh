@@ -1,0 +1,24 @@
+#!/bin/sh
+# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it.
+set -eu
+
+found() {
+    [ -n "${CHROMIUM:-}" ] && [ -x "${CHROMIUM:-}" ] && return
+    for name in chromium chromium-browser google-chrome; do
+        command -v "$name" >/dev/null 2>&1 && return
+    done
+    return 1
+}
+
+if ! found && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "Installing Chromium for the browser tests"
+    log=$(mktemp)
+    if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+    fi
+    rm -f "$log"
+fi
+found || {
+    echo "EDT Studio: the browser tests need Chromium: install the system package chromium, or set CHROMIUM to its path." >&2
+    exit 2
+}

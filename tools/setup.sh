@@ -1,0 +1,65 @@
+#!/bin/sh
+# Makes the virtual environment .venv: torch first (a plain request for it, by another package, would bring its newest build with gigabytes of
+# CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh test` adds
+# what the tests need. Every reason to stop is one sentence.
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv
+what=${1:-studio}
+
+stop() {
+    echo "EDT Studio: $1" >&2
+    exit 2
+}
+
+find_python() {
+    for candidate in ${PYTHON:-} python3 python3.11 python3.12 python3.13; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+works() { [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null; }
+
+make_venv() {
+    python=$(find_python)
+    [ -n "$python" ] || stop "EDT Studio needs Python 3.11 or newer: install it, or name it with make PYTHON=/path/to/python3."
+    free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
+    [ "$free_mib" -ge 3072 ] || stop "the set-up needs 3 GiB and this disk has $free_mib MiB left: make room, or clone to another disk."
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || stop "Python's venv module is missing: install the system package python3-venv."
+    "$python" -m venv --clear "$venv" || stop "the virtual environment $venv could not be made (the lines above say why)."
+}
+
+install() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
+        stop "pip could not install what is needed (the lines above say why); check the network and run it again."
+}
+
+# The user's `from fabric_model import FabricModel` works in this environment, as it does in a run.
+let_scripts_import_fabric() {
+    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n%s\n' "$PWD" "$PWD/training_runtime/fabric/path" >"$site/edt_studio.pth"
+}
+
+# A stamp holds the checksum of the files that it stands for, and the folder: a moved one is brought up to date as well.
+fresh() { [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ] && works; }
+
+studio_sum="$(cat requirements.txt tools/setup.sh | cksum) $PWD"
+test_sum="$(cat requirements.txt requirements-postgres.txt requirements-test.txt tools/setup.sh | cksum) $PWD"
+
+if ! fresh studio "$studio_sum"; then
+    echo "Setting up in $PWD/$venv (once; torch is a large download)"
+    works || make_venv
+    torch=$(grep '^torch==' requirements.txt)
+    install --constraint requirements.txt "$torch"
+    install --requirement requirements.txt
+    let_scripts_import_fabric
+    echo "$studio_sum" >"$venv/studio.stamp"
+fi
+if [ "$what" = test ] && ! fresh test "$test_sum"; then
+    echo "Adding what the tests need"
+    install --requirement requirements-test.txt
+    echo "$test_sum" >"$venv/test.stamp"
+fi
