@@ -10,12 +10,25 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+LONGEST_SOCKET_PATH_BYTES = 100  # the kernel's limit is 107
+
+
+class HomeUnusable(Exception):
+    """EDT_HOME cannot be made or written to."""
+
 
 def prepare(home: Path) -> None:
-    """Make the folders that must exist before anything starts. Raises OSError where there is no room or no right."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o755)
-    for name, mode in (("tmp", 0o700), ("bundles", 0o700), ("code", 0o755), ("data", 0o755), ("runs", 0o755), ("static", 0o755)):
-        (home / name).mkdir(exist_ok=True, mode=mode)
+    """Make the folders that must exist before anything starts. Raises HomeUnusable, with a sentence, where there is no room or no right."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o755)
+        for name, mode in (("tmp", 0o700), ("bundles", 0o700), ("code", 0o755), ("data", 0o755), ("runs", 0o755), ("static", 0o755)):
+            (home / name).mkdir(exist_ok=True, mode=mode)
+        secret(home, "secret_key")
+    except OSError as error:
+        why = f"{error.strerror}: {error.filename}"
+        raise HomeUnusable(
+            f"EDT_HOME ({home}) cannot be used ({why}). Set EDT_HOME to a folder of your own with room on its disk."
+        ) from None
 
 
 def secret(home: Path, name: str) -> str:
@@ -34,10 +47,15 @@ def secret(home: Path, name: str) -> str:
 
 
 def broker_socket(home: Path) -> Path:
-    """Where the embedded Valkey listens. A short path outside the home: a Unix socket's address has about 107 bytes."""
+    """Where the embedded Valkey listens: in the home, or in a short place of its own where that is too deep for a socket's address.
+
+    Not in XDG_RUNTIME_DIR, which goes when its user logs out.
+    """
+    path = home / "run" / "broker.sock"
+    if len(os.fsencode(path)) < LONGEST_SOCKET_PATH_BYTES:
+        return path
     name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    return base / f"edt-{os.getuid()}-{name}" / "broker.sock"
+    return Path(tempfile.gettempdir()) / f"edt-{os.getuid()}-{name}" / "broker.sock"
 
 
 def broker_urls(home: Path, url: str) -> tuple[str, str]:

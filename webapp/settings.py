@@ -158,11 +158,13 @@ FILE_UPLOAD_TEMP_DIR = EDT_HOME / "tmp"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 << 20
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
+# A line for every task and tick says nothing; failures of tasks are logged as errors.
+CELERY_QUIET = {f"celery.{name}": {"level": "WARNING"} for name in ("worker.strategy", "app.trace", "beat", "worker.consumer.connection")}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.str("EDT_LOG_LEVEL", default="INFO")},
-    "loggers": {"axes": {"level": "WARNING"}, "django.channels.server": {"level": "WARNING"}},
+    "loggers": {"axes": {"level": "WARNING"}, "django.channels.server": {"level": "WARNING"}, **CELERY_QUIET},
 }

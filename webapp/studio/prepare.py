@@ -1,0 +1,60 @@
+"""Brings what is stored up to date before anything starts: database tables and static files. Each step does nothing when there is nothing
+to do, which is what makes the second start quick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from webapp.studio.checks import Refusal
+
+
+def database() -> bool:
+    """Bring the tables up to date; True where something had to be done."""
+    if connection.vendor == "sqlite":
+        path = Path(str(connection.settings_dict["NAME"]))
+        path.touch(mode=0o600)  # its -wal and -shm files take their rights from it; user code runs as other users of this machine
+        path.chmod(0o600)
+    try:
+        executor = MigrationExecutor(connection)
+        todo = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+        if todo:
+            call_command("migrate", verbosity=0, interactive=False)
+    except DatabaseError as error:
+        raise Refusal(f"The database cannot be used: {str(error).strip().splitlines()[0]}. Check DATABASE_URL and EDT_HOME.") from None
+    finally:
+        connection.close()  # the processes to come have their own
+    return todo
+
+
+def static_files(home: Path) -> bool:
+    """Collect and compress them where any has changed; True where something had to be done."""
+    stamp = home / "run" / "static.stamp"
+    now = _fingerprint()
+    if stamp.exists() and stamp.read_text() == now and (home / "static" / "staticfiles.json").exists():
+        return False
+    stamp.unlink(missing_ok=True)
+    call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+    stamp.write_text(now)
+    return True
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for line in sorted(_files()):
+        digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _files() -> Iterator[str]:
+    for finder in get_finders():
+        for name, storage in finder.list(ignore_patterns=[]):
+            status = Path(storage.path(name)).stat()
+            yield f"{storage.path(name)} {status.st_size} {status.st_mtime_ns}\n"

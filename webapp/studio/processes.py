@@ -1,0 +1,151 @@
+"""One child process of the studio: started in a session of its own, written down so that a later studio finds it, reaped, stopped.
+
+A child is either `tied` (it ends when the studio ends, however that happens) or it survives its studio and is taken over by the next one.
+No policy: when a child is restarted or stopped is decided in `supervisor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime.host.processes import Process, alive, descendants, look, send_signal, table
+from webapp.studio import log
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+    standard_input: Callable[[], bytes] | None = None
+    inherited: tuple[int, ...] = ()
+    tied: bool = True
+    stop_s: float = 8.0
+
+
+def _tie_to(parent: int, prctl: Callable[..., int]) -> None:
+    """Runs in the child before exec: SIGTERM when the studio's process dies."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died between fork and prctl: no signal will come
+        os._exit(1)
+
+
+@dataclass
+class Child:
+    """A program and, once started or taken over, its process."""
+
+    program: Program
+    home: Path
+    process: Process | None = None
+    popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def note(self) -> Path:
+        """Where its process is written down: "pid start-ticks"."""
+        return self.home / "run" / f"{self.name}.pid"
+
+    def start(self) -> None:
+        program = self.program
+        tie = functools.partial(_tie_to, os.getpid(), ctypes.CDLL(None).prctl) if program.tied else None
+        with log.open_for(self.home, self.name) as output:
+            self.popen = subprocess.Popen(
+                program.argv,
+                cwd=program.folder,
+                env=dict(program.environment),
+                stdin=subprocess.PIPE if program.standard_input else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=program.inherited,
+                preexec_fn=tie,  # safe here: the studio's process has one thread
+            )
+        self.process = look(self.popen.pid)
+        assert self.process is not None, "a child that is not reaped has an entry in /proc"
+        self.note.write_text(f"{self.process.pid} {self.process.start_ticks}\n")
+        if program.standard_input and self.popen.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.popen.stdin.write(program.standard_input())
+                self.popen.stdin.close()
+
+    def take_over(self) -> bool:
+        """Adopt the process that an earlier studio left; False where there is none."""
+        self.process, self.popen = written_down(self.note), None
+        return self.process is not None
+
+    def alive(self) -> bool:
+        """Also reaps it. What a dead tied child has forked is killed with it."""
+        if self.process is None:
+            return False
+        if self.popen is None:
+            return alive(self.process.pid, self.process.start_ticks)
+        if os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return True
+        if self.program.tied:  # before it is reaped: until then its number, which is also its group's, cannot be given to another
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        self.process = self.popen = None
+        self.note.unlink(missing_ok=True)
+        return False
+
+    def ask_to_stop(self) -> None:
+        if self.process is not None:
+            send_signal(self.process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """At once, with everything below it."""
+        if self.process is not None:
+            kill_family(self.process)
+
+
+def kill_family(process: Process) -> None:
+    """SIGKILL for a process, its descendants and its session."""
+    processes = table()
+    family = descendants([process.pid], processes) | {p.pid for p in processes.values() if p.session == process.pid}
+    for pid in {process.pid} | family:
+        if pid in processes:
+            send_signal(processes[pid], signal.SIGKILL)
+
+
+def written_down(note: Path) -> Process | None:
+    """The process that a studio wrote down here, if it still runs."""
+    try:
+        pid, ticks = map(int, note.read_text().split())
+    except (FileNotFoundError, ValueError):
+        return None
+    process = look(pid)
+    return process if process is not None and process.start_ticks == ticks and process.state not in "ZX" else None
+
+
+def clear_leftovers(home: Path, *, survivors: tuple[str, ...] = ("host",), deadline_s: float = 10.0) -> None:
+    """End the tied processes of a studio that was killed: they are ending already, and must be gone before others take their place."""
+    notes = [note for note in (home / "run").glob("*.pid") if note.stem not in survivors]
+    left = [process for note in notes if (process := written_down(note))]
+    for process in left:
+        send_signal(process, signal.SIGTERM)
+    end = time.monotonic() + deadline_s
+    while left := [process for process in left if alive(process.pid, process.start_ticks)]:
+        if time.monotonic() > end:
+            for process in left:
+                kill_family(process)
+        time.sleep(0.02)
+    for note in notes:
+        note.unlink(missing_ok=True)

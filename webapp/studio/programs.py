@@ -1,0 +1,70 @@
+"""What the studio runs on this machine, in the order in which it is started. One place names every command line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from webapp.studio import broker
+from webapp.studio.processes import Program
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|DATABASE|REDIS|BROKER")
+HOST_STOP_S = 30.0
+
+
+def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_broker: bool) -> tuple[Program, ...]:
+    """`listener`: the number of the listening socket; `slots` overrides how many this machine offers."""
+    environment = {**os.environ, "EDT_HOME": str(home), "EDT_NODE": node, "PYTHONUNBUFFERED": "1"}
+    environment["PYTHONWARNINGS"] = "ignore:You're running the worker with superuser"  # Celery means the tasks; no user code runs in them
+    environment.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    if slots is not None:
+        environment["EDT_SLOTS"] = str(slots)
+    tied = functools.partial(Program, environment=environment, folder=REPOSITORY)
+    return (
+        *([_broker(home)] if own_broker else []),
+        Program(
+            "host",
+            (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node),
+            without_secrets(environment),
+            REPOSITORY,
+            tied=False,  # training outlives everything above it
+            stop_s=HOST_STOP_S,
+        ),
+        tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
+        tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
+        tied(
+            "control",
+            # Threads, so that a long catch-up of one run's journal does not hold up the scheduler.
+            _celery(
+                "control",
+                *("--queues", "control", "--pool", "threads", "--concurrency", "2"),
+                *("--beat", "--schedule", str(home / "run" / "beat-schedule")),
+            ),
+        ),
+    )
+
+
+def _broker(home: Path) -> Program:
+    return Program(
+        "broker",
+        (broker.server_binary(), "-"),
+        {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"},
+        home / "redis",
+        standard_input=functools.partial(broker.configuration, home),
+    )
+
+
+def _celery(name: str, *arguments: str) -> tuple[str, ...]:
+    """Gossip, mingle and heartbeats serve workers that watch each other; here the database says what is wanted, and they cost a second."""
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", os.environ.get("EDT_LOG_LEVEL", "INFO"))
+    return (sys.executable, "-m", "celery", "--app", "webapp", "--quiet", "worker", "--hostname", f"{name}@%h", *arguments, *quiet)
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """For the node host, the parent of user code: nothing that looks like a password or the address of something that needs one."""
+    return {name: value for name, value in environment.items() if not SECRET.search(name.upper()) and not name.startswith("DJANGO_")}

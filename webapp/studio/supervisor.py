@@ -1,0 +1,168 @@
+"""The studio's processes as one thing: start, watch, restart, stop. Signals only enqueue; one loop acts (`turn`), called by its owner.
+
+Starting goes down the list of programs; stopping goes by `STOP_ORDER`: first what makes new work, then the node host (which suspends its
+runs and waits for that), the broker last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from webapp.studio import log
+from webapp.studio.checks import Refusal
+from webapp.studio.log import Terminal
+from webapp.studio.processes import Child, Program
+
+TURN_S = 0.25
+STEADY_S = 30.0
+MOST_BACKOFF_S = 30.0
+FIRST_PAGE_S = 60.0
+ROTATE_EVERY_S = 60.0
+STOP_ORDER = (("web", "agent", "control"), ("host",), ("broker",))
+
+
+def backoff_s(deaths: int) -> float:
+    """How long to wait before a child is started again that has died `deaths` times in a row, each time soon after its start."""
+    return 0.0 if deaths <= 1 else min(MOST_BACKOFF_S, 0.5 * 2.0 ** (deaths - 2))
+
+
+@dataclass
+class Watched:
+    """A child and what the supervisor remembers of it; times are of the monotonic clock."""
+
+    child: Child
+    started_at: float = 0.0
+    deaths: int = 0  # in a row
+    due_at: float | None = None  # it is dead, and is started again then
+
+
+@dataclass
+class Supervisor:
+    """`ready` is called once for each name after which the next program may start (the broker must answer first)."""
+
+    home: Path
+    programs: Sequence[Program]
+    terminal: Terminal
+    ready: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.watched = {p.name: Watched(Child(p, self.home)) for p in self.programs}
+        self.asked_to_stop = 0
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rotated_at = 0.0
+
+    def catch_signals(self) -> None:
+        """From now on Ctrl-C, SIGTERM and a closed terminal ask the loop to stop; a child's death wakes it."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup means what it says
+                signal.signal(number, self._enqueue)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def _enqueue(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked_to_stop += 1
+
+    def start(self) -> None:
+        for watched in self.watched.values():
+            if self.asked_to_stop:
+                return
+            self._start(watched)
+
+    def _start(self, watched: Watched) -> None:
+        child = watched.child
+        watched.started_at, watched.due_at = time.monotonic(), None
+        if not child.program.tied and child.take_over():
+            assert child.process is not None
+            self.terminal.say(f"{child.name} (process {child.process.pid}) was left running by an earlier studio and goes on")
+            return
+        child.start()
+        if check := self.ready.get(child.name):
+            check()
+
+    def turn(self, timeout_s: float = TURN_S, *, also: Sequence[socket.socket] = ()) -> bool:
+        """One round: wait for something to happen, start again what has died, show new log lines. False once it was asked to stop."""
+        self._wait(timeout_s, also=also)
+        if not self.asked_to_stop:
+            self._revive(time.monotonic())
+        self.terminal.show_new()
+        if time.monotonic() > self._rotated_at + ROTATE_EVERY_S:
+            self._rotated_at = time.monotonic()
+            self.terminal.rotate()
+        return not self.asked_to_stop
+
+    def _revive(self, now: float) -> None:
+        for watched in self.watched.values():
+            if watched.due_at is None and not watched.child.alive():
+                watched.deaths = 1 if now - watched.started_at > STEADY_S else watched.deaths + 1
+                wait_s = backoff_s(watched.deaths)
+                watched.due_at = now + wait_s
+                when = f" in {wait_s:g} s" if wait_s else ""
+                self.terminal.say(f"{watched.child.name} has ended unexpectedly; it is started again{when}")
+            if watched.due_at is not None and now >= watched.due_at:
+                try:
+                    self._start(watched)
+                except (OSError, Refusal) as error:
+                    self.terminal.say(f"{watched.child.name} could not be started: {error}")
+
+    def await_first_page(self, listener: socket.socket, path: str) -> bool:
+        """Until the web process has answered a request; False when asked to stop before. Raises Refusal with its last words if it does
+        not.
+        """
+        end = time.monotonic() + FIRST_PAGE_S
+        while time.monotonic() < end and not self.asked_to_stop:
+            with _connect(listener) as page:  # the listening socket is the studio's own: it queues this until the web process is up
+                page.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                while self.turn(TURN_S, also=[page]):
+                    if select.select([page], [], [], 0)[0]:
+                        with contextlib.suppress(ConnectionError):
+                            if page.recv(16).startswith(b"HTTP/1.1 "):
+                                return True
+                        break  # that web process died: ask the next one
+                    if self.watched["web"].deaths >= 3 or time.monotonic() > end:
+                        raise Refusal("The web process does not start. Its last lines:\n  " + "\n  ".join(log.last_lines(self.home, "web")))
+        return False
+
+    def stop(self) -> None:
+        """Everything, in order, each within its time; asking again (a second Ctrl-C) cuts the waiting short."""
+        for names in STOP_ORDER:
+            children = [self.watched[name].child for name in names if name in self.watched]
+            for child in children:
+                child.ask_to_stop()
+            self._await_end(children, now=time.monotonic())
+        self.terminal.show_new()
+
+    def _await_end(self, children: Sequence[Child], *, now: float) -> None:
+        """Until all are gone: on their own, or killed when their time is over or someone is in a hurry."""
+        ends = {child.name: now + child.program.stop_s for child in children}
+        while waiting := [child for child in children if child.alive()]:
+            hurried = self.asked_to_stop > 1
+            for child in waiting:
+                if child.name in ends and (hurried or time.monotonic() > ends[child.name]):
+                    why = "you are in a hurry" if hurried else f"it did not end within {child.program.stop_s:.0f} s"
+                    self.terminal.say(f"{child.name} is killed: {why}")
+                    child.kill()
+                    del ends[child.name]
+            self.terminal.show_new()
+            self._wait(0.02)
+
+    def _wait(self, timeout_s: float, *, also: Sequence[socket.socket] = ()) -> None:
+        """Until a signal, something to read from one of the sockets, or the time."""
+        readable, _, _ = select.select([self._wake_read, *(s.fileno() for s in also)], [], [], timeout_s)
+        if self._wake_read in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+
+
+def _connect(listener: socket.socket) -> socket.socket:
+    """A connection to a listening socket, also where that listens on every address."""
+    host, port = listener.getsockname()[:2]
+    return socket.create_connection(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port), timeout=5)  # noqa: S104
