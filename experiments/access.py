@@ -1,7 +1,7 @@
 """Fetch-with-permission: getting an object is the permission check. Nothing else decides who may do what.
 
-A stranger gets Http404 (they do not learn that the thing exists), a member without the right PermissionDenied. Administrators of the cluster
-(`is_staff`) may control runs and nodes, but read no project they are not in.
+A stranger gets Http404 (they do not learn that the thing exists), a member without the right PermissionDenied. Administrators of the
+cluster (`is_staff`) may control runs and nodes, but read no project they are not in.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def projects_for(user: AnyUser) -> QuerySet[Project]:
     if not isinstance(user, User):
         return Project.objects.none()
     mine = Membership.objects.filter(project=OuterRef("pk"), user=user).values("role")[:1]
-    found: QuerySet[Project] = Project.objects.filter(memberships__user=user).annotate(my_role=Subquery(mine))
+    found: QuerySet[Project] = Project.objects.filter(memberships__user=user).annotate(my_role=Subquery(mine))  # type: ignore[no-redef]
     return found
 
 

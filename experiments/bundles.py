@@ -1,26 +1,60 @@
 """Uploaded zips of model code: checked before they are kept, stored by content hash, unpacked once, read-only.
 
-A zip is hostile until proven otherwise: nothing in its headers is believed, sizes are counted while reading, and every refusal names the file
-and what to do. Nothing here knows projects or people.
+The checks are in `zipcheck`; here is the way from an upload to `EDT_HOME/bundles/SHA.zip`, `EDT_HOME/code/SHA/` and a Bundle row, and
+from a command to its script. Nothing here knows projects or people.
 """
 
 from __future__ import annotations
 
-from typing import BinaryIO
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, BinaryIO
 
+from django.conf import settings
+
+from experiments import zipcheck
 from experiments.models import Bundle
+from experiments.zipcheck import BundleRefused, Contents, Limits
 
+__all__ = ["BundleRefused", "code_dir", "entry", "keep", "parse_command"]
 
-class BundleRefused(Exception):
-    """The upload is not kept. The message says which file is wrong and what to do."""
+CHUNK_BYTES = 1 << 20
+NAMED_SCRIPTS = 8  # so many are listed in a message
+_PYTHON = re.compile(r"python(3(\.\d+)?)?$")
+_SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 
 
 def keep(file: BinaryIO, *, file_name: str) -> Bundle:
     """Check the zip, keep it as `EDT_HOME/bundles/SHA.zip` and unpack it to `EDT_HOME/code/SHA/`. The same content is one bundle.
 
-    `file` is read from its start (an open binary file or Django's UploadedFile). Raises BundleRefused.
+    `file` is read from its start (an open binary file or Django's UploadedFile). Raises BundleRefused; then nothing is left behind.
     """
-    raise NotImplementedError
+    shown = "".join(c if c.isprintable() else "?" for c in file_name)[:120] or "The upload"
+    with contextlib.ExitStack() as cleanup:
+        draft, sha256, size_bytes = _draft(file, shown, cleanup)
+        known = Bundle.objects.filter(sha256=sha256).first()
+        if known is not None and code_dir(known).is_dir() and _zip_path(sha256).is_file():
+            return known
+        limits = Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+        with zipcheck.opened(draft, name=shown) as archive:
+            found = zipcheck.contents(archive, limits=limits)
+            folder = Path(tempfile.mkdtemp(prefix="unpack-", dir=settings.EDT_HOME / "tmp"))
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            zipcheck.unpack(archive, found, into=folder, limits=limits)
+        _put(folder, draft, sha256)
+        return _row(sha256, size_bytes, found)
+
+
+def code_dir(bundle: Bundle) -> Path:
+    """The folder that the bundle's scripts are relative to."""
+    folder: Path = settings.EDT_HOME / "code" / bundle.sha256
+    return folder / bundle.root if bundle.root else folder
 
 
 def parse_command(command: str) -> tuple[str, ...]:
@@ -28,9 +62,82 @@ def parse_command(command: str) -> tuple[str, ...]:
 
     Raises BundleRefused for bad quoting, an interpreter option, no script, or a script that leaves the code folder.
     """
-    raise NotImplementedError
+    if "\0" in command:
+        raise BundleRefused("The command has a NUL character in it: type it anew.")
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        raise BundleRefused("The command has a quotation mark without its partner: close the quotes.") from None
+    if words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
+        words = words[1:]
+        if words and words[0] == "-u":  # output is unbuffered anyway
+            words = words[1:]
+    if not words:
+        raise BundleRefused("The command names no script: write it as main.py --epochs 5.")
+    if shell := next((word for word in words if word in _SHELL), None):
+        raise BundleRefused(f"The command is not run by a shell, so {shell} does not work: name one script and its arguments.")
+    script = words[0]
+    if script.startswith("-"):
+        raise BundleRefused(f"Options of Python itself such as {script} are not possible: begin with the script, as in main.py --epochs 5.")
+    if not script.endswith(".py"):
+        raise BundleRefused(f"{script} is not a Python file: begin with the script, as in main.py --epochs 5.")
+    parts = [part for part in script.split("/") if part != "."]
+    if script.startswith("/") or ".." in parts or "" in parts:
+        raise BundleRefused(f"{script} is not inside the zip: name the script by its path in the zip.")
+    return ("/".join(parts), *words[1:])
 
 
 def entry(bundle: Bundle, command: str) -> tuple[str, ...]:
     """`parse_command`, and the script is one of the bundle's. Raises BundleRefused naming the scripts there are."""
-    raise NotImplementedError
+    script, *arguments = parse_command(command)
+    within = script.removeprefix(f"{bundle.root}/") if bundle.root else script
+    for candidate in (script, within):
+        if candidate in bundle.scripts:
+            return (candidate, *arguments)
+    names = ", ".join(bundle.scripts[:NAMED_SCRIPTS]) + (", ..." if len(bundle.scripts) > NAMED_SCRIPTS else "")
+    raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
+
+
+def _draft(file: BinaryIO, shown: str, cleanup: contextlib.ExitStack) -> tuple[Path, str, int]:
+    """The upload on disk, its SHA-256 and its size; removed when `cleanup` ends, unless it was moved into place."""
+    handle, name = tempfile.mkstemp(prefix="upload-", suffix=".zip", dir=settings.EDT_HOME / "tmp")
+    cleanup.callback(Path(name).unlink, missing_ok=True)
+    with os.fdopen(handle, "wb") as draft:
+        sha256, size_bytes = _copy(file, draft, shown)
+        os.fsync(draft.fileno())
+    return Path(name), sha256, size_bytes
+
+
+def _copy(file: BinaryIO, draft: IO[bytes], shown: str) -> tuple[str, int]:
+    digest, size_bytes = hashlib.sha256(), 0
+    file.seek(0)
+    while chunk := file.read(CHUNK_BYTES):
+        size_bytes += len(chunk)
+        if size_bytes > settings.EDT_MAX_UPLOAD_BYTES:
+            most = settings.EDT_MAX_UPLOAD_BYTES >> 20
+            raise BundleRefused(f"{shown} is larger than {most} MiB: leave data sets out and put them into the shared data folder.")
+        digest.update(chunk)
+        draft.write(chunk)
+    if not size_bytes:
+        raise BundleRefused(f"{shown} is empty: choose the zip with your model code.")
+    return digest.hexdigest(), size_bytes
+
+
+def _put(folder: Path, draft: Path, sha256: str) -> None:
+    """Both into place by renaming. Two uploads of the same zip may both come here: the content is the same, whoever is first stays."""
+    target = settings.EDT_HOME / "code" / sha256
+    with contextlib.suppress(OSError):  # the folder is there and not empty: the other was faster
+        folder.rename(target)
+    if not target.is_dir():
+        raise OSError(f"{target} could not be made")
+    draft.replace(_zip_path(sha256))
+
+
+def _row(sha256: str, size_bytes: int, found: Contents) -> Bundle:
+    facts = {"size_bytes": size_bytes, "entries": len(found.files), "root": found.root, "scripts": list(found.scripts)}
+    return Bundle.objects.get_or_create(sha256=sha256, defaults=facts)[0]
+
+
+def _zip_path(sha256: str) -> Path:
+    path: Path = settings.EDT_HOME / "bundles" / f"{sha256}.zip"
+    return path

@@ -1,28 +1,202 @@
-"""Nodes and slots: what machines say of themselves, and what the studio wants of them. The only writer of Node and Slot."""
+"""Nodes and slots: what machines say of themselves, and what the studio wants of them. The only writer of Node and Slot.
+
+What a host says is believed about its own processes, and checked in shape by `protocol`. How a run ended is read from its journal first.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import os
+import signal
+from typing import cast
 
-from experiments.models import Node
-from training_runtime.protocol import Apply, NodeFacts, Observation
+from django.conf import settings
+from django.db import transaction
+
+from experiments import bundles, ingest, notify, runfiles, scheduling, snapshot, states
+from experiments.models import Grant, Node, RunState, Slot, TrainingRun
+from experiments.models.runs import LIVE
+from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
+
+log = logging.getLogger(__name__)
+CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
+HEARTBEAT_S = 4.0
+LAST_WORDS_BYTES = 4000
+END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
 
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
-    """Store what the node is, and its slots: one per GPU; without GPUs `slots` (EDT_SLOTS) or 4 CPU shares."""
-    raise NotImplementedError
+    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU shares."""
+    with transaction.atomic():
+        node, made = Node.objects.select_for_update().get_or_create(name=facts.name)
+        before = (node.cpu_count, node.memory_bytes, node.gpus, node.torch_version, node.sandbox_level, node.sandbox_notes)
+        after = (facts.cpu_count, facts.memory_bytes, list(facts.gpus), facts.torch_version, facts.sandbox_level, list(facts.sandbox_notes))
+        node.cpu_count, node.memory_bytes, node.gpus, node.torch_version, node.sandbox_level, node.sandbox_notes = after
+        silent = snapshot.is_silent(node, now)
+        node.last_seen_at = now
+        node.save()
+        news = _set_slots(node, count=slots if slots is not None else _slots_setting(), gpus=len(facts.gpus))
+        if news or made or silent or before != after:
+            notify.changed("cluster", "nodes", "lanes")
+            notify.nudge_schedule()
+    return node
 
 
 def wanted(node: Node, *, now: dt.datetime) -> Apply:
     """A new snapshot of what should run on the node: every live run whose driver lives there, with the slots it should hold."""
-    raise NotImplementedError
+    with transaction.atomic():
+        # Locked, so that the snapshot and its number belong together: a tick reads the number under the same lock (see close_grants).
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        # From the clock, so that a database that was put back does not make the host wait for numbers it has seen.
+        node.revision = max(node.revision + 1, int(now.timestamp() * 1000))
+        node.save(update_fields=["revision"])
+        runs = TrainingRun.objects.filter(home=node, state__in=LIVE).select_related("version__bundle", "submitted_by").order_by("pk")
+        held: dict[int, list[SlotRef]] = {}
+        kept = Grant.objects.filter(run__in=runs, released_at__isnull=True, release_requested_at__isnull=True)
+        for grant in kept.select_related("slot__node"):
+            held.setdefault(grant.run_id, []).append(_slot_ref(grant.slot))
+        return Apply(revision=node.revision, runs=tuple(_wanted_run(run, held.get(run.pk, [])) for run in runs))
 
 
 def record(observation: Observation, *, now: dt.datetime) -> Node:
     """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
-    raise NotImplementedError
+    node = register(observation.node, now=now)
+    for seen in observation.runs:
+        run = TrainingRun.objects.filter(pk=seen.run, home=node, state__in=LIVE).select_related("experiment").first()
+        if run is None:
+            continue
+        if seen.attempt > run.attempt:
+            run.attempt = seen.attempt
+            run.save(update_fields=["attempt"])
+        if seen.exit_code is not None:
+            _finish(run, seen, exit_code=seen.exit_code, now=now)
+    holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
+    scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
+    return node
 
 
 def nudge_silent(now: dt.datetime) -> list[str]:
     """Nudge the nodes that have not been heard of for a few seconds; their names. The heartbeat behind the events."""
-    raise NotImplementedError
+    quiet = [n.name for n in Node.objects.all() if n.last_seen_at is None or (now - n.last_seen_at).total_seconds() > HEARTBEAT_S]
+    for name in quiet:
+        notify.nudge_node(name)
+    return quiet
+
+
+def drain_node(node: Node, *, draining: bool) -> Node:
+    """Whether the planner keeps the node empty."""
+    with transaction.atomic():
+        node.draining = draining
+        node.save(update_fields=["draining"])
+        _replan()
+    return node
+
+
+def drain_slot(slot: Slot, *, draining: bool) -> Slot:
+    """Whether the planner keeps the slot empty."""
+    with transaction.atomic():
+        slot.draining = draining
+        slot.save(update_fields=["draining"])
+        _replan()
+    return slot
+
+
+def _replan() -> None:
+    notify.changed("cluster", "nodes", "lanes")
+    notify.nudge_schedule()
+
+
+def _slots_setting() -> int | None:
+    """EDT_SLOTS of this process, which is the node's own agent."""
+    value = os.environ.get("EDT_SLOTS", "").strip()
+    return int(value) if value.isdigit() and int(value) > 0 else None
+
+
+def _set_slots(node: Node, *, count: int | None, gpus: int) -> bool:
+    """The node has these slots from now on; those it lost are retired, not deleted, since grants name them. Whether something changed."""
+    device: Device = "gpu" if gpus else "cpu"
+    total = count if count is not None else (gpus or CPU_SLOTS)
+    there = {(slot.device, slot.index): slot for slot in Slot.objects.filter(node=node)}
+    wanted_places = {(str(device), index) for index in range(total)}
+    changed = 0
+    for place in sorted(wanted_places - set(there)):
+        Slot.objects.create(node=node, device=place[0], index=place[1])
+        changed += 1
+    for place, slot in there.items():
+        if slot.retired == (place in wanted_places):
+            changed += Slot.objects.filter(pk=slot.pk).update(retired=place not in wanted_places)
+    return bool(changed)
+
+
+def _slot_ref(slot: Slot) -> SlotRef:
+    return SlotRef(id=slot.pk, node=slot.node.name, index=slot.index, device=cast(Device, slot.device))
+
+
+def _wanted_run(run: TrainingRun, slots: list[SlotRef]) -> WantedRun:
+    stop = run.stop_requested_at is not None
+    reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
+    return WantedRun(spec=_spec(run), slots=() if stop else tuple(sorted(slots, key=lambda s: s.index)), reason=reason[:2000], stop=stop)
+
+
+def _spec(run: TrainingRun) -> RunSpec:
+    return RunSpec(
+        run=run.pk,
+        name=run.name,
+        user=run.submitted_by.username,
+        argv=bundles.entry(run.version.bundle, run.command),
+        code_dir=str(bundles.code_dir(run.version.bundle)),
+        result_dir=str(runfiles.make(run.pk)),
+        data_dir=str(settings.EDT_DATA_ROOT / run.data_folder) if run.data_folder else str(settings.EDT_DATA_ROOT),
+        max_slots=run.max_slots,
+        env={str(key): str(value) for key, value in run.environment.items()},
+        attempt=run.attempt,
+    )
+
+
+def _finish(run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
+    """Every process of the run is gone: take in the rest of its journal, then say how it ended, and free its slots."""
+    ingest.catch_up(run.pk, now=now)
+    run.refresh_from_db()
+    state, reason = _ending(run, exit_code, detail=seen.detail)
+    with transaction.atomic():
+        TrainingRun.objects.filter(pk=run.pk).update(exit_code=exit_code)
+        if state == RunState.FAILED and not run.error_message:
+            TrainingRun.objects.filter(pk=run.pk).update(error_message=reason)
+        states.transition(run, state, reason=reason, now=now)
+    scheduling.close_all(run, now=now, reason=reason.split("\n", 1)[0])
+    if run.home is not None:
+        notify.nudge_node(run.home.name)  # the host forgets it
+
+
+def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState, str]:
+    """How a run ended and why: its journal's word where there is one, else its exit code."""
+    asked = run.stop_requested_at is not None
+    if run.outcome in END_OF:
+        state = END_OF[run.outcome]
+        words = {"completed": "It finished.", "stopped": run.stop_reason or "It was stopped.", "failed": run.error_message or "It failed."}
+        return state, words[run.outcome]
+    if asked:
+        return RunState.STOPPED, run.stop_reason or "It was stopped."
+    if exit_code == 0:
+        return RunState.COMPLETED, "The script ended."
+    if exit_code < 0:
+        return RunState.FAILED, " ".join(filter(None, (f"Killed by {_signal_name(-exit_code)}.", detail)))
+    if run.error_message:
+        return RunState.FAILED, run.error_message
+    last = _last_words(run)
+    return RunState.FAILED, "\n".join(filter(None, (f"The script ended with exit code {exit_code}.", detail, last)))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(run: TrainingRun) -> str:
+    """The last lines of the driver's console."""
+    _, size = runfiles.read(run.pk, runfiles.DRIVER_LOG, begin=0, limit_bytes=0)
+    text, _ = runfiles.read(run.pk, runfiles.DRIVER_LOG, begin=max(0, size - LAST_WORDS_BYTES), limit_bytes=LAST_WORDS_BYTES)
+    return "\n".join(text.decode(errors="replace").replace("\0", "").splitlines()[-20:])

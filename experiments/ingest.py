@@ -1,6 +1,8 @@
-"""Journal lines into the database, exactly once: rows and cursor in one transaction. The only writer of metrics, generations, events, progress.
+"""Journal lines into the database, exactly once: rows and cursor in one transaction. The only writer of metrics, generations,
+events and progress.
 
 Lines come from a process that runs user code; they have been parsed, but their content is still bounded here (lengths, number of curves).
+What lines mean is in `journal_rows`; here is only the way into the tables.
 """
 
 from __future__ import annotations
@@ -8,7 +10,19 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
+from django.db import connection, transaction
+
+from experiments import journal_rows, notify, runfiles, states
+from experiments.journal_rows import NewPoint, Rows
+from experiments.models import GenerationRecord, Grant, JournalCursor, Metric, MetricSeries, RunEvent, RunState, TrainingRun
+from experiments.models.runs import LIVE
+from training_runtime import journal
 from training_runtime.journal import Batch
+
+MAX_SERIES = 500
+MAX_PUSHED_POINTS = 500
+BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
+LATE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -22,14 +36,113 @@ class Recorded:
 
 def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     """Store a batch that begins where the cursor stands."""
-    raise NotImplementedError
+    with transaction.atomic():
+        JournalCursor.objects.get_or_create(run_id=run_id)
+        # Two readers of one journal: the second waits here, then finds that its offset is not the cursor any more.
+        cursor = JournalCursor.objects.select_for_update().get(run_id=run_id)
+        if cursor.offset != batch.offset:
+            return Recorded(taken=False)
+        run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
+        rows = journal_rows.understand(run_id, batch.lines, after=cursor.seq)
+        points = _store_points(run, rows.points)
+        GenerationRecord.objects.bulk_create([GenerationRecord(run=run, **row) for row in rows.generations], ignore_conflicts=True)
+        RunEvent.objects.bulk_create([RunEvent(run=run, **row) for row in rows.events], ignore_conflicts=True)
+        if rows.progress:
+            TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
+            for name, value in rows.progress.items():
+                setattr(run, name, value)
+        after, cursor.seq, cursor.offset = cursor.seq, rows.seq, batch.end_offset
+        cursor.rejected += len(batch.rejected) + rows.refused
+        cursor.save()
+        _follow_state(run, rows, now)
+        _tell(run, rows, points, after=after)
+    return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 
 def catch_up(run_id: int, *, now: dt.datetime) -> int:
     """Read the run's journal from the cursor to its end; the number of lines taken. Harmless when two do it at once."""
-    raise NotImplementedError
+    path = runfiles.folder(run_id) / journal.FILE_NAME
+    taken = 0
+    while TrainingRun.objects.filter(pk=run_id).exists():
+        offset = JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first() or 0
+        batch = journal.read(path, offset, limit_bytes=BATCH_BYTES)
+        if batch.end_offset == batch.offset:
+            break
+        taken += record(run_id, batch, now=now).lines
+    return taken
 
 
 def catch_up_all(now: dt.datetime) -> int:
     """`catch_up` for each live run, and for those that ended a short time ago."""
-    raise NotImplementedError
+    late = now - dt.timedelta(seconds=LATE_S)
+    live = TrainingRun.objects.filter(state__in=LIVE) | TrainingRun.objects.filter(ended_at__gte=late)
+    return sum(catch_up(run_id, now=now) for run_id in live.values_list("pk", flat=True))
+
+
+def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
+    """Insert them and bring the curves' summaries up to date; those that were stored (a run may have only so many curves)."""
+    if not points:
+        return []
+    series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
+    names = dict.fromkeys((point.group, point.name) for point in points)
+    for group, title in [key for key in names if key not in series][: max(0, MAX_SERIES - len(series))]:
+        series[group, title] = MetricSeries.objects.create(run=run, group=group, name=title)
+    kept = [point for point in points if (point.group, point.name) in series]
+    _insert([(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept])
+    counts: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], NewPoint] = {}
+    for point in kept:
+        key: tuple[str, str] = (point.group, point.name)
+        counts[key] = counts.get(key, 0) + 1
+        last[key] = point
+    for name, point in last.items():
+        one = series[name]
+        one.points, one.last_step, one.last_value = one.points + counts[name], point.step, point.value
+        one.save(update_fields=["points", "last_step", "last_value"])
+    return kept
+
+
+def _insert(values: list[tuple[int | float | None, ...]]) -> None:
+    """Straight to the database: a million model instances would cost more than the rows. A step that is stored already stays as it is."""
+    table = connection.ops.quote_name(Metric._meta.db_table)
+    columns = "series_id, step, seq, epoch, t, value, workers"
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",  # noqa: S608  (names of our own)
+            values,
+        )
+
+
+def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
+    """A run whose steps arrive is running; one that says it is suspended is, unless it has been granted slots meanwhile."""
+    if rows.last_word is None or run.state not in (RunState.STARTING, RunState.RUNNING, RunState.SUSPENDED):
+        return
+    holds = Grant.objects.filter(run=run, released_at__isnull=True, release_requested_at__isnull=True).exists()
+    if rows.first_step_at is not None and run.started_at is None:
+        TrainingRun.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=rows.first_step_at)
+        run.started_at = rows.first_step_at
+    if rows.last_word == "step" and (holds or run.state == RunState.STARTING):
+        states.transition(run, RunState.RUNNING, reason="It trains.", now=now)
+    elif rows.last_word == "suspended" and not holds:
+        states.transition(run, RunState.SUSPENDED, reason=rows.suspended_reason, now=now)
+
+
+def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -> None:
+    topic = f"run-{run.pk}"
+    if rows.lines and len(points) <= MAX_PUSHED_POINTS:
+        pushed = [(p.group, p.name, p.step, p.t, p.value, p.workers, p.epoch) for p in points]
+        notify.points(run, after=after, seq=rows.seq, points=pushed, progress=progress_of(run))
+    elif rows.lines:
+        notify.changed(topic, "points")
+    if rows.generations:
+        notify.changed(topic, "generations", "slots")
+        notify.changed("cluster", "feed")
+    if rows.events:
+        notify.changed(topic, "events", "files")
+    if rows.steps or rows.generations:
+        notify.changed(f"experiment-{run.experiment_id}", "progress")
+
+
+def progress_of(run: TrainingRun) -> dict[str, object]:
+    """How far the run is, as pages are told."""
+    return {"step": run.step, "steps": run.total_steps(), "epoch": run.epoch, "rate": run.step_rate, "workers": run.workers}

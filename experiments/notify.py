@@ -1,19 +1,19 @@
 """What is said outward after a commit: messages to pages through the channel layer, and nudges to Celery. The only writer of both.
 
-Everything here waits for the commit and never raises into the writer: the database is the truth, a lost message is made up for by the pages'
-own catch-up and by beat. Message shapes are in docs/architecture.md. Celery tasks are sent by name, so that nothing imports upwards.
+Everything here waits for the commit and never raises into the writer: the database is the truth, a lost message is made up for by
+the pages' own catch-up and by beat. Message shapes are in docs/architecture.md. Tasks are sent by name: nothing imports upwards.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
-from django.db import transaction
+from django.db import connection, transaction
 
 from experiments.models import TrainingRun
 from webapp.celery import app
@@ -42,7 +42,8 @@ def slots(*, tick: int, held: Mapping[int, int], counts: Mapping[int, int]) -> N
 def points(run: TrainingRun, *, after: int, seq: int, points: Sequence[Point], progress: Mapping[str, object]) -> None:
     """What journal lines `after + 1` to `seq` brought."""
     topic = f"run-{run.pk}"
-    _send(topic, {"type": "points", "topic": topic, "after": after, "seq": seq, "points": [list(p) for p in points], "progress": dict(progress)})
+    what = {"after": after, "seq": seq, "points": [list(point) for point in points], "progress": dict(progress)}
+    _send(topic, {"type": "points", "topic": topic, **what})
 
 
 def completed(run: TrainingRun) -> None:
@@ -67,7 +68,7 @@ def nudge_ingest(run_id: int) -> None:
 
 
 def _send(topic: str, message: dict[str, Any]) -> None:
-    transaction.on_commit(lambda: _send_now(topic, message), robust=True)
+    _after_commit(lambda: _send_now(topic, message))
 
 
 def _send_now(topic: str, message: dict[str, Any]) -> None:
@@ -77,7 +78,15 @@ def _send_now(topic: str, message: dict[str, Any]) -> None:
 
 
 def _task(name: str, *args: object, queue: str, expires: float) -> None:
-    transaction.on_commit(lambda: _outward("broker", app.send_task, name, args, queue=queue, expires=expires, retry=False), robust=True)
+    _after_commit(lambda: _outward("broker", app.send_task, name, args, queue=queue, expires=expires, retry=False))
+
+
+def _after_commit(say: Callable[[], None]) -> None:
+    """At once outside a transaction, without touching the database, which may be away."""
+    if connection.in_atomic_block:
+        transaction.on_commit(say, robust=True)
+    else:
+        say()
 
 
 def _outward(where: str, call: Any, /, *args: Any, **kwargs: Any) -> None:

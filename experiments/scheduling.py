@@ -1,18 +1,29 @@
 """The shell around `plan`: facts from the database in, differences of grants out. The only writer of Grant and of runs' plan fields.
 
-It decides nothing: `training_runtime.scheduling.plan` does, and its reasons are stored as they are.
+It decides nothing: `training_runtime.scheduling.plan` does, and its reasons are stored as they are. Every writer here holds the lock of the
+rules row, so plans and proofs of freed slots come one after the other.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments.models import Node, TrainingRun
-from training_runtime.scheduling.facts import Plan, Policy
+from django.db import transaction
 
-NODE_SILENT_S = 15.0
+from experiments import notify, snapshot, states
+from experiments.models import ClusterRules, Grant, Node, RunState, TrainingRun
+from experiments.snapshot import NODE_SILENT_S, Snapshot
+from training_runtime.scheduling.changes import difference
+from training_runtime.scheduling.facts import Plan, Policy, RunFacts
+from training_runtime.scheduling.plan import plan
+
+__all__ = ["NODE_SILENT_S", "Difference", "Preview", "RunChange", "TickSummary", "close_all", "close_grants", "preview", "tick"]
+
+SUSPENDED_REASON = "Its slots went elsewhere; its state is kept and it goes on with the next step."
 
 
 @dataclass(frozen=True)
@@ -48,21 +59,47 @@ class Difference:
 
 @dataclass(frozen=True)
 class Preview:
-    """The plan as things are, the plan with the changes, and the runs whose number of slots would differ."""
+    """The plan as things are, the plan with the changes, the runs whose number of slots would differ, and the same in sentences."""
 
     before: Plan
     after: Plan
     differences: tuple[Difference, ...]
+    sentences: tuple[str, ...]
 
 
 def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
-    raise NotImplementedError
+    with transaction.atomic():
+        rules = snapshot.lock_rules()
+        seen = snapshot.take(rules, now=now, lock=True)
+        decision = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
+        targets = {run: _on_one_node(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
+        homes = _settle(seen, targets)
+        asked = _ask_back(seen, targets, decision, now)
+        granted = _grant(seen, targets, decision, now)
+        _change_states(seen, granted, now)
+        _store_words(seen, decision)
+        rules.tick += 1
+        rules.save(update_fields=["tick"])
+        nodes = _nodes(seen, {run for run, _ in (*asked, *granted)} | homes)
+        _say(rules, nodes, moved=bool(asked or granted))
+    return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
 
 
 def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None, policy: Policy | None = None) -> Preview:
     """What the allocation would become with the changes (by run id) or another policy. Writes nothing."""
-    raise NotImplementedError
+    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    changes = changes or {}
+    changed = [_changed(facts, changes.get(facts.id)) for facts in seen.run_facts if not changes.get(facts.id, RunChange()).stop]
+    rules = dataclasses.replace(seen.rules, policy=policy) if policy else seen.rules
+    before = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
+    after = plan(seen.slot_facts, changed, now=now.timestamp(), rules=rules)
+    differences = [
+        Difference(run=seen.runs[facts.id], before=had, after=has, reason=after.reasons.get(facts.id, "It is stopped."))
+        for facts in seen.run_facts
+        if (had := len(before.grants.get(facts.id, ()))) != (has := len(after.grants.get(facts.id, ())))
+    ]
+    return Preview(before, after, tuple(differences), tuple(difference(before, after, seen.run_facts)))
 
 
 def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision: int, now: dt.datetime) -> int:
@@ -70,9 +107,143 @@ def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision:
 
     `holding`: per run, the slots for which a process may still be alive, as the host saw them after snapshot `revision`.
     """
-    raise NotImplementedError
+    with transaction.atomic():
+        rules = snapshot.lock_rules()
+        asked = Grant.objects.filter(slot__node=node, released_at__isnull=True, release_requested_at__isnull=False)
+        # A host that has not seen the request yet may be about to start a process on a slot that it does not hold at this moment: only what
+        # it says after a later snapshot than the one at the time of the request proves anything.
+        free = [
+            grant.pk
+            for grant in asked
+            if grant.slot_id not in holding.get(grant.run_id, frozenset()) and revision > (grant.release_revision or 0)
+        ]
+        return _close(free, rules, now)
 
 
 def close_all(run: TrainingRun, *, now: dt.datetime, reason: str) -> int:
     """Close every open grant of a run whose processes are all proven gone; how many."""
-    raise NotImplementedError
+    with transaction.atomic():
+        rules = snapshot.lock_rules()
+        still = Grant.objects.filter(run=run, released_at__isnull=True)
+        still.filter(release_requested_at__isnull=True).update(release_requested_at=now, release_reason=reason)
+        return _close([grant.pk for grant in still], rules, now)
+
+
+def _close(grants: list[int], rules: ClusterRules, now: dt.datetime) -> int:
+    closed = Grant.objects.filter(pk__in=grants, released_at__isnull=True).update(released_at=now) if grants else 0
+    if closed:
+        rules.tick += 1
+        rules.save(update_fields=["tick"])
+        _say(rules, (), moved=True)
+        notify.nudge_schedule()
+    return closed
+
+
+def _on_one_node(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> frozenset[int]:
+    """The part of the promised slots that the run can use: those on the node where its driver is, or will be.
+
+    A node that says nothing gets no new grant, but what a run holds there it keeps: silence does not stop training.
+    """
+    usable = [s for s in slots if seen.slots[s].node_id not in seen.silent or (s in seen.grants and seen.grants[s].run_id == run.pk)]
+    by_node = Counter(seen.slots[slot].node_id for slot in usable)
+    home = run.home_id or (max(sorted(by_node), key=lambda node: by_node[node]) if by_node else None)
+    return frozenset(slot for slot in usable if seen.slots[slot].node_id == home)
+
+
+def _settle(seen: Snapshot, targets: Mapping[int, frozenset[int]]) -> set[int]:
+    """Give each run that is promised slots for the first time its home, so that its driver starts before the slots are free; those runs."""
+    settled = set()
+    for run_id, slots in targets.items():
+        run = seen.runs[run_id]
+        if slots and run.home_id is None:
+            run.home = seen.slots[min(slots)].node  # all of them are on one node
+            run.save(update_fields=["home"])
+            settled.add(run_id)
+    return settled
+
+
+def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan, now: dt.datetime) -> list[tuple[int, int]]:
+    """Ask for the slots that a run should not keep; take a request back where the slot is to stay after all."""
+    asked = []
+    for slot_id, grant in seen.grants.items():
+        keeps = slot_id in targets.get(grant.run_id, frozenset())
+        if keeps == (grant.release_requested_at is None):
+            continue
+        grant.release_requested_at = None if keeps else now
+        grant.release_reason = "" if keeps else _leaving_reason(grant, decision)
+        grant.release_revision = None if keeps else seen.slots[slot_id].node.revision
+        grant.save(update_fields=["release_requested_at", "release_reason", "release_revision"])
+        asked.append((grant.run_id, slot_id))
+    return asked
+
+
+def _leaving_reason(grant: Grant, decision: Plan) -> str:
+    stopping = grant.run.stop_reason or ("It is being stopped." if grant.run.is_live() else "It has ended.")
+    return decision.reasons.get(grant.run_id) or stopping
+
+
+def _grant(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan, now: dt.datetime) -> list[tuple[int, int]]:
+    """Grant the promised slots that nobody holds; the others follow when they are proven free."""
+    granted = [(run_id, slot_id) for run_id, slots in targets.items() for slot_id in sorted(slots) if slot_id not in seen.grants]
+    Grant.objects.bulk_create(
+        [Grant(run_id=run_id, slot_id=slot_id, granted_at=now, reason=decision.reasons[run_id]) for run_id, slot_id in granted]
+    )
+    return granted
+
+
+def _change_states(seen: Snapshot, granted: Iterable[tuple[int, int]], now: dt.datetime) -> None:
+    counts = Counter(run for run, _ in granted)
+    for run in seen.runs.values():
+        holds = len(seen.held_by(run.pk)) + counts[run.pk]
+        if counts[run.pk] and run.state in (RunState.QUEUED, RunState.SUSPENDED):
+            words = "1 slot" if counts[run.pk] == 1 else f"{counts[run.pk]} slots"
+            states.transition(run, RunState.STARTING, reason=f"It was granted {words}.", now=now)
+        elif not holds and run.state in (RunState.STARTING, RunState.RUNNING):
+            states.transition(run, RunState.SUSPENDED, reason=run.plan_reason or SUSPENDED_REASON, now=now)
+
+
+def _store_words(seen: Snapshot, decision: Plan) -> None:
+    """Reasons, queue positions and forecasts, where they say something new."""
+    for run in seen.runs.values():
+        waiting = decision.queue.get(run.pk)
+        position = waiting.position if waiting is not None else None
+        expected = waiting.expected_s if waiting is not None else None
+        words = decision.reasons.get(run.pk, "")
+        if (words, position) == (run.plan_reason, run.queue_position) and _about_equal(expected, run.expected_start_s):
+            continue
+        run.plan_reason, run.queue_position, run.expected_start_s = words, position, expected
+        run.save(update_fields=["plan_reason", "queue_position", "expected_start_s"])
+        notify.changed(f"run-{run.pk}", "plan")
+        notify.changed(f"experiment-{run.experiment_id}", "runs")
+        notify.changed("cluster", "jobs")
+
+
+def _about_equal(new: float | None, old: float | None) -> bool:
+    if new is None or old is None:
+        return new is old
+    return abs(new - old) <= max(5.0, 0.1 * old)
+
+
+def _nodes(seen: Snapshot, runs: Iterable[int]) -> tuple[str, ...]:
+    """Names of the nodes where something changes for these runs."""
+    known = {**seen.runs, **seen.leaving}
+    homes = {known[run].home_id for run in runs if run in known} | {seen.slots[g.slot_id].node_id for r in runs for g in seen.held_by(r)}
+    return tuple(sorted(seen.nodes[home].name for home in homes if home is not None))
+
+
+def _say(rules: ClusterRules, nodes: Iterable[str], *, moved: bool) -> None:
+    for name in nodes:
+        notify.nudge_node(name)
+    if moved:
+        held = dict(Grant.objects.filter(released_at__isnull=True).values_list("slot_id", "run_id"))
+        notify.slots(tick=rules.tick, held=held, counts=Counter(held.values()))
+        notify.changed("cluster", "lanes", "feed")
+        for run_id in set(held.values()):
+            notify.changed(f"run-{run_id}", "slots")
+
+
+def _changed(facts: RunFacts, change: RunChange | None) -> RunFacts:
+    if change is None:
+        return facts
+    given = {name: value for name, value in dataclasses.asdict(change).items() if name != "stop" and value is not None}
+    return dataclasses.replace(facts, **given)

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -233,12 +234,18 @@ def parse(raw: bytes) -> Line:
 
 
 def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20) -> Batch:
-    """Whole lines from byte `offset` on, some `limit_bytes` of them at most. A missing file is empty; a torn last line waits."""
+    """Whole lines from byte `offset` on, some `limit_bytes` of them at most. A missing file is empty; a torn last line waits.
+
+    User code may have put something else in its place: a link or what is not a regular file is as good as missing.
+    """
     try:
-        with open(path, "rb") as file:
+        # not blocking: a pipe without a writer would hold the reader for ever
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Batch(offset, offset, ())
             file.seek(offset)
             chunk = file.read(limit_bytes)
-    except FileNotFoundError:
+    except OSError:
         return Batch(offset, offset, ())
     end = chunk.rfind(b"\n") + 1
     if not end and len(chunk) >= limit_bytes:  # a hostile line without an end: skip what was read of it

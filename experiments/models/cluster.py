@@ -62,7 +62,7 @@ class Grant(models.Model):
     reason = models.TextField()
     release_requested_at = models.DateTimeField(null=True)
     release_reason = models.TextField(blank=True)
-    release_revision = models.BigIntegerField(null=True)  # the node's newest snapshot when the release was requested: only a later one proves it
+    release_revision = models.BigIntegerField(null=True)  # the node's newest snapshot at the request: only a later one proves it
     released_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -84,7 +84,7 @@ class MetricSeries(models.Model):
 
 
 class Metric(models.Model):
-    """One point. A value that is not a number is stored as null (SQLite cannot hold NaN); infinities are kept."""
+    """One point. A value that is not a finite number is stored as null: SQLite has no NaN, and JSON neither that nor infinity."""
 
     series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
     step = models.BigIntegerField()

@@ -61,7 +61,8 @@ class TrainingRun(models.Model):
     stop_reason = models.CharField(max_length=500, blank=True)
 
     # the planner's word: written by scheduling
-    home = models.ForeignKey("experiments.Node", null=True, on_delete=models.PROTECT, related_name="runs")  # where its driver lives, once promised slots
+    # where its driver lives, from the first promise of slots on
+    home = models.ForeignKey("experiments.Node", null=True, on_delete=models.PROTECT, related_name="runs")
     plan_reason = models.TextField(blank=True)
     queue_position = models.PositiveIntegerField(null=True)
     expected_start_s = models.FloatField(null=True)

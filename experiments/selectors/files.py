@@ -1,17 +1,20 @@
-"""A run's own files for its page: listing, logs, downloads. Its folder is written by user code: no link is ever followed, no path leaves it."""
+"""A run's own files for its page: listing, logs, downloads. User code writes there: no link is ever followed, no path leaves it."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from experiments import runfiles
 from experiments.models import TrainingRun
+from training_runtime import journal
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """A regular file of the run; `path` is relative to its folder, with slashes. `role`: "model", "checkpoint", "log", "journal", "other"."""
+    """A regular file of the run; `path` is relative to its folder. `role`: "model", "checkpoint", "log", "journal" or "other"."""
 
     path: str
     size_bytes: int
@@ -31,19 +34,46 @@ class LogTail:
 
 def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
     """Regular files below the run's folder, by path, at most `limit`. Empty while there is no folder."""
-    raise NotImplementedError
+    found = [
+        RunFile(one.path, one.size_bytes, dt.datetime.fromtimestamp(one.modified, dt.UTC), _role(one.path))
+        for one in runfiles.walk(run.pk, limit=limit)
+    ]
+    return sorted(found, key=lambda one: one.path)
 
 
 def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:
     """(open file, size in bytes) for a path of `files`. Raises FileNotFoundError for anything else: links, devices, ways out."""
-    raise NotImplementedError
+    file = os.fdopen(runfiles.open_regular(run.pk, path), "rb")
+    return file, os.fstat(file.fileno()).st_size
 
 
 def log_names(run: TrainingRun) -> list[str]:
     """Names of the run's logs: "driver" first, then "worker-0", ..."""
-    raise NotImplementedError
+    return runfiles.log_names(run.pk)
 
 
 def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: int = 200, limit_bytes: int = 256 * 1024) -> LogTail:
     """The last `lines` of a log, or what stands from `offset` on, at most `limit_bytes`. A log that is not there yet is empty."""
-    raise NotImplementedError
+    path = f"log/{name}/console.log"
+    if offset is not None:
+        data, size = runfiles.read(run.pk, path, begin=max(0, offset), limit_bytes=limit_bytes)
+        begin = min(max(0, offset), size)
+        return LogTail(_text(data), begin, begin + len(data), size)
+    _, size = runfiles.read(run.pk, path, begin=0, limit_bytes=0)
+    begin = max(0, size - limit_bytes)
+    data, size = runfiles.read(run.pk, path, begin=begin, limit_bytes=limit_bytes)
+    end = begin + len(data)
+    kept = data.splitlines(keepends=True)
+    kept = (kept[1:] if begin else kept)[-lines:] if lines > 0 else []  # the first one may be cut in two
+    shown = b"".join(kept)
+    return LogTail(_text(shown), end - len(shown), end, size)
+
+
+def _role(path: str) -> str:
+    top, _, rest = path.partition("/")
+    roles = {"model": "model", "checkpoint": "checkpoint", "log": "log"}
+    return roles.get(top, "other") if rest else ("journal" if path == journal.FILE_NAME else "other")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

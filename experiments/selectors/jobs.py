@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from experiments.models import Experiment, GenerationRecord, Slot, TrainingRun
+from django.db.models import Q, QuerySet
+
+from experiments.models import Experiment, GenerationRecord, Grant, MetricSeries, RunState, Slot, TrainingRun
+from experiments.models.runs import ENDED, LIVE
+
+MOST_COLUMNS = 40
 
 
 @dataclass(frozen=True)
 class JobFilter:
-    """What the cluster's table shows. `name` is part of a run's name, its id, or its submitter; `state`: a RunState, "live", "ended" or ""."""
+    """What the cluster's table shows. `name` is part of a run's name, its id, or its submitter; `state`: a RunState, "live", "ended"
+    or nothing."""
 
     name: str = ""
     state: str = ""
@@ -51,18 +59,65 @@ class ExperimentTables:
 
 def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
     """(rows of this page, number of runs that match), newest first."""
-    raise NotImplementedError
+    found = _matching(wanted)
+    rows = found.select_related("submitted_by", "version", "experiment").order_by("-submitted_at", "-id")
+    shown = list(rows[wanted.offset : wanted.offset + wanted.limit])
+    held = _held(run.pk for run in shown)
+    return [
+        JobRow(
+            run=run,
+            submitter=run.submitted_by.username,
+            kind=run.version.get_distributed_display(),
+            cpu_slots=held[run.pk, Slot.Device.CPU],
+            gpu_slots=held[run.pk, Slot.Device.GPU],
+            duration=run.duration(now),
+        )
+        for run in shown
+    ], found.count()
 
 
 def experiment_tables(experiment: Experiment) -> ExperimentTables:
-    raise NotImplementedError
+    runs = list(experiment.runs.select_related("submitted_by", "version__definition"))
+    latest: dict[int, dict[str, float | None]] = defaultdict(dict)
+    columns: dict[str, None] = {}
+    for one in MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name"):
+        column = f"{one.group} {one.name}"
+        if column in columns or len(columns) < MOST_COLUMNS:
+            columns[column] = None
+            latest[one.run_id][column] = one.last_value
+    held = _held(run.pk for run in runs)
+    tables = ExperimentTables(list(columns), [], [], [])
+    for run in runs:
+        slots = sum(held[run.pk, device] for device in Slot.Device.values)
+        row = RunRow(run=run, slots=slots, metrics=[latest[run.pk].get(column) for column in columns])
+        (tables.queued if run.state == RunState.QUEUED else tables.completed if run.state in ENDED else tables.in_progress).append(row)
+    return tables
 
 
 def generations(run: TrainingRun, *, limit: int = 500) -> list[GenerationRecord]:
     """The run's memberships, newest first."""
-    raise NotImplementedError
+    return list(run.generations.order_by("-seq")[:limit])
 
 
 def run_slots(run: TrainingRun) -> list[Slot]:
     """The slots the run holds now, its node in the same query."""
-    raise NotImplementedError
+    held = Slot.objects.filter(grants__run=run, grants__released_at__isnull=True)
+    return list(held.select_related("node").order_by("node__name", "index"))
+
+
+def _matching(wanted: JobFilter) -> QuerySet[TrainingRun]:
+    found = TrainingRun.objects.all()
+    if name := wanted.name.strip():
+        match = Q(name__icontains=name) | Q(submitted_by__username__icontains=name)
+        number = name.removeprefix("#")
+        if number.isascii() and number.isdigit() and len(number) < 19:
+            match |= Q(pk=int(number))
+        found = found.filter(match)
+    groups = {"live": LIVE, "ended": ENDED}
+    return found.filter(state__in=groups.get(wanted.state, (wanted.state,))) if wanted.state else found
+
+
+def _held(runs: Iterable[int]) -> Counter[tuple[int, str]]:
+    """How many slots of each device class each of the runs holds."""
+    held = Grant.objects.filter(run__in=list(runs), released_at__isnull=True)
+    return Counter((run, device) for run, device in held.values_list("run_id", "slot__device"))

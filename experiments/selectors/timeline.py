@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from dataclasses import dataclass
 
-from experiments.models import Project, Slot, TrainingRun
+from django.db.models import F, Q
+
+from experiments.models import GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.snapshot import is_silent
+
+MOST_BARS = 5000
+MOST_REASON = 300
+VERBS: dict[str, str] = {
+    RunState.STARTING: "starts",
+    RunState.RUNNING: "trains",
+    RunState.SUSPENDED: "is suspended",
+    RunState.STOPPING: "is asked to stop",
+    RunState.COMPLETED: "is completed",
+    RunState.FAILED: "failed",
+    RunState.STOPPED: "was stopped",
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """A slot and its bars in the window, oldest first. `state`: "free", "held", "leaving", "draining", "silent" (its node is not heard of)."""
+    """A slot and its bars in the window, oldest first. `state`: "free", "held", "leaving", "draining", "silent" (its node says nothing)."""
 
     slot: Slot
     state: str
@@ -32,7 +48,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class FeedItem:
-    """Something that happened: when, in words, to which run. `kind`: "state", "change" (of members), "wish" (a person changed something)."""
+    """Something that happened: when, in words, to which run. `kind`: "state", "change" (of members) or "wish" (of a person)."""
 
     at: dt.datetime
     kind: str
@@ -42,9 +58,75 @@ class FeedItem:
 
 
 def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
-    raise NotImplementedError
+    """A lane for each slot that is there, or that held something in the window; in the order of nodes and places."""
+    inside = Q(released_at__isnull=True) | Q(released_at__gte=begin)
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    held: dict[int, Grant] = {}
+    found = Grant.objects.filter(inside, granted_at__lte=end).select_related("run__submitted_by")
+    for grant in reversed(found.order_by("-granted_at", "-id")[:MOST_BARS]):  # the newest, where they are too many
+        bars[grant.slot_id].append(_bar(grant, begin, end))
+        if grant.released_at is None:
+            held[grant.slot_id] = grant
+    slots = Slot.objects.select_related("node").filter(Q(retired=False) | Q(pk__in=list(bars)))
+    return [
+        Lane(slot, _lane_state(slot, held.get(slot.pk), end), bars[slot.pk]) for slot in slots.order_by("node__name", "device", "index")
+    ]
 
 
 def feed(*, limit: int = 50, run: TrainingRun | None = None, project: Project | None = None) -> list[FeedItem]:
     """The latest happenings, newest first: of the cluster, of a project or of one run."""
-    raise NotImplementedError
+    where = Q(run=run) if run is not None else Q(run__experiment__project=project) if project is not None else Q()
+    moves = RunTransition.objects.filter(where).select_related("run__submitted_by", "actor").order_by("-at", "-id")[:limit]
+    changes = GenerationRecord.objects.filter(where, workers_before__gt=0).exclude(workers=F("workers_before"))
+    latest = changes.select_related("run__submitted_by").order_by("-at", "-id")[:limit]
+    items = [_move(one) for one in moves] + [_change(one) for one in latest]
+    return sorted(items, key=lambda item: (item.at, item.run), reverse=True)[:limit]
+
+
+def _bar(grant: Grant, begin: dt.datetime, end: dt.datetime) -> Bar:
+    return Bar(
+        run=grant.run_id,
+        name=grant.run.name,
+        person=grant.run.submitted_by.username,
+        begin=max(grant.granted_at, begin),
+        end=min(grant.released_at, end) if grant.released_at is not None else None,
+        leaving=grant.released_at is None and grant.release_requested_at is not None,
+        reason=grant.release_reason or grant.reason,
+    )
+
+
+def _lane_state(slot: Slot, grant: Grant | None, now: dt.datetime) -> str:
+    if grant is not None:
+        return "leaving" if grant.release_requested_at is not None else "held"
+    if slot.draining or slot.retired or slot.node.draining:
+        return "draining"
+    return "silent" if is_silent(slot.node, now) else "free"
+
+
+def _label(run: TrainingRun) -> str:
+    return f"{run.submitted_by.username}'s run {run.name}"
+
+
+def _move(move: RunTransition) -> FeedItem:
+    """What a transition says: a person's wish, or a new state with its reason."""
+    name = _label(move.run)
+    if move.old == move.new:
+        text, kind = f"{name}: {move.reason}", "wish"
+    elif not move.old:
+        text, kind = f"{name} was submitted.", "state"
+    else:
+        text, kind = f"{name} {VERBS.get(move.new, move.new)}{_because(move)}", "state"
+    return FeedItem(move.at, kind, text, move.run_id, move.run.name)
+
+
+def _because(move: RunTransition) -> str:
+    reason = move.reason.split("\n", 1)[0].strip()[:MOST_REASON]
+    return f": {reason}" if reason and move.new not in (RunState.RUNNING, RunState.COMPLETED) else "."
+
+
+def _change(change: GenerationRecord) -> FeedItem:
+    """How a run's workers changed, why, and what that cost."""
+    cost = f"{change.pause_ms:.0f} ms pause, {change.redone} {'step' if change.redone == 1 else 'steps'} redone"
+    reason = f"{change.reason.rstrip('.')}; " if change.reason else ""
+    text = f"{_label(change.run)}: {change.workers_before} → {change.workers} workers at step {change.step}: {reason}{cost}."
+    return FeedItem(change.at, "change", text, change.run_id, change.run.name)

@@ -1,0 +1,198 @@
+"""What journal lines mean as rows: pure, from parsed lines to what is to be stored. Knows no database.
+
+Every text and number is bounded here, because the process that wrote the lines also ran user code.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training_runtime.journal import (
+    Checkpoint,
+    Failed,
+    Finished,
+    Generation,
+    Line,
+    Resumed,
+    Started,
+    Suspended,
+    Test,
+    Train,
+    Warned,
+)
+
+NAME_LIMIT = 200
+TEXT_LIMIT = 4000
+TRACEBACK_LIMIT = 64_000
+METRICS_PER_LINE = 200
+MEMBERS_LIMIT = 4096
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+RATE_STEPS = 50  # the recent rate is over so many steps
+YEAR_3000 = 32503680000.0
+
+
+@dataclass(slots=True)
+class NewPoint:
+    """One value of one curve."""
+
+    group: Literal["train", "test"]
+    name: str
+    step: int
+    seq: int
+    epoch: int
+    t: float
+    value: float | None
+    workers: int
+
+
+@dataclass
+class Rows:
+    """What is to be stored of some lines. `seq` is that of the last one; `refused` counts lines of another run or out of order.
+
+    `last_word`: whether the latest of steps and suspensions among them was a step. `first_step_at`: when the first step here was done.
+    """
+
+    seq: int
+    lines: int = 0
+    steps: int = 0
+    refused: int = 0
+    points: list[NewPoint] = field(default_factory=list)
+    generations: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    progress: dict[str, Any] = field(default_factory=dict)
+    last_word: Literal["step", "suspended"] | None = None
+    suspended_reason: str = ""
+    first_step_at: dt.datetime | None = None
+    step_times: list[float] = field(default_factory=list)
+
+
+def understand(run_id: int, lines: Iterable[Line], *, after: int) -> Rows:
+    """The rows of the lines after sequence number `after`. A number that was seen already, or one of another run, is refused.
+
+    A gap is taken as it is: the lines in it did not parse, and what they held is lost, but not what follows.
+    """
+    rows = Rows(seq=after)
+    for line in lines:
+        if line.run != run_id or not rows.seq < line.seq <= INT64 or not 0 <= line.t < YEAR_3000:
+            rows.refused += 1
+            continue
+        rows.seq = line.seq
+        rows.lines += 1
+        _take(line, rows)
+    if rows.step_times:
+        recent = rows.step_times[-RATE_STEPS:]
+        rows.progress["step_rate"] = len(recent) / sum(recent)
+    return rows
+
+
+def _take(line: Line, rows: Rows) -> None:
+    event = line.event
+    match event:
+        case Train():
+            _train(line, event, rows)
+        case Test():
+            rows.points += _points(line, "test", event.step, event.epoch, event.metrics, workers=0)
+        case Generation():
+            rows.generations.append(_generation(line, event))
+            rows.progress["workers"] = min(len(event.members), INT32)
+        case Started():
+            _started(event, rows)
+            text = f"Attempt {event.attempt}: {event.epochs} epochs of {event.steps_per_epoch} steps, {event.engines} engines."
+            _event(line, rows, text, engines=event.engines, seed=event.seed, state_bytes=event.state_bytes, samples=event.samples)
+        case Checkpoint():
+            what = "Model files" if event.role == "model" else "State to resume from"
+            paths = [_text(path, TEXT_LIMIT) for path in event.paths[:100]]
+            _event(line, rows, f"{what} of step {event.step} written.", role=event.role, paths=paths, size_bytes=event.size_bytes)
+        case Suspended():
+            rows.last_word, rows.suspended_reason = "suspended", _text(event.reason, TEXT_LIMIT)
+            rows.progress["workers"] = 0
+            _event(line, rows, f"Suspended after step {event.step}: {event.reason}", step=event.step)
+        case Resumed():
+            _event(line, rows, f"Goes on after step {event.step}: {event.reason}", step=event.step)
+        case Warned():
+            _event(line, rows, event.message)
+        case Failed():
+            rows.progress |= {"error_message": _text(event.message, TEXT_LIMIT), "error_traceback": _text(event.traceback, TRACEBACK_LIMIT)}
+            _event(line, rows, event.message, where=_text(event.where, NAME_LIMIT))
+        case Finished():
+            rows.progress |= {"outcome": event.outcome, "workers": 0, "final_metrics": _finals(event.metrics)}
+            _event(line, rows, f"{event.outcome.capitalize()} after step {event.step}.", outcome=event.outcome)
+
+
+def _train(line: Line, event: Train, rows: Rows) -> None:
+    at = dt.datetime.fromtimestamp(line.t, dt.UTC)
+    rows.steps += 1
+    rows.last_word = "step"
+    rows.first_step_at = rows.first_step_at or at
+    rows.progress |= {
+        "step": _whole(event.step, INT64),
+        "epoch": _whole(event.epoch, INT32),
+        "workers": _whole(event.workers, INT32),
+        "last_step_at": at,
+    }
+    if math.isfinite(event.step_s) and event.step_s > 1e-9:
+        rows.step_times.append(event.step_s)
+    rows.points += _points(line, "train", event.step, event.epoch, event.metrics, workers=event.workers)
+
+
+def _points(
+    line: Line, group: Literal["train", "test"], step: int, epoch: int, metrics: Mapping[str, float], *, workers: int
+) -> list[NewPoint]:
+    step, epoch, workers = _whole(step, INT64), _whole(epoch, INT32), _whole(workers, INT32)
+    names = list(metrics)[:METRICS_PER_LINE]
+    return [NewPoint(group, _text(name, NAME_LIMIT), step, line.seq, epoch, line.t, _number(metrics[name]), workers) for name in names]
+
+
+def _started(event: Started, rows: Rows) -> None:
+    rows.progress |= {
+        "engines": max(1, _whole(event.engines, INT32)),
+        "batch_size": _whole(event.batch_size, INT32),
+        "epochs": _whole(event.epochs, INT32),
+        "steps_per_epoch": _whole(event.steps_per_epoch, INT32),
+        "parameters": _whole(event.parameters, INT64),
+    }
+
+
+def _generation(line: Line, event: Generation) -> dict[str, Any]:
+    members = sorted(event.members[:MEMBERS_LIMIT], key=lambda member: member.rank)
+    return {
+        "seq": line.seq,
+        "generation": _whole(event.generation, INT32),
+        "at": dt.datetime.fromtimestamp(line.t, dt.UTC),
+        "step": _whole(event.step, INT64),
+        "epoch": _whole(event.epoch, INT32),
+        "workers": len(members),
+        "workers_before": _whole(event.workers_before, INT32),
+        "slots": [_whole(member.slot, INT64) for member in members],
+        "reason": _text(event.reason, TEXT_LIMIT),
+        "pause_ms": event.pause_ms if math.isfinite(event.pause_ms) else 0.0,
+        "redone": _whole(event.redone, INT32),
+    }
+
+
+def _event(line: Line, rows: Rows, message: str, **detail: object) -> None:
+    at = dt.datetime.fromtimestamp(line.t, dt.UTC)
+    rows.events.append({"seq": line.seq, "at": at, "kind": line.event.kind, "message": _text(message, TEXT_LIMIT), "detail": detail})
+
+
+def _finals(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {_text(name, NAME_LIMIT): _number(metrics[name]) for name in list(metrics)[:METRICS_PER_LINE]}
+
+
+def _text(text: str, limit: int) -> str:
+    """Without what no database takes (NUL, lone surrogates), and not longer than `limit`."""
+    return text[:limit].replace("\0", "").encode(errors="replace").decode()
+
+
+def _number(value: float) -> float | None:
+    """SQLite stores no NaN, and JSON knows neither NaN nor infinity: pages are given nothing instead."""
+    return value if math.isfinite(value) else None
+
+
+def _whole(value: int, most: int) -> int:
+    return min(max(value, 0), most)

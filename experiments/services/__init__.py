@@ -1,0 +1,37 @@
+"""What people can do, as verbs: one transaction each, keyword-only. Who may is access's business; that the facts are right is checked here.
+
+What a form must show is a django ValidationError({field: [messages]}) whose messages say what to do. A `request_id` (of the form) makes
+a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
+"""
+
+from experiments.services.cluster import set_node_draining, set_policy, set_slot_draining, set_weight
+from experiments.services.definitions import add_version, create_definition, delete_definition, update_definition
+from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
+from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
+from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
+
+__all__ = [
+    "add_member",
+    "add_version",
+    "create_definition",
+    "create_experiment",
+    "create_project",
+    "delete_definition",
+    "delete_experiment",
+    "delete_project",
+    "delete_run",
+    "pause_run",
+    "remove_member",
+    "resume_run",
+    "run_experiment",
+    "set_node_draining",
+    "set_policy",
+    "set_priority",
+    "set_role",
+    "set_slot_draining",
+    "set_slots",
+    "set_weight",
+    "stop_run",
+    "update_definition",
+    "update_project",
+]

@@ -1,0 +1,113 @@
+"""Checks that several services share. Each returns the clean value or raises ValidationError for its field."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Never, TypeVar
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db.models import Choices, Model, QuerySet
+
+from experiments.models import User
+
+NAME_LIMIT = 120
+DESCRIPTION_LIMIT = 4000
+COMMAND_LIMIT = 2000
+FOLDER_LIMIT = 500
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+
+log = logging.getLogger("experiments.audit")
+
+
+def audit(by: User, what: str, *subject: object) -> None:
+    """A line of the log for who did what: for verbs that leave no history row of their own."""
+    log.info("%s " + what, by.username, *subject)
+
+
+def refuse(field: str, message: str) -> Never:
+    raise ValidationError({field: [message]})
+
+
+def name(value: str, *, field: str = "name") -> str:
+    clean = " ".join(value.split())
+    if not clean:
+        refuse(field, "Give it a name.")
+    if len(clean) > NAME_LIMIT:
+        refuse(field, f"The name has {len(clean)} characters: use at most {NAME_LIMIT}.")
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
+        refuse(field, "The name has a control character in it: type it anew.")
+    return clean
+
+
+def text(value: str, *, field: str = "description", limit: int = DESCRIPTION_LIMIT) -> str:
+    clean = value.strip()
+    if len(clean) > limit:
+        refuse(field, f"The {field.replace('_', ' ')} has {len(clean)} characters: use at most {limit}.")
+    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\r\n\t" for c in clean):
+        refuse(field, f"The {field.replace('_', ' ')} has a control character in it: type it anew.")
+    return clean
+
+
+def choice(value: str, choices: type[Choices], *, field: str) -> str:
+    if value not in choices.values:
+        refuse(field, f"Choose one of: {', '.join(str(label) for label in choices.labels)}.")
+    return value
+
+
+def whole(value: object, *, field: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        refuse(field, f"Give a whole number from {least} to {most}.")
+    if not least <= value <= most:
+        refuse(field, f"{value} is not possible: give a whole number from {least} to {most}.")
+    return value
+
+
+def data_folder(value: str, *, field: str = "source_folder") -> str:
+    """The folder relative to the shared data root, "" for the root itself. It exists, and no link leads out of the root."""
+    root: Path = settings.EDT_DATA_ROOT.resolve()
+    given = value.strip()
+    if not given:
+        return ""
+    if len(given) > FOLDER_LIMIT or "\0" in given:
+        refuse(field, f"Give a path of at most {FOLDER_LIMIT} characters.")
+    try:
+        found = (root / given).resolve()
+    except (OSError, RuntimeError):  # a circle of links
+        refuse(field, f"{given} cannot be read: give a folder below {root}.")
+    if not found.is_relative_to(root):
+        refuse(field, f"{given} is outside the shared data folder: give a folder below {root}.")
+    if not found.is_dir():
+        refuse(field, f"There is no folder {given} below {root}: put the data there first, or correct the path.")
+    relative = found.relative_to(root).as_posix()
+    return "" if relative == "." else relative
+
+
+def same_request(found: QuerySet[M], request_id: uuid.UUID | None) -> M | None:
+    """What the same form made before, if it was sent before."""
+    return found.filter(request_id=request_id).first() if request_id is not None else None
+
+
+def each(errors: list[ValidationError], check: Callable[[], T]) -> T | None:
+    """The clean value, or None with the error put by, so that a form shows all its errors at once (see `collected`)."""
+    try:
+        return check()
+    except ValidationError as error:
+        errors.append(error)
+        return None
+
+
+def collected(errors: Iterable[ValidationError]) -> None:
+    """Raise all of them as one, so that a form shows every field that is wrong."""
+    merged: dict[str, list[str]] = {}
+    for error in errors:
+        for field, messages in error.message_dict.items():
+            merged.setdefault(field, []).extend(messages)
+    if merged:
+        raise ValidationError(merged)

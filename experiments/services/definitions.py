@@ -1,0 +1,202 @@
+"""Verbs on training definitions and their versions."""
+
+from __future__ import annotations
+
+import unicodedata
+import uuid
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+
+from experiments import bundles, notify
+from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.services import checks
+
+V = DefinitionVersion
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    framework: str
+    command: str
+    device: str
+    distributed: str
+    max_slots: int
+
+
+def create_definition(
+    project: Project,
+    *,
+    by: User,
+    name: str,
+    description: str = "",
+    upload: BinaryIO,
+    file_name: str,
+    framework: str = "pytorch",
+    command: str = "",
+    device: str = "any",
+    distributed: str = "elastic",
+    max_slots: int = 4,
+    request_id: uuid.UUID | None = None,
+) -> DefinitionVersion:
+    """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots."""
+    if (before := _sent_before(by, request_id)) is not None:
+        return before
+    errors: list[ValidationError] = []
+    clean_name = checks.each(errors, lambda: checks.name(name))
+    clean_text = checks.each(errors, lambda: checks.text(description))
+    attributes = _attributes(errors, framework=framework, command=command, device=device, distributed=distributed, max_slots=max_slots)
+    checks.collected(errors)
+    assert clean_name is not None
+    assert clean_text is not None
+    assert attributes is not None
+    bundle = _keep(upload, file_name, attributes.command)
+    try:
+        with transaction.atomic():
+            definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
+            version = _store(definition, by, bundle, _shown_name(file_name), attributes, number=1, request_id=request_id)
+            notify.changed(f"project-{project.pk}", "definitions")
+    except IntegrityError:  # the same form at the same moment: the other was faster, and nothing of this one is stored
+        if (before := _sent_before(by, request_id)) is None:
+            raise
+        return before
+    return version
+
+
+def add_version(
+    definition: TrainingDefinition,
+    *,
+    by: User,
+    upload: BinaryIO | None = None,
+    file_name: str = "",
+    framework: str = "pytorch",
+    command: str = "",
+    device: str = "any",
+    distributed: str = "elastic",
+    max_slots: int = 4,
+    request_id: uuid.UUID | None = None,
+) -> DefinitionVersion:
+    """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
+    if (before := _sent_before(by, request_id)) is not None:
+        return before
+    errors: list[ValidationError] = []
+    attributes = _attributes(errors, framework=framework, command=command, device=device, distributed=distributed, max_slots=max_slots)
+    checks.collected(errors)
+    assert attributes is not None
+    newest = definition.newest()
+    if upload is None:
+        bundle, shown = newest.bundle, newest.file_name
+        _check_command(bundle, attributes.command)
+    else:
+        bundle, shown = _keep(upload, file_name, attributes.command), _shown_name(file_name)
+    try:
+        with transaction.atomic():
+            TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
+            number = (definition.versions.aggregate(highest=Max("number"))["highest"] or 0) + 1
+            version = _store(definition, by, bundle, shown, attributes, number=number, request_id=request_id)
+            notify.changed(f"project-{definition.project_id}", "definitions")
+    except IntegrityError:
+        if (before := _sent_before(by, request_id)) is None:
+            raise
+        return before
+    return version
+
+
+def update_definition(definition: TrainingDefinition, *, by: User, name: str, description: str) -> TrainingDefinition:
+    """Fields: name, description. Code and attributes never change: they get a new version."""
+    definition.name, definition.description = checks.name(name), checks.text(description)
+    definition.save(update_fields=["name", "description"])
+    checks.audit(by, "updated training definition %s", definition.pk)
+    notify.changed(f"project-{definition.project_id}", "definitions")
+    return definition
+
+
+def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
+    """Refused while an experiment uses one of its versions."""
+    with transaction.atomic():
+        TrainingDefinition.objects.select_for_update().get(pk=definition.pk)
+        used = Experiment.objects.filter(versions__definition=definition).first()
+        if used is not None:
+            raise ValidationError(f"The experiment {used.name} uses it: delete the experiment first.")
+        checks.audit(by, "deletes training definition %s (%s)", definition.pk, definition.name)
+        definition.delete()
+        notify.changed(f"project-{definition.project_id}", "definitions")
+
+
+def _attributes(
+    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int
+) -> _Attributes | None:
+    found = len(errors)
+    checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
+    checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
+    checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
+    checks.each(errors, lambda: checks.whole(max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
+    clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
+    if clean:
+        checks.each(errors, lambda: _parse(clean))
+    if len(errors) > found or clean is None:
+        return None
+    return _Attributes(framework, clean, device, distributed, 1 if distributed == V.Distributed.SINGLE else max_slots)
+
+
+def _parse(command: str) -> None:
+    try:
+        bundles.parse_command(command)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("command", str(refusal))
+
+
+def _check_command(bundle: Bundle, command: str) -> None:
+    if command:
+        try:
+            bundles.entry(bundle, command)
+        except bundles.BundleRefused as refusal:
+            checks.refuse("command", str(refusal))
+
+
+def _keep(upload: BinaryIO, file_name: str, command: str) -> Bundle:
+    try:
+        bundle = bundles.keep(upload, file_name=file_name)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("upload", str(refusal))
+    _check_command(bundle, command)
+    return bundle
+
+
+def _store(
+    definition: TrainingDefinition,
+    by: User,
+    bundle: Bundle,
+    file_name: str,
+    attributes: _Attributes,
+    *,
+    number: int,
+    request_id: uuid.UUID | None,
+) -> DefinitionVersion:
+    return DefinitionVersion.objects.create(
+        definition=definition,
+        number=number,
+        bundle=bundle,
+        file_name=file_name,
+        framework=attributes.framework,
+        command=attributes.command,
+        device=attributes.device,
+        distributed=attributes.distributed,
+        max_slots=attributes.max_slots,
+        created_by=by,
+        request_id=request_id,
+    )
+
+
+def _sent_before(by: User, request_id: uuid.UUID | None) -> DefinitionVersion | None:
+    return checks.same_request(DefinitionVersion.objects.filter(created_by=by).select_related("definition", "bundle"), request_id)
+
+
+def _shown_name(file_name: str) -> str:
+    """The upload's name for people, never used as a path."""
+    base = file_name.replace("\\", "/").rsplit("/", 1)[-1]
+    return "".join(c for c in base if unicodedata.category(c) not in ("Cc", "Cs"))[:255] or "code.zip"

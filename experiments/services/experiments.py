@@ -1,0 +1,154 @@
+"""Verbs on experiments: make one, run it, delete it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Sequence
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from experiments import bundles, notify, runfiles, states
+from experiments.models import DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
+from experiments.models.runs import LIVE
+from experiments.services import checks
+
+MAX_DEFINITIONS = 200
+RUN_NAME_LIMIT = 160
+
+
+def create_experiment(
+    project: Project,
+    *,
+    by: User,
+    name: str,
+    description: str = "",
+    source_folder: str = "",
+    global_command: str = "",
+    versions: Iterable[DefinitionVersion],
+    request_id: uuid.UUID | None = None,
+) -> Experiment:
+    """An experiment that runs these versions, in this order. `global_command`, where given, replaces each version's own.
+
+    Fields: name, description, source_folder, global_command, versions.
+    """
+    mine = Experiment.objects.filter(created_by=by, project=project)
+    if (before := checks.same_request(mine, request_id)) is not None:
+        return before
+    chosen = list(versions)
+    errors: list[ValidationError] = []
+    clean_name = checks.each(errors, lambda: checks.name(name))
+    clean_text = checks.each(errors, lambda: checks.text(description))
+    folder = checks.each(errors, lambda: checks.data_folder(source_folder))
+    command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
+    checks.each(errors, lambda: _check_versions(project, chosen, command or ""))
+    checks.collected(errors)
+    facts = {"name": clean_name, "description": clean_text, "source_folder": folder, "global_command": command}
+    try:
+        with transaction.atomic():
+            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts)
+            ExperimentDefinition.objects.bulk_create(
+                [ExperimentDefinition(experiment=experiment, version=version, position=place) for place, version in enumerate(chosen)]
+            )
+            notify.changed(f"project-{project.pk}", "experiments")
+    except IntegrityError:  # the same form at the same moment: the other was faster
+        if (before := checks.same_request(mine, request_id)) is None:
+            raise
+        return before
+    return experiment
+
+
+def run_experiment(
+    experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+) -> list[TrainingRun]:
+    """One queued run for each definition of the experiment, in its order. Raises ValidationError where it cannot run any more."""
+    now = now or timezone.now()
+    folder = checks.data_folder(experiment.source_folder)  # it may have gone since
+    try:
+        with transaction.atomic():
+            if (before := _sent_before(experiment, by, request_id)) is not None:
+                return before
+            Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
+            parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
+            runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
+            notify.nudge_schedule()
+    except IntegrityError:
+        if (before := _sent_before(experiment, by, request_id)) is None:
+            raise
+        return before
+    return runs
+
+
+def delete_experiment(experiment: Experiment, *, by: User) -> None:
+    """With its runs and their files. Refused while one is live."""
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=experiment.project_id)
+        runs = TrainingRun.objects.filter(experiment=experiment)
+        if runs.filter(state__in=LIVE).exists():
+            raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
+        ids = list(runs.values_list("pk", flat=True))
+        runs.delete()
+        project = experiment.project_id
+        checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, len(ids))
+        experiment.delete()
+        transaction.on_commit(lambda: runfiles.remove_all(ids), robust=True)
+        notify.changed(f"project-{project}", "experiments", "runs")
+        notify.changed("cluster", "jobs", "feed", "lanes")
+
+
+def _check_versions(project: Project, versions: Sequence[DefinitionVersion], global_command: str) -> None:
+    """Each is of the project, and has a command that names one of its scripts."""
+    if not versions:
+        checks.refuse("versions", "Choose at least one training definition.")
+    if len(versions) > MAX_DEFINITIONS:
+        checks.refuse("versions", f"{len(versions)} training definitions are too many: choose at most {MAX_DEFINITIONS}.")
+    for version in versions:
+        if version.definition.project_id != project.pk:
+            checks.refuse("versions", f"{version.definition.name} belongs to another project: add it to this one first.")
+        command = global_command or version.command
+        if not command:
+            checks.refuse(
+                "global_command", f"{version.definition.name} has no command of its own: give one here, as in main.py --epochs 5."
+            )
+        try:
+            bundles.entry(version.bundle, command)
+        except bundles.BundleRefused as refusal:
+            checks.refuse("global_command" if global_command else "versions", f"{version.definition.name}: {refusal}")
+
+
+def _queue(
+    experiment: Experiment,
+    part: ExperimentDefinition,
+    *,
+    by: User,
+    folder: str,
+    request_id: uuid.UUID | None,
+    alone: bool,
+    now: dt.datetime,
+) -> TrainingRun:
+    version = part.version
+    run = TrainingRun.objects.create(
+        experiment=experiment,
+        version=version,
+        name=(experiment.name if alone else f"{experiment.name}: {version.definition.name}")[:RUN_NAME_LIMIT],
+        submitted_by=by,
+        submitted_at=now,
+        command=experiment.global_command or version.command,
+        data_folder=folder,
+        max_slots=version.max_slots,
+        request_id=request_id,
+        position=part.position,
+    )
+    JournalCursor.objects.create(run=run)
+    states.begin(run, reason=f"Submitted by {by.username}.", now=now, actor=by)
+    return run
+
+
+def _sent_before(experiment: Experiment, by: User, request_id: uuid.UUID | None) -> list[TrainingRun] | None:
+    """The runs that the same form started before, or None."""
+    if request_id is None:
+        return None
+    found = TrainingRun.objects.filter(experiment=experiment, submitted_by=by, request_id=request_id).select_related("experiment")
+    return list(found.order_by("position")) or None

@@ -1,0 +1,130 @@
+"""Verbs on projects and their members."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from experiments import notify, runfiles
+from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
+from experiments.models.runs import LIVE
+from experiments.services import checks
+
+
+def create_project(*, by: User, name: str, description: str = "", request_id: uuid.UUID | None = None) -> Project:
+    """A project whose admin is `by`. Fields of errors: name, description."""
+    clean_name, clean_text = checks.name(name), checks.text(description)
+    mine = Project.objects.filter(created_by=by)
+    if (before := checks.same_request(mine, request_id)) is not None:
+        return _with_role(before, Role.ADMIN)
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(name=clean_name, description=clean_text, created_by=by, request_id=request_id)
+            Membership.objects.create(project=project, user=by, role=Role.ADMIN)
+    except IntegrityError:  # the same form at the same moment: the other was faster
+        if (before := checks.same_request(mine, request_id)) is None:
+            raise
+        return _with_role(before, Role.ADMIN)
+    return _with_role(project, Role.ADMIN)
+
+
+def update_project(project: Project, *, by: User, name: str, description: str) -> Project:
+    """Fields of errors: name, description."""
+    project.name, project.description = checks.name(name), checks.text(description)
+    project.save(update_fields=["name", "description"])
+    checks.audit(by, "updated project %s", project.pk)
+    notify.changed(f"project-{project.pk}", "project")
+    return project
+
+
+def delete_project(project: Project, *, by: User) -> None:
+    """Delete it with all it owns, results included. Refused while a run of it is live."""
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
+        runs = TrainingRun.objects.filter(experiment__project=project)
+        if runs.filter(state__in=LIVE).exists():
+            raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
+        ids = list(runs.values_list("pk", flat=True))
+        checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, len(ids))
+        runs.delete()
+        Experiment.objects.filter(project=project).delete()
+        TrainingDefinition.objects.filter(project=project).delete()
+        project.delete()
+        transaction.on_commit(lambda: runfiles.remove_all(ids), robust=True)
+        notify.changed("cluster", "jobs", "feed", "lanes")
+
+
+def add_member(project: Project, *, by: User, username: str, role: str) -> Membership:
+    """Fields: username, role. Adding someone who is in already sets their role."""
+    person = _person(username)
+    checks.choice(role, Role, field="role")
+    with transaction.atomic():
+        _lock(project)
+        member, made = Membership.objects.get_or_create(project=project, user=person, defaults={"role": role})
+        if not made:
+            _change(member, role)
+        checks.audit(by, "made %s %s of project %s", person.username, role, project.pk)
+        notify.changed(f"project-{project.pk}", "members")
+    return member
+
+
+def set_role(project: Project, *, by: User, username: str, role: str) -> Membership:
+    """Fields: username, role. Never takes the last admin's right away."""
+    checks.choice(role, Role, field="role")
+    with transaction.atomic():
+        _lock(project)
+        member = _member(project, username)
+        _change(member, role)
+        checks.audit(by, "made %s %s of project %s", member.user.username, role, project.pk)
+        notify.changed(f"project-{project.pk}", "members")
+    return member
+
+
+def remove_member(project: Project, *, by: User, username: str) -> None:
+    """Field: username. Never the last admin."""
+    with transaction.atomic():
+        _lock(project)
+        member = _member(project, username)
+        _check_admin_left(member)
+        member.delete()
+        checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
+        notify.changed(f"project-{project.pk}", "members")
+
+
+def _lock(project: Project) -> None:
+    """Members change one after the other: of two admins who remove each other at the same moment, one stays."""
+    Project.objects.select_for_update().get(pk=project.pk)
+
+
+def _person(username: str) -> User:
+    found = User.objects.filter(username=username.strip(), is_active=True).first()
+    if found is None:
+        checks.refuse("username", f"There is no user {username.strip()[:150]!r}: check the spelling, or ask an administrator to add them.")
+    return found
+
+
+def _member(project: Project, username: str) -> Membership:
+    found = Membership.objects.filter(project=project, user__username=username.strip()).select_related("user").first()
+    if found is None:
+        checks.refuse("username", f"{username.strip()[:150]} is not a member of this project.")
+    return found
+
+
+def _change(member: Membership, role: str) -> None:
+    if role != Role.ADMIN:
+        _check_admin_left(member)
+    member.role = role
+    member.save(update_fields=["role"])
+
+
+def _check_admin_left(member: Membership) -> None:
+    others = Membership.objects.filter(project_id=member.project_id, role=Role.ADMIN).exclude(pk=member.pk)
+    if member.role == Role.ADMIN and not others.exists():
+        checks.refuse("username", f"{member.user.username} is the only admin: make somebody else an admin first.")
+
+
+def _with_role(project: Project, role: str) -> Project:
+    project.my_role = role
+    return project

@@ -1,0 +1,123 @@
+"""Verbs on a run: stop, pause, resume, priority, slots, delete. They store wishes; the planner and the node host carry them out."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from experiments import notify, runfiles, states
+from experiments.models import RunState, TrainingRun, User
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.services import checks
+
+REASON_LIMIT = 400
+
+
+def stop_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime | None = None) -> TrainingRun:
+    """Ask the run to end at its next step boundary; one that has no driver yet ends at once. Harmless on one that has ended."""
+    now = now or timezone.now()
+    words = _because(f"Stopped by {by.username}", reason)
+    with transaction.atomic():
+        run = _locked(run)
+        if not run.is_live() or run.stop_requested_at is not None:
+            return run
+        run.stop_requested_at, run.stop_reason = now, words
+        run.save(update_fields=["stop_requested_at", "stop_reason"])
+        # Without a home no plan has promised it anything: no process of it was ever asked for, so there is nothing to wait for.
+        states.transition(run, RunState.STOPPED if run.home is None else RunState.STOPPING, reason=words, now=now, actor=by)
+        _nudge(run)
+    return run
+
+
+def pause_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime | None = None) -> TrainingRun:
+    """Take its slots away, keep its state. Harmless when paused."""
+    return _set_paused(run, paused=True, by=by, words=_because(f"Paused by {by.username}", reason), now=now or timezone.now())
+
+
+def resume_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime | None = None) -> TrainingRun:
+    """Let it have slots again. Harmless when not paused."""
+    return _set_paused(run, paused=False, by=by, words=_because(f"Resumed by {by.username}", reason), now=now or timezone.now())
+
+
+def set_priority(run: TrainingRun, *, by: User, priority: int, now: dt.datetime | None = None) -> TrainingRun:
+    """1-10000, higher first. Field: priority."""
+    checks.whole(priority, field="priority", least=1, most=10_000)
+    with transaction.atomic():
+        run = _live(run, field="priority")
+        if run.priority != priority:
+            words = f"{by.username} changed the priority from {run.priority} to {priority}."
+            run.priority = priority
+            run.save(update_fields=["priority"])
+            states.note(run, reason=words, now=now or timezone.now(), actor=by)
+            _nudge(run)
+    return run
+
+
+def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now: dt.datetime | None = None) -> TrainingRun:
+    """Fields: min_slots, max_slots."""
+    checks.whole(min_slots, field="min_slots", least=1, most=MAX_SLOTS_LIMIT)
+    checks.whole(max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT)
+    if min_slots > max_slots:
+        checks.refuse("min_slots", f"{min_slots} is more than the maximum of {max_slots}: lower it, or raise the maximum.")
+    with transaction.atomic():
+        run = _live(run, field="max_slots")
+        if (run.min_slots, run.max_slots) != (min_slots, max_slots):
+            words = f"{by.username} changed the slots from {run.min_slots}-{run.max_slots} to {min_slots}-{max_slots}."
+            run.min_slots, run.max_slots = min_slots, max_slots
+            run.save(update_fields=["min_slots", "max_slots"])
+            states.note(run, reason=words, now=now or timezone.now(), actor=by)
+            _nudge(run)
+    return run
+
+
+def delete_run(run: TrainingRun, *, by: User) -> None:
+    """An ended run, with its files. Refused while it is live."""
+    with transaction.atomic():
+        run = _locked(run)
+        if run.is_live():
+            raise ValidationError("The run has not ended: stop it, then delete it.")
+        number, experiment = run.pk, run.experiment
+        checks.audit(by, "deletes run %s (%s)", number, run.name)
+        run.delete()
+        transaction.on_commit(lambda: runfiles.remove(number), robust=True)
+        notify.changed(f"experiment-{experiment.pk}", "runs")
+        notify.changed(f"project-{experiment.project_id}", "runs")
+        notify.changed("cluster", "jobs", "feed", "lanes")
+
+
+def _set_paused(run: TrainingRun, *, paused: bool, by: User, words: str, now: dt.datetime) -> TrainingRun:
+    with transaction.atomic():
+        run = _locked(run)
+        if run.is_live() and run.stop_requested_at is None and run.paused != paused:
+            run.paused = paused
+            run.save(update_fields=["paused"])
+            states.note(run, reason=words, now=now, actor=by)
+            _nudge(run)
+    return run
+
+
+def _locked(run: TrainingRun) -> TrainingRun:
+    """The run as it is now, kept so to the end of the transaction: a tick locks it too, before it plans with it."""
+    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).select_related("experiment", "home")
+    return found.get(pk=run.pk)
+
+
+def _live(run: TrainingRun, *, field: str) -> TrainingRun:
+    run = _locked(run)
+    if not run.is_live():
+        checks.refuse(field, "The run has ended: there is nothing to change any more.")
+    return run
+
+
+def _nudge(run: TrainingRun) -> None:
+    notify.nudge_schedule()
+    if run.home is not None:
+        notify.nudge_node(run.home.name)
+
+
+def _because(what: str, reason: str) -> str:
+    clean = " ".join(reason.split())[:REASON_LIMIT].replace("\0", "")
+    return f"{what}: {clean}" if clean else f"{what}."

@@ -1,0 +1,146 @@
+"""The one cast of all tests, and factories for what they own: plain functions, the same services the pages use wherever there is one.
+
+Alice owns the project, Bob edits, Victor views, Charlie is a stranger, Dora administers the cluster.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from experiments import fleet, runfiles, services
+from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
+from training_runtime import journal
+from training_runtime.protocol import NodeFacts, Observation, RunObservation
+
+PASSWORD = "a long enough secret"
+MAIN_PY = "print('hello')\n"
+
+
+def person(username: str, *, staff: bool = False) -> User:
+    return User.objects.create_user(username, password=PASSWORD, is_staff=staff)
+
+
+def zipped(files: Mapping[str, str | bytes] | None = None) -> io.BytesIO:
+    """A zip of these files (default: one main.py), ready to be uploaded."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in (files or {"main.py": MAIN_PY}).items():
+            archive.writestr(name, data)
+    content.seek(0)
+    return content
+
+
+def shared_project(owner: User, *, editor: User, viewer: User, name: str = "Digits") -> Project:
+    project = services.create_project(by=owner, name=name)
+    services.add_member(project, by=owner, username=editor.username, role=Role.EDITOR)
+    services.add_member(project, by=owner, username=viewer.username, role=Role.VIEWER)
+    return project
+
+
+def definition(
+    project: Project,
+    *,
+    by: User,
+    name: str = "lenet",
+    files: Mapping[str, str | bytes] | None = None,
+    command: str = "python main.py --epochs 2",
+    max_slots: int = 4,
+    device: str = "any",
+) -> DefinitionVersion:
+    return services.create_definition(
+        project, by=by, name=name, upload=zipped(files), file_name="code.zip", command=command, max_slots=max_slots, device=device
+    )
+
+
+def experiment(project: Project, *, by: User, versions: list[DefinitionVersion] | None = None, name: str = "first try") -> Experiment:
+    chosen = versions if versions is not None else [definition(project, by=by)]
+    return services.create_experiment(project, by=by, name=name, versions=chosen)
+
+
+def run(project: Project, *, by: User, name: str = "first try", max_slots: int = 4, now: dt.datetime | None = None) -> TrainingRun:
+    """A queued run."""
+    made = experiment(project, by=by, versions=[definition(project, by=by, max_slots=max_slots)], name=name)
+    return services.run_experiment(made, by=by, now=now)[0]
+
+
+def facts(name: str = "local", *, gpus: int = 0) -> NodeFacts:
+    return NodeFacts(
+        name=name, cpu_count=2, memory_bytes=4 << 30, gpus=("H200",) * gpus, torch_version="2.13.0", sandbox_level="uid", sandbox_notes=()
+    )
+
+
+def node(name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None) -> Node:
+    """A node that has just been heard of."""
+    return fleet.register(facts(name, gpus=gpus), now=now or timezone.now(), slots=slots)
+
+
+def slots_of(run: TrainingRun) -> set[int]:
+    """Ids of the slots that the run was granted and has not given back."""
+    return set(run.grants.filter(released_at__isnull=True).values_list("slot_id", flat=True))
+
+
+@dataclass
+class Host:
+    """Stands where the node host does: takes in what is wanted and says what it sees. It obeys at once, unless told to hold on."""
+
+    node: Node
+    revision: int = 0
+
+    def apply(
+        self, now: dt.datetime, *, keeps: Mapping[int, set[int]] | None = None, exits: Mapping[int, int] | None = None
+    ) -> Observation:
+        """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended."""
+        wanted = fleet.wanted(self.node, now=now)
+        self.revision = wanted.revision
+        runs = [
+            self._see(each.spec.run, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))
+            for each in wanted.runs
+        ]
+        observation = Observation(revision=self.revision, node=facts(self.node.name), runs=tuple(runs))
+        fleet.record(observation, now=now)
+        return observation
+
+    def _see(self, run_id: int, holding: set[int], exit_code: int | None) -> RunObservation:
+        if exit_code is not None:
+            return RunObservation(run=run_id, attempt=1, state="exited", holding=(), exit_code=exit_code)
+        return RunObservation(run=run_id, attempt=1, state="running", holding=tuple(sorted(holding)))
+
+
+def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:
+    """Append events to the run's journal as its driver would, a second apart."""
+    writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
+    for number, event in enumerate(events):
+        writer.write(event, t=t + writer.seq + number)
+    writer.close()
+
+
+def started(*, engines: int = 4, epochs: int = 2, steps: int = 5) -> journal.Started:
+    return journal.Started(
+        attempt=1,
+        engines=engines,
+        batch_size=16,
+        epochs=epochs,
+        steps_per_epoch=steps,
+        samples=16 * steps,
+        seed=1,
+        parameters=1000,
+        state_bytes=4000,
+    )
+
+
+def step(number: int, *, loss: float = 1.0, workers: int = 4, epoch: int = 1) -> journal.Train:
+    return journal.Train(step=number, epoch=epoch, metrics={"loss": loss}, samples=16, workers=workers, step_s=0.1)
+
+
+def finished(outcome: str = "completed", *, last_step: int = 10) -> journal.Finished:
+    return journal.Finished(outcome=outcome, step=last_step, epoch=2, metrics={"train loss": 0.5}, elapsed_s=1.0)  # type: ignore[arg-type]
+
+
+def slot_ids(node: Node) -> list[int]:
+    return list(Slot.objects.filter(node=node, retired=False).order_by("index").values_list("pk", flat=True))

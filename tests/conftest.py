@@ -1,0 +1,82 @@
+"""Fixtures for all tests: the cast as people in the database, and what is said outward, overheard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from experiments import notify
+from experiments.models import Node, Project, User
+from tests import cast
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    """Owns the project."""
+    return cast.person("alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    """Edits in Alice's project."""
+    return cast.person("bob")
+
+
+@pytest.fixture
+def victor(db: None) -> User:
+    """Views Alice's project."""
+    return cast.person("victor")
+
+
+@pytest.fixture
+def charlie(db: None) -> User:
+    """A stranger to Alice's project."""
+    return cast.person("charlie")
+
+
+@pytest.fixture
+def dora(db: None) -> User:
+    """An administrator of the cluster, a stranger to Alice's project."""
+    return cast.person("dora", staff=True)
+
+
+@pytest.fixture
+def project(alice: User, bob: User, victor: User) -> Project:
+    """Alice's, with Bob as editor and Victor as viewer."""
+    return cast.shared_project(alice, editor=bob, viewer=victor)
+
+
+@pytest.fixture
+def node(db: None) -> Node:
+    """A node with four CPU slots that has just been heard of."""
+    return cast.node()
+
+
+@dataclass
+class Said:
+    """What was said outward after commits: messages by topic, and tasks as (name, arguments, queue)."""
+
+    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    tasks: list[tuple[str, tuple[object, ...], str]] = field(default_factory=list)
+
+    def about(self, topic: str, kind: str = "") -> list[dict[str, Any]]:
+        return [message for to, message in self.messages if to == topic and message["type"].startswith(kind)]
+
+    def task_names(self) -> list[str]:
+        return [name.rsplit(".", 1)[-1] for name, _, _ in self.tasks]
+
+    def clear(self) -> None:
+        self.messages.clear()
+        self.tasks.clear()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
+    """Everything that would be sent to pages and to Celery, overheard at the very edge: commits and shapes are real."""
+    heard = Said()
+    monkeypatch.setattr(notify, "_send_now", lambda topic, message: heard.messages.append((topic, message)))
+    monkeypatch.setattr(notify.app, "send_task", lambda name, args=(), queue="", **_: heard.tasks.append((name, tuple(args), queue)))
+    return heard
