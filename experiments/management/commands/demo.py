@@ -1,0 +1,103 @@
+"""`manage.py demo` (make demo): starts the studio and shows two people's jobs sharing its slots, live. With `--exit` it ends by itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from experiments.management.demonstration import picture, story, verdict
+from experiments.management.demonstration.picture import Picture
+from experiments.management.demonstration.story import DemonstrationFailed, Story
+from experiments.management.demonstration.verdict import Held
+from experiments.models import Grant, RunState, TrainingRun
+from training_runtime import journal
+from webapp.studio.checks import Refusal
+from webapp.studio.launch import Options, Running, studio
+
+LOOK_EVERY_S = 0.5
+LONGEST_S = 1200.0
+
+
+class Command(BaseCommand):
+    help = "Start the studio and show how two people's jobs share its slots: all, half and half, all again, and nobody stops."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument(
+            "--exit", action="store_true", help="end when both have; status 0 only if everything that was promised was seen"
+        )
+        parser.add_argument("--epochs", type=int, help="of both jobs (default: the example's own, some two minutes in all)")
+
+    def handle(self, *, port: int, exit: bool, epochs: int | None, **_: Any) -> None:
+        self.passwords: dict[str, str] = {}
+        try:
+            with studio(Options(port=port, show_logs=False), prepared=self._prepare) as running:
+                if running is not None:
+                    self._show(running, Story(epochs=epochs), leave=exit)
+                    self._say("\nStopping everything.")
+        except Refusal as refusal:
+            raise CommandError(str(refusal), returncode=2) from None
+        except DemonstrationFailed as failure:
+            raise CommandError(str(failure), returncode=1) from None
+        except KeyboardInterrupt:  # before anything was started
+            sys.exit(130)
+        self._say("The studio has stopped.")
+
+    def _prepare(self) -> None:
+        story.put_data()
+        self.passwords = story.cast()
+
+    def _show(self, running: Running, tale: Story, *, leave: bool) -> None:
+        heading = [f"EDT Studio is at {running.address}", *(f"  {n:<6} password {p}" for n, p in self.passwords.items())]
+        self._say("\n".join(["", *heading, "Watch the cluster page there, or the picture here. Ctrl-C stops everything.", ""]))
+        drawing = Picture(sys.stdout, heading)
+        end, due, told = time.monotonic() + LONGEST_S, 0.0, False
+        while running.supervisor.turn(0.1):
+            if told or time.monotonic() < due:
+                continue
+            due = time.monotonic() + LOOK_EVERY_S
+            now = timezone.now()
+            tale.turn(now)
+            drawing.show(picture.look(tale.runs, began_at=tale.began_at or now, now=now))
+            if tale.over():
+                told = True
+                self._conclude(tale)
+                if leave:
+                    return
+                self._say(f"\nThe studio goes on at {running.address}. Ctrl-C stops it.")
+            elif time.monotonic() > end:
+                raise DemonstrationFailed(f"It did not come to its end within {LONGEST_S / 60:.0f} minutes.")
+        if leave:
+            raise DemonstrationFailed("It was interrupted.")
+
+    def _conclude(self, tale: Story) -> None:
+        """Raises DemonstrationFailed unless all of it was really seen."""
+        alice, bob = tale.runs
+        grants = Grant.objects.filter(run__in=tale.runs).values_list("run_id", "granted_at", "released_at")
+        seen = verdict.shares((Held(*grant) for grant in grants), first=alice.pk, second=bob.pk)
+        faults = [verdict.missing_shares(seen, slots=tale.slots), *(_fault(run) for run in tale.runs)]
+        if any(faults):
+            raise DemonstrationFailed("Not as promised: " + "; ".join(filter(None, faults)) + ".")
+        walk = " → ".join(f"{a}+{b}" for a, b in seen if a + b == tale.slots)
+        self._say(f"\nBoth completed. Slots of alice+bob: {walk}. No step was lost or repeated.")
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
+
+
+def _fault(run: TrainingRun) -> str:
+    """What is wrong with a run that has ended, from its journal; empty if nothing is."""
+    if run.state != RunState.COMPLETED:
+        return f"{run.submitted_by}'s run {run.state}"
+    lines = journal.follow(settings.EDT_HOME / "runs" / str(run.pk) / journal.FILE_NAME)
+    steps = [line.event.step for line in lines if isinstance(line.event, journal.Train)]
+    fault = verdict.missing_steps(steps, total=run.total_steps() or 0)
+    return f"in {run.submitted_by}'s run {fault}" if fault else ""
