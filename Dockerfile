@@ -1,0 +1,30 @@
+# EDT Studio: one image for all its processes (see docker-compose.yml). Build it for GPUs as it is; for CPUs only, name an index that has
+# torch's CPU build: docker compose build --build-arg TORCH_INDEX_URL=...
+FROM python:3.11.11-slim-bookworm AS build
+ARG TORCH_INDEX_URL=""
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /build
+RUN python -m venv /opt/edt
+ENV PATH=/opt/edt/bin:$PATH
+COPY requirements.txt requirements-postgres.txt ./
+RUN pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --constraint requirements.txt "$(grep '^torch==' requirements.txt)" \
+    && pip install --requirement requirements-postgres.txt
+
+FROM python:3.11.11-slim-bookworm AS studio
+RUN useradd --system --uid 10001 --create-home edt \
+    && install --directory --owner edt --mode 755 /var/lib/edt \
+    && for folder in code runs data host; do install --directory --owner edt --mode 755 "/var/lib/edt/$folder"; done
+COPY --from=build /opt/edt /opt/edt
+COPY manage.py LICENSE /app/
+COPY webapp /app/webapp
+COPY experiments /app/experiments
+COPY training_runtime /app/training_runtime
+COPY templates /app/templates
+COPY static /app/static
+COPY examples /app/examples
+RUN printf '/app\n/app/training_runtime/fabric/path\n' > /opt/edt/lib/python3.11/site-packages/edt_studio.pth
+ENV PATH=/opt/edt/bin:$PATH PYTHONUNBUFFERED=1 EDT_HOME=/var/lib/edt DJANGO_SETTINGS_MODULE=webapp.settings
+WORKDIR /app
+USER 10001
+EXPOSE 8000
+CMD ["uvicorn", "webapp.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off"]
