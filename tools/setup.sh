@@ -8,7 +8,7 @@ venv=.venv
 what=${1:-studio}
 
 stop() {
-    echo "EDT Studio: $1" >&2
+    echo "EDT Studio needs $1" >&2
     exit 2
 }
 
@@ -25,16 +25,16 @@ works() { [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev
 
 make_venv() {
     python=$(find_python)
-    [ -n "$python" ] || stop "EDT Studio needs Python 3.11 or newer: install it, or name it with make PYTHON=/path/to/python3."
+    [ -n "$python" ] || stop "Python 3.11 or newer: install it, or name it with make PYTHON=/path/to/python3."
     free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
-    [ "$free_mib" -ge 3072 ] || stop "the set-up needs 3 GiB and this disk has $free_mib MiB left: make room, or clone to another disk."
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || stop "Python's venv module is missing: install the system package python3-venv."
-    "$python" -m venv --clear "$venv" || stop "the virtual environment $venv could not be made (the lines above say why)."
+    [ "$free_mib" -ge 3072 ] || stop "3 GiB for its set-up and this disk has $free_mib MiB left: make room, or clone to another disk."
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || stop "Python's venv module: install the system package python3-venv."
+    "$python" -m venv --clear "$venv" || stop "a virtual environment, and $venv could not be made (the lines above say why)."
 }
 
 install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
-        stop "pip could not install what is needed (the lines above say why); check the network and run it again."
+        stop "packages that pip could not install (the lines above say why): check the network and run it again."
 }
 
 # The user's `from fabric_model import FabricModel` works in this environment, as it does in a run.

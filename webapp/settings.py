@@ -23,6 +23,7 @@ DEBUG = env.bool("EDT_DEBUG", default=False)
 SECRET_KEY = secret(EDT_HOME, "secret_key")
 ALLOWED_HOSTS = env.list("EDT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("EDT_TRUSTED_ORIGINS", default=[])
+CSRF_FAILURE_VIEW = "experiments.views.errors.csrf_failure"
 
 INSTALLED_APPS = [
     "django.contrib.auth",

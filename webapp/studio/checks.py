@@ -12,7 +12,8 @@ import socket
 from pathlib import Path
 from typing import IO
 
-ROOM_BYTES = 256 << 20
+MOST_SLOTS = 4096
+NEEDED_BYTES = 256 << 20
 
 
 class Refusal(Exception):
@@ -49,13 +50,19 @@ def hold(home: Path, *, address: str) -> IO[str]:
     return file
 
 
-def room(home: Path) -> None:
+def room(home: Path, *, needed_bytes: int = NEEDED_BYTES) -> None:
     free = shutil.disk_usage(home).free
-    if free < ROOM_BYTES:
+    if free < needed_bytes:
         raise Refusal(
-            f"The disk of EDT_HOME ({home}) has {free >> 20} MiB left and the studio needs {ROOM_BYTES >> 20}: "
+            f"The disk of EDT_HOME ({home}) has {free >> 20} MiB left and the studio needs {needed_bytes >> 20}: "
             "make room, or set EDT_HOME to a folder on another disk."
         )
+
+
+def slots(said: str) -> None:
+    """What EDT_SLOTS says; empty where it says nothing."""
+    if said and not (said.isdecimal() and 1 <= int(said) <= MOST_SLOTS):
+        raise Refusal(f"EDT_SLOTS is {said!r}: it must be the number of slots that this machine offers, from 1 to {MOST_SLOTS}.")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -64,6 +71,8 @@ def listen(host: str, port: int) -> socket.socket:
 
     Port 0 lets the system choose.
     """
+    if not 0 <= port <= 65535:
+        raise Refusal(f"{port} is no port: choose one from 1 to 65535.")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind)
@@ -74,8 +83,6 @@ def listen(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
-    except OverflowError:
-        raise Refusal(f"{port} is no port: choose one from 1 to 65535.") from None
     except OSError as error:
         raise Refusal(_why_not(error, host=host, port=port)) from None
     return listener

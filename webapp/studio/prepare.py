@@ -18,16 +18,16 @@ from webapp.studio.checks import Refusal
 
 def database() -> bool:
     """Bring the tables up to date; True where something had to be done."""
-    if connection.vendor == "sqlite":
-        path = Path(str(connection.settings_dict["NAME"]))
-        path.touch(mode=0o600)  # its -wal and -shm files take their rights from it; user code runs as other users of this machine
-        path.chmod(0o600)
     try:
+        if connection.vendor == "sqlite":
+            path = Path(str(connection.settings_dict["NAME"]))
+            path.touch(mode=0o600)  # its -wal and -shm files take their rights from it; user code runs as other users of this machine
+            path.chmod(0o600)
         executor = MigrationExecutor(connection)
         todo = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
         if todo:
             call_command("migrate", verbosity=0, interactive=False)
-    except DatabaseError as error:
+    except (DatabaseError, OSError) as error:
         raise Refusal(f"The database cannot be used: {str(error).strip().splitlines()[0]}. Check DATABASE_URL and EDT_HOME.") from None
     finally:
         connection.close()  # the processes to come have their own

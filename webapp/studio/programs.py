@@ -24,12 +24,13 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
     environment.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     if slots is not None:
         environment["EDT_SLOTS"] = str(slots)
+    offered = ("--slots", environment["EDT_SLOTS"]) if environment.get("EDT_SLOTS") else ()
     tied = functools.partial(Program, environment=environment, folder=REPOSITORY)
     return (
         *([_broker(home)] if own_broker else []),
         Program(
             "host",
-            (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node),
+            (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node, *offered),
             without_secrets(environment),
             REPOSITORY,
             tied=False,  # training outlives everything above it

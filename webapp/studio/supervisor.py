@@ -26,6 +26,7 @@ TURN_S = 0.25
 STEADY_S = 30.0
 MOST_BACKOFF_S = 30.0
 FIRST_PAGE_S = 60.0
+MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 STOP_ORDER = (("web", "agent", "control"), ("host",), ("broker",))
 
@@ -114,22 +115,27 @@ class Supervisor:
                     self.terminal.say(f"{watched.child.name} could not be started: {error}")
 
     def await_first_page(self, listener: socket.socket, path: str) -> bool:
-        """Until the web process has answered a request; False when asked to stop before. Raises Refusal with its last words if it does
-        not.
-        """
+        """Until the web process has answered a request; False when asked to stop before. Raises Refusal with its last words otherwise."""
         end = time.monotonic() + FIRST_PAGE_S
-        while time.monotonic() < end and not self.asked_to_stop:
+        while not self.asked_to_stop:
             with _connect(listener) as page:  # the listening socket is the studio's own: it queues this until the web process is up
                 page.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-                while self.turn(TURN_S, also=[page]):
-                    if select.select([page], [], [], 0)[0]:
-                        with contextlib.suppress(ConnectionError):
-                            if page.recv(16).startswith(b"HTTP/1.1 "):
-                                return True
-                        break  # that web process died: ask the next one
-                    if self.watched["web"].deaths >= 3 or time.monotonic() > end:
-                        raise Refusal("The web process does not start. Its last lines:\n  " + "\n  ".join(log.last_lines(self.home, "web")))
+                if answer := self._answer(page, end=end):
+                    if answer >= b"HTTP/1.1 5":
+                        self.terminal.say("The first page answers with an error; see EDT_HOME/log/web.log.")
+                    return True
         return False
+
+    def _answer(self, page: socket.socket, *, end: float) -> bytes:
+        """The beginning of the answer; empty when asked to stop, or when the process that had the connection died."""
+        while self.turn(TURN_S, also=[page]):
+            if select.select([page.fileno()], [], [], 0)[0]:
+                with contextlib.suppress(ConnectionError):
+                    return page.recv(12)
+                return b""
+            if self.watched["web"].deaths >= MOST_WEB_DEATHS or time.monotonic() > end:
+                raise Refusal("The web process does not start. Its last lines:\n  " + "\n  ".join(log.last_lines(self.home, "web")))
+        return b""
 
     def stop(self) -> None:
         """Everything, in order, each within its time; asking again (a second Ctrl-C) cuts the waiting short."""

