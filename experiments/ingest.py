@@ -80,35 +80,40 @@ def catch_up_all(now: dt.datetime) -> int:
 
 
 def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
-    """Insert them and bring the curves' summaries up to date; those that were stored (a run may have only so many curves)."""
-    if not points:
-        return []
+    """Insert those that go on with their curves and bring the curves' summaries up to date; the points that were stored.
+
+    A step that a curve has already was done again (from a checkpoint), with the same result: it stays one point. A run may have only so
+    many curves, the rest of its names is left out.
+    """
     series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
-    names = dict.fromkeys((point.group, point.name) for point in points)
-    for group, title in [key for key in names if key not in series][: max(0, MAX_SERIES - len(series))]:
-        series[group, title] = MetricSeries.objects.create(run=run, group=group, name=title)
-    kept = [point for point in points if (point.group, point.name) in series]
+    kept = []
+    for point in points:
+        key = (point.group, point.name)
+        one = series.get(key)
+        if one is None:
+            if len(series) >= MAX_SERIES:
+                continue
+            one = series[key] = MetricSeries.objects.create(run=run, group=point.group, name=point.name)
+        if one.points and point.step <= one.last_step:
+            continue
+        one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
+        kept.append(point)
     _insert([(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept])
-    counts: dict[tuple[str, str], int] = {}
-    last: dict[tuple[str, str], NewPoint] = {}
-    for point in kept:
-        key: tuple[str, str] = (point.group, point.name)
-        counts[key] = counts.get(key, 0) + 1
-        last[key] = point
-    for name, point in last.items():
-        one = series[name]
-        one.points, one.last_step, one.last_value = one.points + counts[name], point.step, point.value
-        one.save(update_fields=["points", "last_step", "last_value"])
+    MetricSeries.objects.bulk_update(
+        [series[key] for key in {(p.group, p.name) for p in kept}], ["points", "last_step", "last_value"], batch_size=100
+    )
     return kept
 
 
 def _insert(values: list[tuple[int | float | None, ...]]) -> None:
-    """Straight to the database: a million model instances would cost more than the rows. A step that is stored already stays as it is."""
+    """Straight to the database: a million model instances would cost more than the rows."""
     table = connection.ops.quote_name(Metric._meta.db_table)
     columns = "series_id, step, seq, epoch, t, value, workers"
+    if not values:
+        return
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {table} ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",  # noqa: S608  (names of our own)
+            f"INSERT INTO {table} ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s)",  # noqa: S608  (names of our own)
             values,
         )
 

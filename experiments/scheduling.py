@@ -167,7 +167,8 @@ def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: P
     asked = []
     for slot_id, grant in seen.grants.items():
         keeps = slot_id in targets.get(grant.run_id, frozenset())
-        if keeps == (grant.release_requested_at is None):
+        unheard = seen.slots[slot_id].node_id in seen.silent and grant.run_id in seen.runs  # nobody could use the slot meanwhile
+        if keeps == (grant.release_requested_at is None) or unheard:
             continue
         grant.release_requested_at = None if keeps else now
         grant.release_reason = "" if keeps else _leaving_reason(grant, decision)

@@ -6,6 +6,7 @@ Headers are only believed where believing them is the safe side.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -56,7 +57,15 @@ def opened(path: Path, *, name: str) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, NotImplementedError, struct.error, ValueError) as error:
-        raise BundleRefused(f"{name} is damaged or not an ordinary zip ({str(error)[:200]}): pack the folder again.") from None
+        raise _damaged(name, error) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # no room on the disk is not the zip's fault; a place before the file's start is
+            raise
+        raise _damaged(name, error) from None
+
+
+def _damaged(name: str, error: Exception) -> BundleRefused:
+    return BundleRefused(f"{name} is damaged or not an ordinary zip ({str(error)[:200]}): pack the folder again.")
 
 
 def contents(archive: zipfile.ZipFile, *, limits: Limits) -> Contents:

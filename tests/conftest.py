@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,34 +12,45 @@ import pytest
 from experiments import notify
 from experiments.models import Node, Project, User
 from tests import cast
+from webapp.home import prepare
 
 
 @pytest.fixture
-def alice(db: None) -> User:
+def home(tmp_path: Path, settings: Any) -> Path:
+    """An EDT_HOME of its own: a database that is rolled back gives the same numbers again, and folders are named by them."""
+    prepare(tmp_path / "home")
+    settings.EDT_HOME = tmp_path / "home"
+    settings.EDT_DATA_ROOT = tmp_path / "home" / "data"
+    settings.FILE_UPLOAD_TEMP_DIR = tmp_path / "home" / "tmp"
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def alice(db: None, home: Path) -> User:
     """Owns the project."""
     return cast.person("alice")
 
 
 @pytest.fixture
-def bob(db: None) -> User:
+def bob(db: None, home: Path) -> User:
     """Edits in Alice's project."""
     return cast.person("bob")
 
 
 @pytest.fixture
-def victor(db: None) -> User:
+def victor(db: None, home: Path) -> User:
     """Views Alice's project."""
     return cast.person("victor")
 
 
 @pytest.fixture
-def charlie(db: None) -> User:
+def charlie(db: None, home: Path) -> User:
     """A stranger to Alice's project."""
     return cast.person("charlie")
 
 
 @pytest.fixture
-def dora(db: None) -> User:
+def dora(db: None, home: Path) -> User:
     """An administrator of the cluster, a stranger to Alice's project."""
     return cast.person("dora", staff=True)
 
