@@ -56,7 +56,8 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         kept = Grant.objects.filter(run__in=runs, released_at__isnull=True, release_requested_at__isnull=True)
         for grant in kept.select_related("slot__node"):
             held.setdefault(grant.run_id, []).append(_slot_ref(grant.slot))
-        return Apply(revision=node.revision, runs=tuple(_wanted_run(run, held.get(run.pk, [])) for run in runs))
+        found = [_wanted_run(run, held.get(run.pk, []), now=now) for run in runs]
+        return Apply(revision=node.revision, runs=tuple(each for each in found if each is not None))
 
 
 def record(observation: Observation, *, now: dt.datetime) -> Node:
@@ -133,10 +134,17 @@ def _slot_ref(slot: Slot) -> SlotRef:
     return SlotRef(id=slot.pk, node=slot.node.name, index=slot.index, device=cast(Device, slot.device))
 
 
-def _wanted_run(run: TrainingRun, slots: list[SlotRef]) -> WantedRun:
+def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, now: dt.datetime) -> WantedRun | None:
+    """None for a run whose code cannot be run any more: it fails, and the others of the node are not kept waiting by it."""
     stop = run.stop_requested_at is not None
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
-    return WantedRun(spec=_spec(run), slots=() if stop else tuple(sorted(slots, key=lambda s: s.index)), reason=reason[:2000], stop=stop)
+    try:
+        spec = _spec(run)
+    except bundles.BundleRefused as refusal:
+        states.transition(run, RunState.FAILED, reason=str(refusal), now=now)
+        notify.nudge_schedule()
+        return None
+    return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: s.index)), reason=reason[:2000], stop=stop)
 
 
 def _spec(run: TrainingRun) -> RunSpec:

@@ -92,6 +92,10 @@ CHANNEL_LAYERS = {
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "edt"}}
 
 CELERY_BROKER_URL = BROKER_URL
+# A writer that cannot reach the broker goes on within a moment (beat makes up for it); workers have their own, patient way to reconnect.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "max_retries": 1, "interval_start": 0, "interval_step": 0.05, "interval_max": 0.1, "connect_retries_timeout": 1,
+}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
