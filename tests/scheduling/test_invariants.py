@@ -1,0 +1,267 @@
+"""What holds for every plan, whatever the facts: searched for counterexamples with hypothesis."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduling.cast import applied, decide
+from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.sizes import bounds, next_size
+
+PEOPLE = ("alice", "bob", "carol", "dave")
+PROJECTS = ("digits", "faces")
+
+# More examples than the suite has time for: EDT_EXAMPLES=2000 python -m pytest tests/scheduling
+EXAMPLES = int(os.environ.get("EDT_EXAMPLES", "80"))
+
+Facts = tuple[list[SlotFacts], list[RunFacts], Rules]
+
+
+@st.composite
+def some_slots(draw: st.DrawFn, *, kinds: Sequence[str] = ("gpu", "cpu")) -> list[SlotFacts]:
+    slots: list[SlotFacts] = []
+    for node in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(kinds))
+        for _ in range(draw(st.integers(1, 4))):
+            slots.append(SlotFacts(id=len(slots) + 1, node=f"n{node}", device=kind, draining=draw(st.integers(0, 9)) == 0))
+    return slots
+
+
+@st.composite
+def some_runs(draw: st.DrawFn, slots: Sequence[SlotFacts], *, plain: bool = False) -> list[RunFacts]:
+    """Up to ten runs; they hold distinct slots, perhaps some that they may not keep. `plain`: of one kind, minimum 1, no engines."""
+    free = draw(st.permutations([slot.id for slot in slots]))
+    runs = []
+    for number in range(1, draw(st.integers(1, 10)) + 1):
+        hold = draw(st.integers(0, min(3, len(free))))
+        held, free = frozenset(free[:hold]), free[hold:]
+        runs.append(
+            RunFacts(
+                id=number,
+                name=f"run-{number}",
+                person=draw(st.sampled_from(PEOPLE)),
+                project=draw(st.sampled_from(PROJECTS)),
+                submitted_at=float(draw(st.integers(0, 5))),
+                min_slots=1 if plain else draw(st.sampled_from([1, 1, 1, 2, 3])),
+                max_slots=draw(st.integers(1, 6)),
+                engines=None if plain else draw(st.sampled_from([None, None, 1, 2, 4, 5, 6, 8])),
+                priority=draw(st.sampled_from([4000, 5000, 6000])),
+                weight=1.0 if plain else draw(st.sampled_from([1.0, 1.0, 2.0, 0.5])),
+                device=None if plain else draw(st.sampled_from([None, "gpu", "gpu", "cpu"])),
+                paused=draw(st.integers(0, 9)) == 0,
+                held=held,
+                remaining_s=draw(st.sampled_from([None, 30.0, 400.0])),
+            )
+        )
+    return runs
+
+
+@st.composite
+def some_rules(draw: st.DrawFn, *, plain: bool = False) -> Rules:
+    quota = st.dictionaries(st.sampled_from(PEOPLE), st.integers(0, 5), max_size=2)
+    of_project = st.dictionaries(st.sampled_from(PROJECTS), st.integers(0, 6), max_size=1)
+    return Rules(
+        policy=draw(st.sampled_from(["fair_share", "priority"])),
+        person_weights={} if plain else draw(st.dictionaries(st.sampled_from(PEOPLE), st.sampled_from([1.0, 2.0, 3.0]), max_size=2)),
+        person_quota={} if plain else draw(quota),
+        project_quota={} if plain else draw(of_project),
+    )
+
+
+@st.composite
+def some_facts(draw: st.DrawFn) -> Facts:
+    slots = draw(some_slots())
+    return slots, draw(some_runs(slots)), draw(some_rules())
+
+
+@st.composite
+def plain_facts(draw: st.DrawFn) -> Facts:
+    slots = draw(some_slots(kinds=("gpu",)))
+    return slots, draw(some_runs(slots, plain=True)), draw(some_rules(plain=True))
+
+
+def usable(slots: Sequence[SlotFacts]) -> dict[int, SlotFacts]:
+    return {slot.id: slot for slot in slots if not slot.draining}
+
+
+def left_over(made: Plan, slots: Sequence[SlotFacts]) -> Counter[str]:
+    granted = {slot for of_run in made.grants.values() for slot in of_run}
+    return Counter(slot.device for slot in usable(slots).values() if slot.id not in granted)
+
+
+def quota_left(made: Plan, run: RunFacts, runs: Sequence[RunFacts], rules: Rules) -> float:
+    by_person = sum(len(made.grants[each.id]) for each in runs if each.person == run.person)
+    by_project = sum(len(made.grants[each.id]) for each in runs if each.project == run.project)
+    return min(rules.person_quota.get(run.person, math.inf) - by_person, rules.project_quota.get(run.project, math.inf) - by_project)
+
+
+@given(some_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_no_slot_is_given_twice_or_while_draining_or_to_the_wrong_run(facts):
+    slots, runs, rules = facts
+    made = decide(slots, runs, rules)
+    fit = usable(slots)
+    given_out = [slot for of_run in made.grants.values() for slot in of_run]
+    assert len(given_out) == len(set(given_out))
+    assert set(given_out) <= set(fit)
+    assert set(made.grants) == set(made.reasons) == {run.id for run in runs}
+    for run in runs:
+        kinds = {fit[slot].device for slot in made.grants[run.id]}
+        assert len(kinds) <= 1
+        assert run.device is None or kinds <= {run.device}
+
+
+@given(some_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_run_has_nothing_or_a_size_between_its_minimum_and_maximum_and_quotas_hold(facts):
+    slots, runs, rules = facts
+    made = decide(slots, runs, rules)
+    for run in runs:
+        least, most = bounds(run)
+        size = len(made.grants[run.id])
+        assert size == 0 or (least <= size <= most and not run.paused)
+        if run.engines is not None and size > least:
+            assert -(-run.engines // size) < -(-run.engines // (size - 1)), "every slot above the minimum makes the run faster"
+        if size:
+            assert quota_left(made, run, runs, rules) >= 0
+
+
+@given(some_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_no_slot_is_left_that_a_run_could_use(facts):
+    slots, runs, rules = facts
+    made = decide(slots, runs, rules)
+    free = left_over(made, slots)
+    fit = usable(slots)
+    for run in runs:
+        if run.paused:
+            continue
+        least, most = bounds(run)
+        size = len(made.grants[run.id])
+        step = (next_size(size, engines=run.engines, most=most) or math.inf) - size if size else least
+        kinds = {fit[slot].device for slot in made.grants[run.id]} or {run.device}
+        room = max(free[kind] for kind in (("gpu", "cpu") if kinds == {None} else kinds))
+        assert step > room or step > quota_left(made, run, runs, rules)
+
+
+@given(some_facts(), st.integers())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_the_same_facts_in_any_order_give_the_same_answer(facts, seed):
+    slots, runs, rules = facts
+    shuffled_slots, shuffled_runs = list(slots), list(runs)
+    Random(seed).shuffle(shuffled_slots)
+    Random(seed + 1).shuffle(shuffled_runs)
+    assert decide(shuffled_slots, shuffled_runs, rules) == decide(slots, runs, rules)
+
+
+@given(some_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_plan_that_is_carried_out_changes_nothing_any_more(facts):
+    slots, runs, rules = facts
+    made = decide(slots, runs, rules)
+    settled = decide(*applied(made, slots, runs), rules)
+    assert settled.grants == made.grants
+    assert settled.queue == made.queue
+    again = decide(*applied(settled, slots, runs), rules)
+    assert again == settled, "reasons too stay letter by letter the same"
+
+
+@given(plain_facts(), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_plan_half_carried_out_still_leads_to_the_same_end(facts, data):
+    """What is free is granted at once, what others must leave arrives one by one: the plan must not waver on the way."""
+    slots, runs, rules = facts
+    runs = [replace(run, person=f"person-{run.id}") for run in runs]
+    holder = {slot: run.id for run in runs for slot in run.held}
+    slots = [replace(slot, holder=holder.get(slot.id)) for slot in slots]
+    made = decide(slots, runs, rules)
+    gone = {slot for slot, run in sorted(holder.items()) if slot not in made.grants[run] and data.draw(st.booleans())}
+    slots = [replace(slot, holder=None) if slot.id in gone else slot for slot in slots]
+    on_the_way = []
+    for run in runs:
+        granted = made.grants[run.id]
+        arrived = {slot for slot in granted - run.held if slot not in holder or slot in gone}
+        on_the_way.append(replace(run, held=(run.held & granted) | arrived))
+        slots = [replace(slot, holder=run.id) if slot.id in arrived else slot for slot in slots]
+    meanwhile = decide(slots, on_the_way, rules)
+    assert {run: len(granted) for run, granted in meanwhile.grants.items()} == {run: len(granted) for run, granted in made.grants.items()}
+
+
+@given(plain_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_under_fair_share_nobody_with_a_lower_claim_holds_more(facts):
+    """Nobody who wants more has two slots less than somebody else."""
+    slots, runs, _ = facts
+    made = decide(slots, runs)
+    wants, has = Counter(), Counter()
+    for run in runs:
+        has[run.person] += len(made.grants[run.id])
+        wants[run.person] += 0 if run.paused else run.max_slots
+    for person in wants:
+        if has[person] < wants[person]:
+            assert all(has[other] <= has[person] + 1 for other in has)
+
+
+@given(plain_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_person_starts_another_run_before_growing_one(facts):
+    slots, runs, _ = facts
+    made = decide(slots, runs)
+    for person in PEOPLE:
+        own = [len(made.grants[run.id]) for run in runs if run.person == person and not run.paused]
+        assert 0 not in own or max(own) <= 1
+
+
+@given(plain_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_higher_priority_never_waits_while_a_lower_one_runs(facts):
+    slots, runs, _ = facts
+    made = decide(slots, runs, Rules(policy="priority"))
+    for run in runs:
+        if not run.paused and len(made.grants[run.id]) < run.max_slots:
+            assert not any(made.grants[other.id] for other in runs if other.priority < run.priority)
+
+
+@given(plain_facts(), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_raising_a_runs_priority_never_costs_it_a_slot(facts, data):
+    slots, runs, rules = facts
+    which = data.draw(st.integers(0, len(runs) - 1))
+    raised = [
+        replace(run, priority=min(10_000, run.priority + data.draw(st.sampled_from([500, 1000, 4000])))) if index == which else run
+        for index, run in enumerate(runs)
+    ]
+    assert len(decide(slots, raised, rules).grants[runs[which].id]) >= len(decide(slots, runs, rules).grants[runs[which].id])
+
+
+@given(some_facts(), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_the_highest_priority_alone_gets_all_it_can_use(facts, data):
+    """With minimums, engines, quotas and kinds of slots as well: a run above all others has what it would have alone.
+
+    It says which kind it needs: a run that takes any chooses by what the others insist on.
+    """
+    slots, runs, rules = facts
+    which = data.draw(st.sampled_from(runs))
+    highest = [replace(run, priority=10_000, device=run.device or "gpu") if run.id == which.id else run for run in runs]
+    rules = replace(rules, policy="priority")
+    alone = decide(slots, [run for run in highest if run.id == which.id], rules)
+    assert len(decide(slots, highest, rules).grants[which.id]) == len(alone.grants[which.id])
+
+
+@given(some_facts())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_the_queue_numbers_the_waiting_runs_without_gaps(facts):
+    slots, runs, rules = facts
+    made = decide(slots, runs, rules)
+    waiting = {run.id for run in runs if not made.grants[run.id] and not run.paused}
+    assert set(made.queue) == waiting
+    assert sorted(place.position for place in made.queue.values()) == list(range(1, len(waiting) + 1))

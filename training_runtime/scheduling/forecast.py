@@ -1,0 +1,107 @@
+"""In which order waiting runs come, and when each may expect to start. Standard library only.
+
+The order is the one in which `shares` would serve them if slots became free one by one. The time is a forecast from the remaining times of
+the runs that hold slots now: their slots go to the queue as they end. Runs without an estimate are taken to stay, so a forecast is an upper
+bound as far as the estimates are right; nothing is promised.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from training_runtime.scheduling.demands import Block, Demand
+from training_runtime.scheduling.facts import Rules, Waiting
+from training_runtime.scheduling.shares import Shares, weight_of
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A place in the queue, and the run whose end makes room where that is known."""
+
+    waiting: Waiting
+    after: int | None
+
+
+@dataclass(slots=True)
+class Supply:
+    """Slots becoming free in one pool over time: (seconds from now, slots, run), soonest first, and how many of them are not spoken for."""
+
+    ends: list[tuple[float, int, int]]
+    free: int
+    next: int = 0
+
+    def promise(self, needs: int) -> tuple[float, int | None] | None:
+        """When `needs` more slots will have become free, and whose end brings the last of them. None: not in sight."""
+        while self.free < needs and self.next < len(self.ends):
+            self.free += self.ends[self.next][1]
+            self.next += 1
+        if self.free < needs:
+            return None
+        self.free -= needs
+        if self.next == 0:
+            return 0.0, None
+        expected_s, _, run = self.ends[self.next - 1]
+        return expected_s, run
+
+
+def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
+    """Position, need and expected start of every run that waits. Paused runs are in no queue."""
+    waiting = _in_order(shares, rules=rules)
+    ends = sorted(
+        (max(0.0, demand.run.remaining_s), demand.size, demand.run.id)
+        for demand in shares.demands.values()
+        if demand.size and demand.run.remaining_s is not None
+    )
+    supplies: dict[tuple[str, str | None], Supply] = {}
+    found: dict[int, Forecast] = {}
+    for position, demand in enumerate(waiting, start=1):
+        block = shares.blocks[demand.run.id]
+        promise = None
+        if block not in ("no_device", "too_large"):
+            pool = _pool(demand, block)
+            if pool not in supplies:
+                supplies[pool] = _supply(pool, ends, shares=shares, rules=rules)
+            promise = supplies[pool].promise(demand.least)
+        expected_s, after = promise if promise is not None else (None, None)
+        found[demand.run.id] = Forecast(Waiting(position=position, needs=demand.least, expected_s=expected_s), after)
+    return found
+
+
+def _in_order(shares: Shares, *, rules: Rules) -> list[Demand]:
+    by_person: dict[tuple[int, str], list[Demand]] = defaultdict(list)
+    slots: dict[tuple[int, str], int] = defaultdict(int)
+    for demand in shares.demands.values():
+        level = -demand.run.priority if rules.policy == "priority" else 0
+        slots[level, demand.run.person] += demand.size
+        if demand.size == 0 and shares.blocks[demand.run.id] != "paused":
+            by_person[level, demand.run.person].append(demand)
+    turns: list[tuple[int, float, float, int]] = []
+    for (level, person), demands in by_person.items():
+        taken, weight = slots[level, person], weight_of(person, rules)
+        for demand in sorted(demands, key=lambda each: (each.run.submitted_at, each.run.id)):
+            turns.append((level, taken / weight, demand.run.submitted_at, demand.run.id))
+            taken += demand.least
+    return [shares.demands[run] for *_, run in sorted(turns)]
+
+
+def _pool(demand: Demand, block: Block) -> tuple[str, str | None]:
+    """Which slots have to become free: the person's own or the project's where a quota holds the run back, else those of its class."""
+    if block == "person_quota":
+        return "person", demand.run.person
+    if block == "project_quota":
+        return "project", demand.run.project
+    return "device", demand.run.device
+
+
+def _supply(pool: tuple[str, str | None], ends: Iterable[tuple[float, int, int]], *, shares: Shares, rules: Rules) -> Supply:
+    kind, name = pool
+    limits = shares.limits
+    if kind == "device":
+        free = sum(limits.room.values()) if name is None else sum(room for device, room in limits.room.items() if device == name)
+        return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)
+    quotas: Mapping[str, int] = rules.person_quota if kind == "person" else rules.project_quota
+    used = limits.persons if kind == "person" else limits.projects
+    of_pool = [end for end in ends if getattr(shares.demands[end[2]].run, kind) == name]
+    return Supply(of_pool, quotas[str(name)] - used.get(str(name), 0))

@@ -1,0 +1,33 @@
+"""The decision: who should hold which slots, and why. A pure function of the facts, with no clock, no I/O and no memory of its own.
+
+`shares` says how many slots each run gets, `placement` which ones, `forecast` when waiting runs may start, `reasons` puts it into words.
+A preview is the same function with changed facts; `changes.difference` tells two plans apart in sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.forecast import forecast
+from training_runtime.scheduling.placement import place
+from training_runtime.scheduling.reasons import reasons
+from training_runtime.scheduling.shares import share_out
+
+
+def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules) -> Plan:
+    """Decide who should hold which slots.
+
+    `now` is on the clock of `RunFacts.submitted_at`. The answer is the same for the same facts in any order; asked again with its own
+    answer applied it changes nothing. Ids must be unique within `slots` and within `runs`.
+    """
+    assert math.isfinite(now), "now is seconds on the clock of the runs' times"
+    shares = share_out(slots, runs, rules=rules)
+    grants = place(slots, shares.demands.values())
+    forecasts = forecast(shares, rules=rules)
+    return Plan(
+        grants=grants,
+        reasons=reasons(slots, shares, grants, forecasts, rules=rules),
+        queue={run: found.waiting for run, found in forecasts.items()},
+    )

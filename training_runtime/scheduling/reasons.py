@@ -1,0 +1,256 @@
+"""Why every run has what it has: one sentence each, for the people who share the slots. Standard library only.
+
+A sentence depends on nothing but the facts and the decision, so it stays the same, letter by letter, while nothing changes; the forecast is
+rounded on a coarse ladder for the same reason. People and runs are named, numbers of the database are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from training_runtime.protocol import Device
+from training_runtime.scheduling.demands import Demand
+from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.forecast import Forecast
+from training_runtime.scheduling.shares import Shares
+from training_runtime.scheduling.sizes import next_size
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+MINUTES = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)
+HOURS = (1, 2, 3, 4, 6, 8, 12, 18, 24)
+
+
+def plural(count: int, word: str = "slot") -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Up to three names in full: "alice, bob and carol", "alice, bob and 4 others"."""
+    if len(names) <= 1:
+        return "".join(names)
+    if len(names) <= 3:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{names[0]}, {names[1]} and {len(names) - 2} others"
+
+
+def label(run: RunFacts) -> str:
+    return f"{run.person}'s run {run.name}"
+
+
+def about(seconds: float) -> str:
+    """A duration as people say it, on a coarse ladder so that it does not change at every look."""
+    minutes = seconds / 60
+    if minutes < 0.75:
+        return "less than a minute"
+    if minutes < 52:
+        return f"about {min(MINUTES, key=lambda step: abs(step - minutes))} min"
+    hours = min(HOURS, key=lambda step: abs(step - minutes / 60))
+    return "more than a day" if minutes > 36 * 60 else f"about {hours} h"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the sentences are told from: the facts, the decision, and who is in it."""
+
+    slots: Mapping[int, SlotFacts]
+    shares: Shares
+    grants: Mapping[int, frozenset[int]]
+    forecasts: Mapping[int, Forecast]
+    rules: Rules
+    owner: Mapping[int, int]  # slot -> the run that gets it
+    leaver: Mapping[int, int]  # slot -> the run that held it before, where that is another one
+    sharers: Mapping[tuple[Device, int], tuple[str, ...]]  # class and level -> persons who want or have slots there
+    holders: Mapping[Device | None, str]  # class -> "alice and bob", who have the most slots of it first
+    lowest: Mapping[Device | None, int]  # class -> lowest priority that has slots there
+
+    def level(self, run: RunFacts) -> int:
+        return run.priority if self.rules.policy == "priority" else 0
+
+
+def reasons(
+    slots: Iterable[SlotFacts], shares: Shares, grants: Mapping[int, frozenset[int]], forecasts: Mapping[int, Forecast], *, rules: Rules
+) -> dict[int, str]:
+    """A sentence for every run."""
+    scene = _scene({slot.id: slot for slot in slots}, shares, grants, forecasts, rules=rules)
+    return {run: _sentence(demand, scene) for run, demand in shares.demands.items()}
+
+
+def _scene(
+    slots: Mapping[int, SlotFacts],
+    shares: Shares,
+    grants: Mapping[int, frozenset[int]],
+    forecasts: Mapping[int, Forecast],
+    *,
+    rules: Rules,
+) -> Scene:
+    owner = {slot: run for run, of_run in grants.items() for slot in of_run}
+    leaver = {slot: run for run, demand in shares.demands.items() for slot in demand.run.held if owner.get(slot) != run}
+    leaver.update(
+        {slot.id: slot.holder for slot in slots.values() if slot.holder is not None and owner.get(slot.id, slot.holder) != slot.holder}
+    )
+    sharers: dict[tuple[Device, int], set[str]] = defaultdict(set)
+    taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
+    lowest: dict[Device | None, int] = {}
+    for demand in shares.demands.values():
+        run = demand.run
+        if not demand.size and shares.blocks[run.id] != "room":
+            continue
+        wanted = (demand.device,) if demand.device is not None and demand.size else tuple(shares.limits.capacity)
+        for device in wanted if run.device is None else (run.device,):
+            sharers[device, run.priority if rules.policy == "priority" else 0].add(run.person)
+        if demand.size:
+            for pool in (demand.device, None):
+                taken[pool][run.person] += demand.size
+                lowest[pool] = min(run.priority, lowest.get(pool, run.priority))
+    return Scene(
+        slots=slots,
+        shares=shares,
+        grants=grants,
+        forecasts=forecasts,
+        rules=rules,
+        owner=owner,
+        leaver=leaver,
+        sharers={key: tuple(sorted(persons)) for key, persons in sharers.items()},
+        holders={
+            pool: listed([name for name, _ in sorted(of.items(), key=lambda item: (-item[1], item[0]))]) for pool, of in taken.items()
+        },
+        lowest=lowest,
+    )
+
+
+def _sentence(demand: Demand, scene: Scene) -> str:
+    held, granted = demand.run.held, scene.grants[demand.run.id]
+    if not granted:
+        left = f"suspended: {_given(held, scene)}; " if held and not demand.run.paused else ""
+        return left + _why_none(demand, scene)
+    if held == granted:
+        return f"holds {_amount(demand, scene)}: {_why_no_more(demand, scene)}"
+    return f"{_change(demand, held, granted, scene)}: {_why_no_more(demand, scene)}"
+
+
+def _amount(demand: Demand, scene: Scene) -> str:
+    capacity = scene.shares.limits.capacity
+    assert demand.device is not None, "a run with slots is bound to a class of slots"
+    kind = f" {demand.device}" if len(capacity) > 1 else ""
+    return f"{demand.size} of {capacity[demand.device]}{kind} slots"
+
+
+def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene: Scene) -> str:
+    """Who or what made the run's slots change."""
+    if not held:
+        return f"starts with {_amount(demand, scene)}{_received(granted, scene)}"
+    if len(granted) > len(held):
+        return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene)}"
+    if len(granted) < len(held):
+        return f"{_given(held - granted, scene)} and holds {_amount(demand, scene)}"
+    drained = sorted({scene.slots[slot].node for slot in held - granted if slot in scene.slots and scene.slots[slot].draining})
+    because = f"{listed(drained)} gives its slots up for maintenance" if drained else "to be on fewer machines"
+    return f"moves {plural(len(held - granted))} ({because}) and holds {_amount(demand, scene)}"
+
+
+def _received(gained: Iterable[int], scene: Scene) -> str:
+    """Who hands the gained slots over; nothing to say about slots that were free."""
+    known = scene.shares.demands
+    sources = Counter(
+        label(known[scene.leaver[slot]].run) if scene.leaver[slot] in known else "a run that has ended"
+        for slot in gained
+        if slot in scene.leaver
+    )
+    return f", {plural(sources.total())} handed over by {listed(sorted(sources))}" if sources else ""
+
+
+def _given(lost: frozenset[int], scene: Scene) -> str:
+    """To whom the lost slots go, or why else they are given up."""
+    takers: Counter[int] = Counter(scene.owner[slot] for slot in lost if slot in scene.owner)
+    drained = sum(slot in scene.slots and scene.slots[slot].draining for slot in lost)
+    rest = len(lost) - takers.total() - drained
+    parts = []
+    if takers:
+        named = [_taker(scene.shares.demands[run].run, scene) for run in sorted(takers)]
+        parts.append(f"gave {plural(takers.total())} to {listed(named)}")
+    if drained:
+        parts.append(f"left {plural(drained)} that will be out of service")
+    if rest:
+        parts.append(f"gave {plural(rest)} back")
+    return listed(parts)
+
+
+def _taker(run: RunFacts, scene: Scene) -> str:
+    return f"{label(run)} (priority {run.priority})" if scene.rules.policy == "priority" else label(run)
+
+
+def _why_no_more(demand: Demand, scene: Scene) -> str:
+    """What keeps the run from having more slots than it has."""
+    run, size = demand.run, demand.size
+    larger = next_size(size, engines=run.engines, most=demand.most)
+    if larger is None:
+        if size == run.max_slots or run.engines is None:
+            return "its maximum"
+        if size >= run.engines:
+            return f"one for each of its {plural(run.engines, 'engine')}"
+        return f"its {run.engines} engines would be no faster on {size + 1}"
+    quota = scene.shares.limits.over_quota(run, larger - size)
+    if quota is not None:
+        return _quota(run, quota, scene)
+    assert demand.device is not None, "a run with slots is bound to a class of slots"
+    room = scene.shares.limits.room[demand.device]
+    if room:
+        return f"the next size that is faster is {larger}, and only {room} more {'is' if room == 1 else 'are'} free"
+    return _shared(demand, demand.device, scene)
+
+
+def _shared(demand: Demand, device: Device, scene: Scene) -> str:
+    persons = scene.sharers[device, scene.level(demand.run)]
+    if scene.rules.policy == "priority":
+        equals = f", shared fairly between {listed(persons)}" if len(persons) > 1 else ""
+        return f"priority {demand.run.priority}{equals}"
+    if len(persons) > 1:
+        return f"fair share between {listed(persons)}"
+    if demand.size == scene.shares.limits.capacity[device]:
+        return "all there are"
+    return f"fair share between {persons[0]}'s runs"
+
+
+def _quota(run: RunFacts, quota: str, scene: Scene) -> str:
+    if quota == "person_quota":
+        return f"{run.person}'s quota is {plural(scene.rules.person_quota[run.person])}"
+    return f"the quota of project {run.project} is {plural(scene.rules.project_quota[run.project])}"
+
+
+def _why_none(demand: Demand, scene: Scene) -> str:
+    """Why the run holds nothing, its place in the queue and what would have to happen."""
+    run, block = demand.run, scene.shares.blocks[demand.run.id]
+    if block == "paused":
+        return "paused: holds nothing until somebody resumes it"
+    needs = f"needs {plural(demand.least)}{' at once' if demand.least > 1 else ''}"
+    there = scene.shares.limits.capacity
+    kind = f" {run.device}" if run.device is not None and (len(there) > 1 or run.device not in there) else ""
+    if block == "no_device":
+        return f"waits: {needs}, and no{kind} slot is in service"
+    if block == "too_large":
+        most = max(there.values()) if run.device is None else there[run.device]
+        return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service"
+    why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
+    return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene)}"
+
+
+def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
+    limits, device = scene.shares.limits, demand.run.device
+    room = max(limits.room.values()) if device is None else limits.room[device]
+    if room:
+        return f"{needs}, and {room} {'is' if room == 1 else 'are'} free"
+    total = sum(limits.capacity.values()) if device is None else limits.capacity[device]
+    kind = f" {device}" if device is not None and len(limits.capacity) > 1 else ""
+    held = f"the only{kind} slot is" if total == 1 else f"all {total}{kind} slots are"
+    at = f" at priority {scene.lowest[device]} or higher" if scene.rules.policy == "priority" else ""
+    return f"{needs}, and {held} held by {scene.holders[device]}{at}"
+
+
+def _outlook(found: Forecast, scene: Scene) -> str:
+    position = found.waiting.position
+    place = f"{ORDINALS[position - 1]} in the queue" if position <= len(ORDINALS) else f"number {position} in the queue"
+    if found.waiting.expected_s is None or found.after is None:
+        return place
+    return f"{place}; expected in {about(found.waiting.expected_s)}, when {label(scene.shares.demands[found.after].run)} ends"
