@@ -1,0 +1,47 @@
+"""A warm process for the session, and runs that are gone when a test ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.harness import Run, Warm
+from tests.engine.scripts import SMALL
+
+
+@pytest.fixture(scope="session")
+def warm():
+    process = Warm()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def start(warm, tmp_path):
+    """start(script, *args, **options) -> Run; each call has a folder of its own."""
+    runs: list[Run] = []
+
+    def begin(code, *args, **options) -> Run:
+        run = Run(warm, tmp_path / str(len(runs)), code, *args, **options)
+        runs.append(run)
+        return run
+
+    yield begin
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture(scope="session")
+def fixed(warm, tmp_path_factory):
+    """fixed(*args) -> the finished run of SMALL with one worker and these arguments; computed once a session."""
+    done: dict[tuple[str, ...], Run] = {}
+
+    def run(*args: str) -> Run:
+        if args not in done:
+            one = done[args] = Run(warm, tmp_path_factory.mktemp("fixed"), SMALL, *args)
+            one.members(0)
+            assert one.wait() == 0, one.tail()
+        return done[args]
+
+    yield run
+    for one in done.values():
+        one.close()

@@ -1,0 +1,71 @@
+"""The test's stand-in for the node host's warm process: torch imported, one thread, forks a driver for each command it reads from its
+socket.
+
+Run as `python -m tests.engine.warm FD`. When the socket closes, every driver it forked is killed with its whole session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+
+def main() -> None:
+    from training_runtime.elastic import driver
+    from training_runtime.elastic.warm import warm_up
+
+    warm_up()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    alive: dict[int, int] = {}
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd in alive:
+                pid = alive.pop(fd)
+                poll.unregister(fd)
+                os.close(fd)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                channel.send(json.dumps({"exited": pid, "code": code}).encode())
+                continue
+            raw = channel.recv(1 << 20)
+            if not raw:
+                for pid in alive.values():
+                    kill_session(pid)
+                return
+            command = json.loads(raw)
+            pid = os.fork()
+            if pid == 0:
+                channel.close()
+                os._exit(_drive(driver, command))
+            alive[fd := os.pidfd_open(pid)] = pid
+            poll.register(fd, select.POLLIN)
+            channel.send(json.dumps({"started": pid}).encode())
+
+
+def _drive(driver, command) -> int:
+    from training_runtime.protocol import RunSpec, build
+
+    os.setsid()
+    os.environ.update(command["env"])
+    log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(command["socket"])
+    listener.listen(4)
+    return driver.main(build(RunSpec, command["spec"]), listener)
+
+
+def kill_session(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

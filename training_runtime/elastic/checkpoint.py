@@ -1,0 +1,106 @@
+"""Files of a run: model files for people, the engine checkpoint to go on from. Written beside, fsynced, renamed: a reader never sees
+half a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from training_runtime.elastic import state
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.sampler import Shape
+from training_runtime.errors import UserError
+
+VERSION = 1
+
+
+def engine_path(result_dir: Path) -> Path:
+    return result_dir / "checkpoint" / "engine.pt"
+
+
+def write(path: Path, save: Callable[[Any], None]) -> int:
+    """Let `save` write a file object, then put it in place; its size in bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            save(file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return size
+
+
+def save_model(job: Job, name: str) -> tuple[tuple[str, ...], int]:
+    """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU. Paths relative to the result folder, and bytes
+    in all."""
+    paths, size = [], 0
+    for suffix, content in (("", job.model.state_dict()), ("_optimizer_state", job.optimizer.state_dict())):
+        relative = f"model/train/{name}{suffix}.pth"
+        held = state.replace(content, lambda t: t.detach().cpu())
+        size += write(job.result_dir / relative, lambda file, held=held: torch.save(held, file))  # type: ignore[misc]
+        paths.append(relative)
+    return tuple(paths), size
+
+
+def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:
+    """All that is needed to go on with the unit after `tick`, bit for bit."""
+    tree = state.capture(job.model, job.optimizer, job.user_callbacks)
+    content = {"version": VERSION, "tick": tick, "shape": vars_of(shape), "state": state.replace(tree, lambda t: t.detach().cpu())}
+    path = engine_path(job.result_dir)
+    size = write(path, lambda file: torch.save(content, file))
+    return (str(path.relative_to(job.result_dir)),), size
+
+
+def load_engine(job: Job, shape: Shape) -> int:
+    """Restore the engine checkpoint into the job's objects; its tick. UserError where it belongs to another job."""
+    content = torch.load(engine_path(job.result_dir), weights_only=True, map_location="cpu")
+    check(content, shape)
+    state.restore(content["state"], job.model, job.optimizer, job.user_callbacks)
+    return int(content["tick"])
+
+
+def peek(job: Job, shape: Shape) -> int | None:
+    """The tick of the engine checkpoint, None where there is none. Reads no tensor into memory."""
+    path = engine_path(job.result_dir)
+    if not path.exists():
+        return None
+    content = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+    check(content, shape)
+    return int(content["tick"])
+
+
+def check(content: dict[str, Any], shape: Shape) -> None:
+    saved, now = content["shape"], vars_of(shape)
+    for name in ("samples", "batch_size", "engines", "seed"):
+        if saved[name] != now[name]:
+            raise UserError(
+                f"the checkpoint in this result folder was made with {name} {saved[name]}, not {now[name]}: start a new run instead"
+            )
+
+
+def vars_of(shape: Shape) -> dict[str, int]:
+    return {name: int(getattr(shape, name)) for name in ("samples", "test_samples", "batch_size", "engines", "epochs", "seed")}
+
+
+def final_path(result_dir: Path) -> Path:
+    return result_dir / "model" / "train" / "model_epoch_final.pth"
+
+
+def load_final(model: nn.Module, result_dir: Path) -> None:
+    """Put the final weights into the driver's model, so that a script can go on with it after train()."""
+    model.load_state_dict(torch.load(final_path(result_dir), weights_only=True, map_location="cpu"))

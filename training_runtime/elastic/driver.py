@@ -1,0 +1,137 @@
+"""Where a run begins: the node host calls `main` in a process that it has just forked. Runs the user's script and answers the host
+meanwhile.
+
+The process has torch imported, one thread, its own session, the sandbox entered, output redirected and the environment set. A script that
+never calls FabricModel just runs. The session of the process says to FabricModel.train() that it is in the studio; without one it trains on
+local slots.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime import journal
+from training_runtime.elastic.coordinator import TrainingFailed
+from training_runtime.elastic.hostlink import Attendant, HostLink
+from training_runtime.elastic.sampler import seed_everything
+from training_runtime.elastic.warm import warm_up
+from training_runtime.protocol import RunSpec
+
+__all__ = ["main", "warm_up"]  # what a node host uses
+
+DEFAULT_SEED = 0
+
+
+@dataclass
+class Session:
+    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended."""
+
+    spec: RunSpec
+    link: HostLink
+    attendant: Attendant
+    writer: journal.Writer
+    seed: int
+    began: float
+    trained: bool = False
+    stopped: bool = False
+    step: int = 0
+    epoch: int = 0
+    metrics: dict[str, float] | None = None
+
+    def finish(self, outcome: str) -> None:
+        """The journal's last line of this attempt."""
+        elapsed_s = time.monotonic() - self.began
+        self.writer.write(journal.Finished(outcome, self.step, self.epoch, self.metrics or {}, elapsed_s))  # type: ignore[arg-type]
+        self.link.grown(self.writer.flush(durable=True))
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """The session of this process; None outside the studio."""
+    return _current
+
+
+def main(spec: RunSpec, listener: socket.socket) -> int:
+    """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
+    sys.exit."""
+    global _current
+    writer = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+    link = HostLink(listener)
+    link.grown(writer.flush())
+    seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
+    session = Session(spec, link, Attendant(link, lambda: _stop_outside_train(session)), writer, seed, time.monotonic())
+    _current = session
+    session.attendant.start()
+    code = _run_script(session)
+    session.attendant.pause()
+    session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
+    writer.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _stop_outside_train(session: Session) -> None:
+    """Stop was asked for while no training runs: there is nothing to finish. On the attendant's thread; the script may be anywhere."""
+    session.stopped = True
+    session.finish("stopped")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _run_script(session: Session) -> int:
+    spec = session.spec
+    os.chdir(spec.code_dir)
+    sys.argv = list(spec.argv)
+    sys.dont_write_bytecode = True
+    script = Path(spec.code_dir) / spec.argv[0]
+    sys.path[0:0] = [str(script.parent), *module_paths()]
+    seed_everything(session.seed)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except TrainingFailed as failed:
+        print(failed, file=sys.stderr)  # noqa: T201 - the console log is what a person reads; the journal has it already
+        return 1
+    except SystemExit as stop:
+        return _exit_code(session, stop)
+    except BaseException as error:
+        text = _user_traceback(error)
+        sys.stderr.write(text)
+        session.writer.write(journal.Failed(f"{type(error).__name__}: {error}", text, "driver"))
+        return 1
+    return 0
+
+
+def _exit_code(session: Session, stop: SystemExit) -> int:
+    """What the interpreter would have made of it: None is 0, a number itself, anything else is printed and 1."""
+    if stop.code is None or isinstance(stop.code, int):
+        code = int(stop.code or 0)
+    else:
+        print(stop.code, file=sys.stderr)  # noqa: T201
+        code = 1
+    if code and not session.stopped:
+        message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
+        session.writer.write(journal.Failed(message, "", "driver"))
+    return code
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback from the user's script on, without the frames of the runtime above it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def module_paths() -> list[str]:
+    """Folders that make `fabric_model`, `callbacks`, `emetrics`, `elog` and `pyedt` importable."""
+    return [str(Path(__file__).resolve().parent.parent / "fabric" / "path")]

@@ -1,0 +1,94 @@
+"""The members of one generation as a worker sees them, and the barriers between them.
+
+A barrier costs two words and a ring to each peer; no lock, no collective. On arrival a worker writes the newest generation it has seen and
+then its phase (generation, count). Whoever finds all peers at its own phase goes on, and all of them then read the same minimum of what was
+seen: so they agree on a change of members without another exchange. A worker can be one barrier ahead of a peer, never two; so what it has
+seen stands in one of two words, by the parity of the count. A death shows as a generation published with `abort`, which wakes everybody out
+of any barrier.
+"""
+
+from __future__ import annotations
+
+import os
+
+from training_runtime.elastic.arena import ABORT, COMMITTED, PHASE, SEEN, WANTED, Arena, GenerationRecord
+
+SLICE_S = 5.0  # a waiting worker looks again after this long, whatever happens
+
+
+class Moved(Exception):
+    """The members change: go to `generation`. `abort`: a member died, what is in flight is void."""
+
+    def __init__(self, generation: int, *, abort: bool) -> None:
+        super().__init__(generation)
+        self.generation, self.abort = generation, abort
+
+
+class Group:
+    """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers."""
+
+    def __init__(self, arena: Arena, record: GenerationRecord, seat: int) -> None:
+        self.arena, self.record, self.seat = arena, record, seat
+        self.number = record.number
+        self.rank = record.members.index(seat) if seat in record.members else -1
+        self.size = len(record.members)
+        self._count = 0
+        self._peers = tuple(s for s in record.members + record.visitors if s != seat)
+
+    def begin(self) -> None:
+        """The generation has been entered: visitors are gone."""
+        self._peers = tuple(s for s in self.record.members if s != self.seat)
+
+    def barrier(self) -> int:
+        """Wait for all; returns the newest generation that every one of them had seen. Raises Moved when a member died."""
+        arena, bell = self.arena, self.arena.bells[self.seat]
+        self._count += 1
+        seen = SEEN + self._count % 2
+        arena.set(self.seat, seen, arena.words[WANTED])
+        phase = self.number << 32 | self._count
+        arena.set(self.seat, PHASE, phase)
+        for peer in self._peers:
+            arena.bells[peer].ring()
+        bell.drain()
+        waiting = self._peers
+        while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
+            # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
+            self.check_abort()
+            bell.wait(SLICE_S)
+        return min([arena.get(peer, seen) for peer in self._peers] + [arena.get(self.seat, seen)])
+
+    def _arrived(self, peer: int, phase: int) -> bool:
+        """At this phase or past it. A peer seen in a later generation went there by agreement, past this barrier; or by an abort,
+        which shows first."""
+        word = self.arena.get(peer, PHASE)
+        if word >= phase and word >> 32 != self.number:
+            self.check_abort()
+        return word >= phase
+
+    def check_abort(self) -> None:
+        abort = self.arena.words[ABORT]
+        if abort > self.number:
+            raise Moved(abort, abort=True)
+
+    def committed(self) -> dict[int, int]:
+        """The tick of every member and visitor; stable between the barriers of entering."""
+        return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.members + self.record.visitors}
+
+
+def await_membership(arena: Arena, seat: int, *, after: int, timeout_s: float) -> int | None:
+    """Wait until a generation newer than `after` has `seat` in it; None when it takes longer than `timeout_s`. The driver's death
+    ends the process."""
+    parent, waited = os.getppid(), 0.0
+    while True:
+        arena.bells[seat].drain()
+        wanted = int(arena.words[WANTED])
+        if wanted > after:
+            record = arena.generation(wanted)
+            if seat in record.members or seat in record.visitors:
+                return wanted
+        if waited >= timeout_s:
+            return None
+        slice_s = min(SLICE_S, timeout_s - waited)
+        waited += 0.0 if arena.bells[seat].wait(slice_s) else slice_s
+        if os.getppid() != parent:
+            os._exit(1)

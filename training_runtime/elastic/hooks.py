@@ -1,0 +1,72 @@
+"""The user's callbacks on a worker: logger and user callbacks. A callback that raises is reported as a warning; it never costs a step."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from training_runtime.elastic.job import Job
+from training_runtime.fabric.dispatch import Logger
+
+
+class WorkerHooks:
+    def __init__(self, job: Job, report: Callable[..., None]) -> None:
+        self._job, self._report = job, report
+        self._logger = Logger(job.worker_logger) if job.worker_logger is not None else None
+        self._trained = self._tests = 0
+
+    def begin(self) -> None:
+        for callback in self._job.user_callbacks:
+            callback.params = {**(getattr(callback, "params", None) or {}), "epochs": self._job.epochs, "optimizer": self._job.optimizer}
+            callback.model = self._job.model
+        self._all("on_train_begin")
+        self._guard(self._logger.begin if self._logger else None)
+
+    def end(self) -> None:
+        self._all("on_train_end")
+        self._guard(self._logger.end if self._logger else None)
+
+    def epoch_begin(self, epoch: int) -> None:
+        self._all("on_epoch_begin", epoch)
+
+    def epoch_end(self, epoch: int, *, save_model: bool) -> None:
+        self._all("on_epoch_end", epoch, save_model=save_model)
+
+    def trained(self, rows: Sequence[list[float]], epoch: int, workers: int) -> None:
+        """After a step: the logger gets the means over this worker's own engines."""
+        logger = self._logger
+        if logger is None or not rows:
+            return
+        self._trained += len(rows)
+        means = self._job.means([sum(column) for column in zip(*rows, strict=True)])
+        self._guard(lambda: logger.train(means, self._trained, epoch + 1, workers))
+
+    def tested(self, row: list[float], epoch: int) -> None:
+        logger = self._logger
+        if logger is None:
+            return
+        self._tests += 1
+        self._guard(lambda: logger.test(self._job.means(row), self._tests, epoch + 1))
+
+    def _all(self, name: str, *args: Any, **kwargs: Any) -> None:
+        for callback in self._job.user_callbacks:
+            hook = getattr(callback, name, None)
+            if hook is not None:
+                self._guard(lambda hook=hook: call(hook, *args, **kwargs))  # type: ignore[misc]
+
+    def _guard(self, action: Callable[[], None] | None) -> None:
+        if action is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            traceback.print_exc()
+            self._report("warning", message=f"a callback raised {type(error).__name__}: {error}")
+
+
+def call(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call with the keyword arguments that the hook takes."""
+    code = getattr(hook, "__code__", None)
+    takes = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    hook(*args, **{k: v for k, v in kwargs.items() if k in takes or (code and code.co_flags & 0x08)})

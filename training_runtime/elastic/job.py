@@ -1,0 +1,102 @@
+"""What the user handed to FabricModel and train(), with everything that follows from it. Made in the driver, inherited by template
+and workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from training_runtime.elastic import exchange, state
+from training_runtime.elastic.arena import Layout
+from training_runtime.elastic.sampler import Shape
+from training_runtime.errors import UserError
+
+Metric = Callable[[Any, Any], Any]
+
+
+@dataclass
+class Job:
+    """The user's objects. `metrics` None: accuracy is found out where the task is a classification."""
+
+    model: nn.Module
+    datasets: Callable[[], Any]
+    loss: Callable[[Any, Any], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    epochs: int
+    batch_size: int
+    engines: int
+    seed: int
+    result_dir: Path
+    seats: int
+    metrics: Sequence[Metric] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    train_function: Callable[..., Any] | None = None
+    test_function: Callable[..., Any] | None = None
+    worker_logger: object | None = None
+    user_callbacks: Sequence[Any] = ()
+    validation_freq: int = 1
+    checkpoint_freq: int = 1
+    loader_threads: int = 4
+    save_to_onnx: bool = False
+    in_studio: bool = True
+    train_set: Any = None
+    test_set: Any = None
+    trained: list[torch.Tensor] = field(default_factory=list)
+
+    def load_datasets(self) -> tuple[int, int]:
+        """Call the user's datasets function once; the lengths of both sets. UserError where they cannot be used."""
+        found = self.datasets()
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise UserError(f"the datasets function must return (train_dataset, test_dataset), not {type(found).__name__}")
+        self.train_set, self.test_set = found
+        for name, data in (("train", self.train_set), ("test", self.test_set)):
+            if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+                raise UserError(f"the {name} dataset ({type(data).__name__}) must be map-style: it needs __getitem__ and __len__")
+        return len(self.train_set), 0 if self.test_set is None else len(self.test_set)
+
+    def shape(self, samples: int, test_samples: int) -> Shape:
+        return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
+
+    def metric_names(self) -> tuple[str, ...]:
+        if self.metrics is None:
+            return ("loss", "accuracy")
+        return ("loss", *(_name(m) for m in self.metrics))
+
+    def layout(self, shape: Shape) -> Layout:
+        """The arena that this job needs. Row columns: samples, one flag for accuracy, then a sum for each metric."""
+        self.trained = state.trained_parameters(self.optimizer)
+        buffer_bytes = sum(-(-b.numel() * b.element_size() // 64) * 64 for b in state.Buffers(self.model).live())
+        return Layout(
+            seats=self.seats,
+            engines=self.engines,
+            columns=2 + len(self.metric_names()),
+            parameters=len(self.trained),
+            test_batches=shape.test_batches,
+            buffer_bytes=buffer_bytes,
+            lanes=exchange.lanes(self.trained),
+        )
+
+    def means(self, row: list[float]) -> dict[str, float]:
+        """Metric columns summed over samples -> exact means; accuracy only where every part had one."""
+        samples, flagged, *sums = row
+        names = self.metric_names()
+        if self.metrics is None and flagged != samples:
+            names = names[:1]
+        return {name: total / samples for name, total in zip(names, sums, strict=False)}
+
+    def validates(self, epoch: int) -> bool:
+        """After `epoch` (from 0)."""
+        return bool(self.test_set is not None and len(self.test_set) and self.validation_freq and (epoch + 1) % self.validation_freq == 0)
+
+    def checkpoints(self, epoch: int) -> bool:
+        return bool(self.checkpoint_freq and (epoch + 1) % self.checkpoint_freq == 0)
+
+
+def _name(metric: Metric) -> str:
+    return str(getattr(metric, "__name__", type(metric).__name__))

@@ -1,0 +1,164 @@
+"""Turns what the workers did into the journal, the driver's logger callback and a line for the terminal. Each step exactly once, over
+restarts too.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from training_runtime import journal
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.sampler import Shape
+from training_runtime.fabric.dispatch import Logger
+
+FLUSH_S = 0.05
+
+
+@dataclass
+class _Pending:
+    """A generation that has begun; its line waits for its first step, which tells the pause."""
+
+    event: journal.Generation
+    before_t: float
+    stood_s: float
+    work_ratio: float
+
+
+class Recorder:
+    """The one writer of the journal. `grown` is told the journal's size after each flush; `say` shows a line to a person."""
+
+    def __init__(
+        self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], say: Callable[[str], None]
+    ) -> None:
+        self._writer, self._job, self._grown, self._say = writer, job, grown, say
+        self._logger = Logger(logger) if logger is not None else None
+        self.last_step = self.last_generation = 0
+        self._last_test = 0
+        self.metrics: dict[str, float] = {}
+        self._epoch, self._sums, self._samples = 0, dict[str, float](), 0.0
+        self._pending: _Pending | None = None
+        self._last_t = 0.0
+        self._durations: deque[float] = deque(maxlen=64)
+        self._flushed = 0.0
+        self._dirty = False
+        self._read_back()
+
+    def _read_back(self) -> None:
+        """Take up where an earlier attempt stopped."""
+        for line in journal.follow(self._writer.path):
+            event = line.event
+            if isinstance(event, journal.Train):
+                self.last_step = event.step
+                self._accumulate(event)
+            elif isinstance(event, journal.Test):
+                self._last_test = event.step
+                self.metrics.update({f"test {k}": v for k, v in event.metrics.items()})
+            elif isinstance(event, journal.Generation):
+                self.last_generation = event.generation
+
+    def _accumulate(self, event: journal.Train) -> dict[str, float]:
+        """The averages over the epoch so far."""
+        if event.epoch != self._epoch:
+            self._epoch, self._sums, self._samples = event.epoch, {}, 0.0
+        self._samples += event.samples
+        for name, value in event.metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * event.samples
+        means = {name: total / self._samples for name, total in self._sums.items()}
+        self.metrics.update({f"train {k}": v for k, v in means.items()})
+        return means
+
+    @property
+    def epoch(self) -> int:
+        """Of the last step, from 1; 0 before the first."""
+        return self._epoch
+
+    def write(self, event: journal.Event) -> None:
+        """A rare event: at once in the file."""
+        self.write_pending()
+        self._writer.write(event)
+        self.flush()
+
+    def steps(self, rows: list[list[float]], shape: Shape) -> None:
+        """Rows of the ring, in order."""
+        for row in rows:
+            step, epoch, samples, workers, step_s, t, _, *columns = row
+            if int(step) <= self.last_step:
+                continue
+            event = journal.Train(int(step), int(epoch), self._job.means(columns), int(samples), int(workers), step_s)
+            self.write_pending(t)
+            self._writer.write(event, t=t)
+            self.last_step, self._last_t, self._dirty = event.step, t, True
+            self._durations.append(step_s)
+            means = self._accumulate(event)
+            iteration = shape.engine_batches(event.step)
+            logger = self._logger
+            if logger is not None:
+                self._guard(lambda: logger.train(means, iteration, event.epoch, event.workers))  # noqa: B023
+
+    def generation(self, event: journal.Generation, *, stood_s: float, work_ratio: float) -> None:
+        """A generation has begun. `work_ratio`: a worker's engines now against before, by which a step may take longer for no fault
+        of the change."""
+        self.write_pending()
+        self._pending = _Pending(event, self._last_t, stood_s, max(1.0, work_ratio))
+        self.last_generation = event.generation
+
+    def write_pending(self, t: float | None = None) -> None:
+        """Write the waiting generation's line. Pause: the gap at the change minus a median step, and never less than the time it
+        stood still."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        event, pause_s = pending.event, 0.0
+        if event.workers_before and pending.before_t:
+            gap_s = (t or time.time()) - pending.before_t
+            usual_s = median(self._durations) if self._durations else 0.0
+            pause_s = max(gap_s - usual_s * pending.work_ratio, min(pending.stood_s, gap_s)) if t else pending.stood_s
+        self._writer.write(journal.Generation(**{**vars(event), "pause_ms": round(1000 * pause_s, 3)}))
+        self._dirty = True
+        self._say(f"step {event.step}: {event.workers_before} -> {len(event.members)} workers, {event.reason}, {1000 * pause_s:.0f} ms")
+
+    def test(self, step: int, epoch: int, row: list[float]) -> None:
+        if step <= self._last_test:
+            return
+        self._last_test = step
+        metrics = self._job.means(row)
+        self.metrics.update({f"test {k}": v for k, v in metrics.items()})
+        self.write(journal.Test(step, epoch, metrics, int(row[0])))
+        shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
+        self._say(f"epoch {epoch} test: {shown}")
+        logger = self._logger
+        if logger is not None:
+            self._guard(lambda: logger.test(metrics, 0, epoch))
+
+    def begin(self) -> None:
+        self._guard(self._logger.begin if self._logger else None)
+
+    def end(self) -> None:
+        self._guard(self._logger.end if self._logger else None)
+
+    def _guard(self, action: Callable[[], None] | None) -> None:
+        """Run a callback of the user; telemetry that raises costs a warning, never a step."""
+        if action is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            traceback.print_exc()
+            self.write(journal.Warned(f"the driver's logger callback raised {type(error).__name__}: {error}"))
+
+    def due(self, now: float) -> float:
+        """Seconds until lines that wait may be flushed."""
+        return max(0.0, self._flushed + FLUSH_S - now)
+
+    def flush(self) -> None:
+        self._flushed, self._dirty = time.monotonic(), False
+        self._grown(self._writer.flush())
+
+    def flush_if_due(self, now: float) -> None:
+        if self._dirty and now >= self._flushed + FLUSH_S:
+            self.flush()

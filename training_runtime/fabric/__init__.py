@@ -1,0 +1,1 @@
+"""What user scripts import: FabricModel, the callback bases, EMetrics. `path/` holds the thin modules under the names that scripts use."""

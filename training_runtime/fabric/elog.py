@@ -1,0 +1,49 @@
+"""ELog: writes readable train and test lines to `stdout` in LOG_DIR, in the form that the original's samples write and its notebooks
+parse.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class ELog:
+    """`log = ELog.open(); log.recordTrain("Train", 4, 1, 0.5, 0.9, worker=0); log.close()`"""
+
+    def __init__(self, sub_id: str | None, file: TextIO) -> None:
+        self._sub_id, self._file = sub_id, file
+
+    @staticmethod
+    def open(subId: str | None = None, f: TextIO | None = None) -> ELog:
+        if f is None:
+            path = Path(os.environ.get("LOG_DIR", "/tmp")) / "stdout"  # noqa: S108
+            path.parent.mkdir(parents=True, exist_ok=True)
+            f = open(path, "a")  # noqa: SIM115 - closed by close()
+        return ELog(subId, f)
+
+    def __enter__(self) -> ELog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def recordText(self, text: str) -> None:
+        self._file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
+        self._file.flush()
+
+    def recordTrain(self, title: str, iteration: int, global_steps: int, loss: Any, accuracy: Any, worker: int = 0) -> None:  # noqa: ARG002 - samples pass it
+        shown = f"Iteration: {iteration},\tLoss: {float(loss):.5f},\tAccuracy: {float(accuracy):.5f}"
+        self.recordText(f"{title},\tTimestamp: {_now_ms()},\tGlobal steps: {global_steps},\t{shown}")
+
+    def recordTest(self, title: str, loss: Any, accuracy: Any, worker: int = 0) -> None:  # noqa: ARG002 - samples pass it
+        self.recordText(f"{title},\tTimestamp: {_now_ms()},\tLoss: {float(loss):.5f},\tAccuracy: {float(accuracy):.5f}")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

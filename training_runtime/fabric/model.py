@@ -1,0 +1,234 @@
+"""FabricModel: what a user's script builds and trains. In the studio it trains on the slots the run is granted, without it on those of this
+machine.
+
+Takes the parameters of every release of the original; unknown ones only warn. The training itself is `training_runtime.elastic`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from training_runtime import journal
+from training_runtime.elastic import checkpoint, driver
+from training_runtime.elastic.coordinator import Coordinator
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.recorder import Recorder
+from training_runtime.errors import UserError
+from training_runtime.fabric.console import Console
+from training_runtime.protocol import SlotRef
+
+ALIASES = {
+    "driver_logger": "driver_logger_callback",
+    "worker_logger": "worker_logger_callback",
+    "enable_onnx": "save_to_onnx",
+    "getDatasets": "datasets_function",
+    "user_callback": "user_callbacks",
+}
+
+
+class FabricModel:
+    """A model with all that is needed to train it elastically.
+
+    model: torch.nn.Module. datasets_function: () -> (train, test), map-style datasets. loss_function: (outputs, targets) -> scalar.
+    optimizer: a torch.optim instance over the model's parameters. metrics: functions (outputs, targets) -> number, a mean over the batch;
+    without it the accuracy of a classification is found by itself. worker_logger_callback, driver_logger_callback: see
+    callbacks.LoggerCallback. fn_batch_collate: list of samples -> (inputs, targets).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        datasets_function: Callable[[], Any] | None = None,
+        loss_function: Callable[[Any, Any], torch.Tensor] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        metrics: Sequence[Callable[[Any, Any], Any]] | None = None,
+        worker_logger_callback: object | None = None,
+        driver_logger_callback: object | None = None,
+        save_to_onnx: bool = False,
+        keras_custom_objects: dict[str, Any] | None = None,
+        fn_batch_collate: Callable[[list[Any]], Any] | None = None,
+        **others: Any,
+    ) -> None:
+        given = _with_aliases(others)
+        self.model, self.metrics = model, metrics
+        self.datasets_function = datasets_function or given.pop("datasets_function", None)
+        self.loss_function, self.optimizer = loss_function, optimizer
+        self.worker_logger_callback = worker_logger_callback or given.pop("worker_logger_callback", None)
+        self.driver_logger_callback = driver_logger_callback or given.pop("driver_logger_callback", None)
+        self.save_to_onnx = bool(save_to_onnx or given.pop("save_to_onnx", False))
+        self.fn_batch_collate = fn_batch_collate
+        self.user_callbacks = _as_list(given.pop("user_callbacks", None))
+        self.fn_step_train, self.fn_test = given.pop("fn_step_train", None), given.pop("fn_test", None)
+        if keras_custom_objects is not None:
+            warnings.warn("keras_custom_objects has no meaning for a PyTorch model and is ignored", stacklevel=2)
+        for name in given:
+            warnings.warn(f"FabricModel does not know the argument {name!r} and ignores it", stacklevel=2)
+        self._check()
+
+    def _check(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise UserError(f"model must be a torch.nn.Module, not {type(self.model).__name__}")
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise UserError(f"optimizer must be a torch.optim instance, not {type(self.optimizer).__name__}")
+        for name in ("datasets_function", "loss_function"):
+            if not callable(getattr(self, name)):
+                raise UserError(f"{name} must be callable, not {type(getattr(self, name)).__name__}")
+
+    def train(
+        self,
+        epoch_number: int,
+        batch_size: int,
+        engines_number: int | None = None,
+        num_dataloader_threads: int = 4,
+        validation_freq: int = 1,
+        checkpoint_freq: int = 1,
+        effective_batch_size: int | None = None,
+        **others: Any,
+    ) -> None:
+        """Train for `epoch_number` epochs with global batches of engines x `batch_size`, on as many slots as the run is granted.
+
+        engines: `engines_number`, or `effective_batch_size` / `batch_size`, the larger of both where both are given, else the most slots
+        the run may have. Frequencies are in epochs, 0 is never. Afterwards the model holds the final weights. Raises UserError for
+        arguments that cannot work and TrainingFailed where the training ended with an error.
+        """
+        for name in others:
+            warnings.warn(f"train() does not know the argument {name!r} and ignores it", stacklevel=2)
+        whole = {"epoch_number": epoch_number, "batch_size": batch_size}
+        for name, value in whole.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserError(f"train: {name} must be a whole number of at least 1, not {value!r}")
+        session = driver.current()
+        slots = () if session else local_slots()
+        most = session.spec.max_slots if session else len(slots)
+        engines = engines_of(batch_size, engines_number, effective_batch_size, most=most)
+        assert self.datasets_function is not None
+        assert self.loss_function is not None
+        assert self.optimizer is not None
+        job = Job(
+            model=self.model,
+            datasets=self.datasets_function,
+            loss=self.loss_function,
+            optimizer=self.optimizer,
+            epochs=epoch_number,
+            batch_size=batch_size,
+            engines=engines,
+            seed=session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED),
+            result_dir=Path(session.spec.result_dir) if session else _local_results(),
+            seats=2 * max(engines, most) + 4,
+            metrics=self.metrics,
+            collate=self.fn_batch_collate,
+            train_function=self.fn_step_train,
+            test_function=self.fn_test,
+            worker_logger=self.worker_logger_callback,
+            user_callbacks=self.user_callbacks,
+            validation_freq=validation_freq,
+            checkpoint_freq=checkpoint_freq,
+            loader_threads=num_dataloader_threads,
+            save_to_onnx=self.save_to_onnx,
+            in_studio=session is not None,
+        )
+        if session is not None:
+            self._train_in_studio(job, session)
+        else:
+            self._train_here(job, slots)
+        if checkpoint.final_path(job.result_dir).exists():
+            checkpoint.load_final(self.model, job.result_dir)
+
+    def _train_in_studio(self, job: Job, session: driver.Session) -> None:
+        if session.trained:
+            raise UserError("train() can be called once in a run")
+        session.attendant.pause()
+        console = Console(job, in_studio=True)
+        logger = self.driver_logger_callback or console
+        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, say=console.say)
+        _warn_of_threads(recorder)
+        session.trained = True
+        try:
+            coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
+            session.stopped = coordinator.run() == "stopped"
+        finally:
+            session.step, session.metrics = recorder.last_step, recorder.metrics
+            session.epoch = recorder.epoch
+            session.attendant.start()
+        if session.stopped:
+            raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
+
+    def _train_here(self, job: Job, slots: tuple[SlotRef, ...]) -> None:
+        """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
+        began = time.monotonic()
+        writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
+        console = Console(job, in_studio=False)
+        recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, say=console.say)
+        _warn_of_threads(recorder)
+        coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
+
+        def interrupt(_signal: int, _frame: FrameType | None) -> None:
+            coordinator.interrupt("interrupted from the keyboard")
+
+        on_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, interrupt) if on_main else None
+        outcome = "failed"
+        try:
+            outcome = coordinator.run()
+        finally:
+            if on_main:
+                signal.signal(signal.SIGINT, before)
+            elapsed_s = time.monotonic() - began
+            writer.write(journal.Finished(outcome, recorder.last_step, recorder.epoch, recorder.metrics, elapsed_s))  # type: ignore[arg-type]
+            writer.close()
+            console.end()
+        if outcome == "stopped":
+            raise KeyboardInterrupt
+
+
+def engines_of(batch_size: int, engines: int | None, effective: int | None, *, most: int) -> int:
+    """V: how many engines a global batch has. UserError where the arguments give none."""
+    for name, value in (("engines_number", engines), ("effective_batch_size", effective)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UserError(f"train: {name} must be a whole number of at least 1, not {value!r}")
+    given = [value for value in (engines, None if effective is None else math.ceil(effective / batch_size)) if value is not None]
+    return max(given, default=most)
+
+
+def local_slots() -> tuple[SlotRef, ...]:
+    """The slots of this machine: a GPU each, else EDT_SLOTS CPU slots (at most 4 by default)."""
+    gpus = torch.cuda.device_count()
+    count = int(os.environ.get("EDT_SLOTS") or gpus or min(4, os.cpu_count() or 1))
+    if count < 1:
+        raise UserError(f"EDT_SLOTS must be at least 1, not {count}")
+    return tuple(SlotRef(i, "localhost", i % gpus if gpus else i, "gpu" if gpus else "cpu") for i in range(count))
+
+
+def _local_results() -> Path:
+    path = Path(os.environ.get("RESULT_DIR") or Path("edt-results") / time.strftime("%Y%m%d-%H%M%S")).resolve()
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _with_aliases(others: dict[str, Any]) -> dict[str, Any]:
+    return {ALIASES.get(name, name): value for name, value in others.items()}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+
+
+def _warn_of_threads(recorder: Recorder) -> None:
+    names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread())
+    if names:
+        message = f"the script runs threads ({', '.join(names)[:200]}); workers are copies of its process without them"
+        recorder.write(journal.Warned(message))
+        print(f"warning: {message}", file=sys.stderr)

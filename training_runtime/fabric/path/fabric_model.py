@@ -1,0 +1,5 @@
+"""The name under which scripts import this; see training_runtime.fabric.model."""
+
+from training_runtime.fabric.model import FabricModel
+
+__all__ = ["FabricModel"]

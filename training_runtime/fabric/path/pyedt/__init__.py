@@ -1,0 +1,1 @@
+"""The package name of later releases; see training_runtime.fabric."""
