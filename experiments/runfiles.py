@@ -82,6 +82,8 @@ def walk(run_id: int, *, limit: int) -> Iterator[Found]:
     """Regular files below the run's folder, folder by folder in order, at most `limit`; its tmp/ is left out."""
     left = limit
     top = str(folder(run_id))
+    if not folder(run_id).is_dir():
+        return
     for root, folders, names, at in os.fwalk(top, follow_symlinks=False):
         below = root[len(top) :].strip("/")
         folders[:] = sorted(name for name in folders if below or name != "tmp") if below.count("/") < MAX_DEPTH - 2 else []

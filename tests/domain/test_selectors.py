@@ -1,0 +1,272 @@
+"""Reads for pages: tables, lanes, the feed, curves, files, accounting."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pytest
+
+from experiments import accounting, ingest, runfiles, scheduling, selectors, services
+from experiments.models import Grant, MetricSeries, Node, Project, RunState, TrainingRun, User
+from experiments.selectors import JobFilter
+from tests import cast
+from training_runtime.journal import Generation, Member, Test
+
+pytestmark = pytest.mark.django_db
+NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+
+
+@pytest.fixture
+def node(db: None) -> Node:
+    return cast.node(now=NOW)
+
+
+@pytest.fixture
+def run(project: Project, alice: User, node: Node) -> TrainingRun:
+    made = cast.run(project, by=alice, name="digits", now=NOW)
+    scheduling.tick(NOW)
+    made.refresh_from_db()
+    return made
+
+
+def test_the_jobs_table_shows_what_each_run_holds(run: TrainingRun, project: Project, bob: User) -> None:
+    waiting = cast.run(project, by=bob, name="bobs net", now=NOW + SECOND)
+    rows, total = selectors.jobs(JobFilter(), now=NOW)
+    assert [(r.run.pk, r.submitter, r.cpu_slots, r.gpu_slots, r.duration) for r in rows] == [
+        (waiting.pk, "bob", 0, 0, None),
+        (run.pk, "alice", 4, 0, None),
+    ]
+    assert total == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (JobFilter(name="DIG"), ["digits"]),
+        (JobFilter(name="bob"), ["bobs net"]),
+        (JobFilter(name="nothing"), []),
+        (JobFilter(name="%"), []),
+        (JobFilter(state="queued"), ["bobs net"]),
+        (JobFilter(state="live"), ["bobs net", "digits"]),
+        (JobFilter(state="ended"), []),
+        (JobFilter(state="nonsense"), []),
+        (JobFilter(limit=1), ["bobs net"]),
+        (JobFilter(limit=1, offset=1), ["digits"]),
+        (JobFilter(name="9" * 18), []),
+        (JobFilter(name="9" * 400), []),
+    ],
+)
+def test_the_jobs_table_is_filtered(run: TrainingRun, project: Project, bob: User, wanted: JobFilter, names: list[str]) -> None:
+    cast.run(project, by=bob, name="bobs net", now=NOW + SECOND)
+    assert [row.run.name for row in selectors.jobs(wanted, now=NOW)[0]] == names
+    assert [row.run.pk for row in selectors.jobs(JobFilter(name=f"#{run.pk}"), now=NOW)[0]] == [run.pk]
+
+
+def test_a_page_of_jobs_takes_the_same_queries_for_one_and_for_many(
+    project: Project, alice: User, node: Node, django_assert_max_num_queries: object
+) -> None:
+    for number in range(12):
+        cast.run(project, by=alice, name=f"run {number}", now=NOW)
+    scheduling.tick(NOW)
+    with django_assert_max_num_queries(3):  # type: ignore[operator]
+        rows, _ = selectors.jobs(JobFilter(), now=NOW)
+        assert len([(r.run.experiment.project_id, r.run.version.device) for r in rows]) == 12
+
+
+def test_an_experiments_tables_have_its_metrics_as_columns(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), cast.step(1, loss=0.5), Test(step=1, epoch=1, metrics={"accuracy": 0.9}, samples=1))
+    ingest.catch_up(run.pk, now=NOW)
+    services.run_experiment(run.experiment, by=run.submitted_by)
+    done = services.run_experiment(run.experiment, by=run.submitted_by)[0]
+    services.stop_run(done, by=run.submitted_by)
+    tables = selectors.experiment_tables(run.experiment)
+    assert tables.columns == ["test accuracy", "train loss"]
+    assert [(row.run.pk, row.slots, row.metrics) for row in tables.in_progress] == [(run.pk, 4, [0.9, 0.5])]
+    assert [(row.slots, row.metrics) for row in tables.queued] == [(0, [None, None])]
+    assert [row.run.pk for row in tables.completed] == [done.pk]
+
+
+def test_lanes_show_who_held_which_slot(run: TrainingRun, node: Node) -> None:
+    begin, end = NOW - 60 * SECOND, NOW + 60 * SECOND
+    lanes = selectors.lanes(begin=begin, end=end)
+    assert [lane.state for lane in lanes] == ["held"] * 4
+    bar = lanes[0].bars[0]
+    assert (bar.run, bar.name, bar.person, bar.begin, bar.end, bar.leaving) == (run.pk, "digits", "alice", NOW, None, False)
+    Grant.objects.filter(slot=lanes[0].slot).update(released_at=NOW + 10 * SECOND)
+    Grant.objects.filter(slot=lanes[1].slot).update(release_requested_at=NOW)
+    after = selectors.lanes(begin=NOW + 5 * SECOND, end=NOW + 10 * SECOND)
+    assert [lane.state for lane in after] == ["free", "leaving", "held", "held"]
+    assert (after[0].bars[0].begin, after[0].bars[0].end) == (NOW + 5 * SECOND, NOW + 10 * SECOND)
+    assert selectors.lanes(begin=NOW + 11 * SECOND, end=NOW + 12 * SECOND)[0].bars == []
+    assert {lane.state for lane in selectors.lanes(begin=NOW, end=NOW + 60 * SECOND)} == {"silent", "leaving", "held"}
+
+
+def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Project, alice: User) -> None:
+    members = tuple(Member(rank, rank + 1, 9) for rank in range(2))
+    cast.write_journal(run, cast.step(1), Generation(2, 812, 1, members, 4, "bob's run started.", 23.4, 0), t=NOW.timestamp() + 60)
+    ingest.catch_up(run.pk, now=NOW + 65 * SECOND)
+    services.set_priority(run, by=alice, priority=9000, now=NOW + 70 * SECOND)
+    texts = [item.text for item in selectors.feed()]
+    assert texts[0] == "alice's run digits: alice changed the priority from 5000 to 9000."
+    assert "alice's run digits: 4 → 2 workers at step 812: bob's run started; 23 ms pause, 0 steps redone." in texts
+    assert "alice's run digits starts: It was granted 4 slots." in texts
+    assert texts[-1] == "alice's run digits was submitted."
+    assert [item.text for item in selectors.feed(run=run)] == texts
+    assert [item.text for item in selectors.feed(project=project, limit=2)] == texts[:2]
+    elsewhere = services.create_project(by=alice, name="other")
+    assert selectors.feed(project=elsewhere) == []
+
+
+def many_points(run: TrainingRun, count: int) -> MetricSeries:
+    """A curve with a spike down at step 500 and one up at 1500."""
+    one = MetricSeries.objects.create(run=run, group="train", name="loss", points=count, last_step=count)
+    value = {500: -10.0, 1500: 10.0}
+    ingest._insert([(one.pk, step, step, 1, 1e9 + step / 10, value.get(step, 1.0), 4) for step in range(1, count + 1)])
+    run.cursor.seq = count
+    run.cursor.save()
+    return one
+
+
+@pytest.mark.parametrize("x", ["step", "time"])
+def test_a_long_curve_is_down_sampled_and_keeps_its_spikes(run: TrainingRun, x: str) -> None:
+    many_points(run, 20_000)
+    seq, (curve,) = selectors.series(run, max_points=200, x=x)  # type: ignore[arg-type]
+    assert (seq, curve.total, curve.sampled) == (20_000, 20_000, True)
+    assert 150 <= len(curve.steps) <= 204
+    assert len(curve.steps) == len(curve.times) == len(curve.values)
+    assert curve.steps == sorted(curve.steps)
+    assert (curve.steps[0], curve.steps[-1]) == (1, 20_000)
+    assert (min(v for v in curve.values if v is not None), max(v for v in curve.values if v is not None)) == (-10.0, 10.0)
+
+
+def test_a_short_curve_is_whole_and_holes_stay_holes(run: TrainingRun) -> None:
+    cast.write_journal(run, *[cast.step(n, loss=float("nan") if n == 3 else float(n)) for n in range(1, 6)])
+    ingest.catch_up(run.pk, now=NOW)
+    _, (curve,) = selectors.series(run)
+    assert (curve.steps, curve.values, curve.sampled) == ([1, 2, 3, 4, 5], [1.0, 2.0, None, 4.0, 5.0], False)
+
+
+def test_a_run_without_points_has_no_curves(run: TrainingRun) -> None:
+    assert selectors.series(run) == (0, [])
+    assert selectors.points_after(run, seq=0).points == []
+
+
+@pytest.fixture
+def folder(run: TrainingRun, tmp_path: Path) -> Path:
+    """A run's folder, as friendly and as hostile as a folder can be."""
+    folder = runfiles.make(run.pk)
+    for path, text in {
+        "journal.jsonl": "",
+        "model/model_epoch_1.pth": "weights",
+        "checkpoint/engine.pt": "state",
+        "log/driver/console.log": "".join(f"line {n}\n" for n in range(1000)),
+        "log/worker-10/console.log": "ten",
+        "log/worker-2/console.log": "two",
+        "tmp/scratch": "x",
+        "deep/er/file.txt": "deep",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("secret")
+    (secret / "console.log").write_text("secret")
+    (folder / "link").symlink_to(secret / "key")
+    (folder / "linked").symlink_to(secret)
+    (folder / "log" / "worker-3").symlink_to(secret)
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def test_files_are_the_regular_ones_with_their_roles(run: TrainingRun, folder: Path) -> None:
+    assert [(f.path, f.role) for f in selectors.files(run)] == [
+        ("checkpoint/engine.pt", "checkpoint"),
+        ("deep/er/file.txt", "other"),
+        ("journal.jsonl", "journal"),
+        ("log/driver/console.log", "log"),
+        ("log/worker-10/console.log", "log"),
+        ("log/worker-2/console.log", "log"),
+        ("model/model_epoch_1.pth", "model"),
+    ]
+    assert len(selectors.files(run, limit=3)) == 3
+
+
+def test_a_listed_file_can_be_opened(run: TrainingRun, folder: Path) -> None:
+    for found in selectors.files(run):
+        file, size = selectors.open_file(run, found.path)
+        with file:
+            assert len(file.read()) == size == found.size_bytes
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        ".",
+        "..",
+        "../secret/key",
+        "/etc/passwd",
+        "link",
+        "linked/key",
+        "pipe",
+        "model",
+        "missing",
+        "model/../link",
+        "model//model_epoch_1.pth",
+        "model/model_epoch_1.pth/",
+        "a\0b",
+        "x/" * 100 + "x",
+        "n" * 5000,
+        "\udcff",
+    ],
+)
+def test_nothing_else_can_be_opened(run: TrainingRun, folder: Path, path: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        selectors.open_file(run, path)
+
+
+def test_logs_are_named_and_followed(run: TrainingRun, folder: Path) -> None:
+    assert selectors.log_names(run) == ["driver", "worker-2", "worker-10"]
+    tail = selectors.log_tail(run, "driver", lines=3)
+    assert tail.text == "line 997\nline 998\nline 999\n"
+    assert tail.end == tail.size_bytes == (folder / "log/driver/console.log").stat().st_size
+    with (folder / "log/driver/console.log").open("a") as file:
+        file.write("more\0 \x1b[31m")
+    more = selectors.log_tail(run, "driver", offset=tail.end)
+    assert more.text == "more\N{REPLACEMENT CHARACTER} \x1b[31m"
+    assert (more.begin, more.end) == (tail.end, more.size_bytes)
+    assert selectors.log_tail(run, "driver", offset=more.end).text == ""
+    assert selectors.log_tail(run, "driver", offset=0, limit_bytes=6).text == "line 0"
+    assert selectors.log_tail(run, "driver", lines=5000, limit_bytes=100).text.startswith("line 99")
+
+
+@pytest.mark.parametrize("name", ["worker-3", "worker-99", "..", "../../etc", "", "a/b", "\0"])
+def test_other_logs_are_empty(run: TrainingRun, folder: Path, name: str) -> None:
+    assert selectors.log_tail(run, name) == selectors.LogTail("", 0, 0, 0)
+
+
+def test_a_run_without_a_folder_has_nothing(run: TrainingRun) -> None:
+    assert (selectors.files(run), selectors.log_names(run), selectors.log_tail(run, "driver").text) == ([], [], "")
+
+
+def test_slot_seconds_are_those_of_the_grants(run: TrainingRun, project: Project) -> None:
+    Grant.objects.filter(slot__index__lt=2).update(released_at=NOW + 10 * SECOND)
+    assert accounting.slot_seconds(run, now=NOW + 30 * SECOND) == 2 * 10 + 2 * 30
+    window = {"begin": NOW + 5 * SECOND, "end": NOW + 15 * SECOND}
+    (mine,) = accounting.by_person(**window)
+    assert (mine.key, mine.cpu_slot_s, mine.gpu_slot_s, mine.slot_s, mine.runs) == ("alice", 30.0, 0.0, 30.0, 1)
+    assert [u.key for u in accounting.by_project(**window)] == [str(project.pk)]
+    assert [u.name for u in accounting.by_run(**window)] == ["digits"]
+    assert accounting.by_run(begin=NOW - 9 * SECOND, end=NOW) == []
+
+
+def test_slots_and_generations_of_a_run(run: TrainingRun, node: Node) -> None:
+    assert [slot.pk for slot in selectors.run_slots(run)] == cast.slot_ids(node)
+    members = tuple(Member(rank, rank + 1, 9) for rank in range(2))
+    cast.write_journal(run, Generation(1, 0, 1, members, 0, "start", 0.0, 0), Generation(2, 5, 1, members[:1], 2, "shrink", 9.0, 0))
+    ingest.catch_up(run.pk, now=NOW)
+    assert [g.generation for g in selectors.generations(run)] == [2, 1]
+    assert run.state == RunState.STARTING
