@@ -1,3 +1,126 @@
-"""WebSockets: push only, access checked on connect."""
+"""One WebSocket per page: push only. It says {"subscribe": [topics]} and is sent what happens there (shapes: docs/architecture.md).
 
-websocket_urlpatterns: list[object] = []
+Access is checked when a topic is subscribed, and again, at most every RECHECK_S seconds, before data is sent: a person who was removed from
+the project, logged out or was shut out hears nothing more. "changed" carries no data (the page fetches its fragments, which check for
+themselves), so it goes out unchecked. Nothing that a browser sends is written anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.urls import path
+
+from experiments import access, notify
+from experiments.models import User
+
+RECHECK_S = 2.0
+MOST_TOPICS = 200
+MOST_REQUESTS = 1000  # subscriptions asked for on one connection
+LONGEST_MESSAGE = 16 * 1024
+LOGGED_OUT, TOO_MUCH = 4401, 4408
+
+
+class PageSocket(AsyncWebsocketConsumer):
+    """A page's connection. `topics` maps what it may hear to when that was last checked."""
+
+    async def connect(self) -> None:
+        self.topics: dict[str, float] = {}
+        self.asked = 0
+        self.checked_person = 0.0
+        user = self.scope["user"]
+        if not user.is_authenticated or not user.is_active:
+            await self.close(LOGGED_OUT)
+            return
+        self.user_id: int = user.pk
+        await self.accept()
+        await self._say({"type": "hello"})
+
+    async def disconnect(self, code: int) -> None:  # noqa: ARG002  (Channels names it)
+        for topic in list(self.topics):
+            await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
+        self.topics.clear()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
+        wanted = _wanted(text_data)
+        self.asked += len(wanted)
+        if self.asked > MOST_REQUESTS or text_data is None or len(text_data) > LONGEST_MESSAGE:
+            await self.close(TOO_MUCH)
+            return
+        for topic in wanted:
+            if topic not in self.topics:
+                await self._subscribe(topic)
+
+    async def _subscribe(self, topic: str) -> None:
+        if len(self.topics) >= MOST_TOPICS or not await self._may(topic):
+            await self._say({"type": "refused", "topic": topic})
+            return
+        self.topics[topic] = time.monotonic()
+        await self.channel_layer.group_add(notify.group(topic), self.channel_name)
+
+    async def push(self, event: dict[str, Any]) -> None:
+        """A message of a group this page is in."""
+        message = event["message"]
+        topic = message.get("topic", "")
+        if topic not in self.topics:
+            return
+        if message.get("type") != "changed" and time.monotonic() - self.topics[topic] > RECHECK_S:
+            if not await self._still(topic):
+                return
+            self.topics[topic] = time.monotonic()
+        await self._say(message)
+
+    async def _still(self, topic: str) -> bool:
+        """Whether the person may still hear of the topic. Leaves it, or closes, where not."""
+        if not await self._logged_in():
+            await self.close(LOGGED_OUT)
+            return False
+        if await self._may(topic):
+            return True
+        self.topics.pop(topic, None)
+        await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
+        await self._say({"type": "refused", "topic": topic})
+        return False
+
+    @database_sync_to_async
+    def _may(self, topic: str) -> bool:
+        user = User.objects.filter(pk=self.user_id).first()
+        return user is not None and access.topic(user, topic)
+
+    @database_sync_to_async
+    def _logged_in(self) -> bool:
+        session = self.scope.get("session")
+        key = getattr(session, "session_key", None)
+        return bool(key) and session.exists(key)
+
+    async def _say(self, message: dict[str, Any]) -> None:
+        await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))
+
+
+def _wanted(text: str | None) -> list[str]:
+    """The topics that a message asks for; nothing for anything that is not such a message."""
+    try:
+        said = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return []
+    topics = said.get("subscribe") if isinstance(said, dict) else None
+    if not isinstance(topics, list):
+        return []
+    return [topic[:64] for topic in topics[:MOST_REQUESTS] if isinstance(topic, str)]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: a chart leaves a gap there."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+websocket_urlpatterns = [path("ws/", PageSocket.as_asgi())]

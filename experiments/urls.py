@@ -1,5 +1,57 @@
-"""The app's addresses."""
+"""The app's addresses. All need a login (LoginRequiredMiddleware) but the login page itself; all else is checked by access."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern] = []
+from experiments.views import accounts, cluster, curves, definitions, downloads, experiments, projects, run_actions, runs
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", projects.home, name="home"),
+    path("login/", accounts.log_in, name="login"),
+    path("logout/", accounts.log_out, name="logout"),
+    path("profile/", accounts.profile, name="profile"),
+    path("profile/theme/", accounts.theme, name="theme"),
+    path("projects/", projects.index, name="projects"),
+    path("projects/new/", projects.new, name="new_project"),
+    path("projects/<int:pk>/", projects.overview, name="project"),
+    path("projects/<int:pk>/assets/", projects.assets, name="assets"),
+    path("projects/<int:pk>/jobs/", projects.jobs, name="jobs"),
+    path("projects/<int:pk>/members/", projects.members, name="members"),
+    path("projects/<int:pk>/members/<str:username>/role/", projects.member_role, name="member_role"),
+    path("projects/<int:pk>/members/<str:username>/remove/", projects.member_remove, name="member_remove"),
+    path("projects/<int:pk>/settings/", projects.settings, name="project_settings"),
+    path("projects/<int:pk>/delete/", projects.delete, name="delete_project"),
+    path("projects/<int:pk>/definitions/new/", definitions.new, name="new_definition"),
+    path("projects/<int:pk>/experiments/new/", experiments.new, name="new_experiment"),
+    path("definitions/<int:pk>/", definitions.detail, name="definition"),
+    path("definitions/<int:pk>/update/", definitions.update, name="update_definition"),
+    path("definitions/<int:pk>/delete/", definitions.delete, name="delete_definition"),
+    path("definitions/<int:pk>/versions/new/", definitions.new_version, name="new_version"),
+    path("versions/<int:pk>/code/", definitions.code, name="code"),
+    path("versions/<int:pk>/download/", definitions.download, name="download_version"),
+    path("experiments/<int:pk>/", experiments.detail, name="experiment"),
+    path("experiments/<int:pk>/run/", experiments.run, name="run_experiment"),
+    path("experiments/<int:pk>/delete/", experiments.delete, name="delete_experiment"),
+    path("runs/<int:pk>/", runs.monitor, name="run"),
+    path("runs/<int:pk>/overview/", runs.overview, name="run_overview"),
+    path("runs/<int:pk>/logs/", runs.logs, name="run_logs"),
+    path("runs/<int:pk>/results/", runs.results, name="run_results"),
+    path("runs/<int:pk>/series", curves.series, name="run_series"),
+    path("runs/<int:pk>/points", curves.points, name="run_points"),
+    path("runs/<int:pk>/log", runs.log, name="run_log"),
+    path("runs/<int:pk>/log/<str:name>/download", downloads.log_file, name="run_log_file"),
+    path("runs/<int:pk>/files/<path:path>", downloads.file, name="run_file"),
+    path("runs/<int:pk>/results.zip", downloads.archive, name="run_archive"),
+    path("runs/<int:pk>/stop/", run_actions.stop, name="stop_run"),
+    path("runs/<int:pk>/pause/", run_actions.pause, name="pause_run"),
+    path("runs/<int:pk>/resume/", run_actions.resume, name="resume_run"),
+    path("runs/<int:pk>/priority/", run_actions.priority, name="set_priority"),
+    path("runs/<int:pk>/slots/", run_actions.slots, name="set_slots"),
+    path("runs/<int:pk>/preview/", run_actions.preview, name="preview_run"),
+    path("runs/<int:pk>/delete/", run_actions.delete, name="delete_run"),
+    path("cluster/", cluster.detail, name="cluster"),
+    path("cluster/lanes", cluster.lanes, name="lanes"),
+    path("cluster/policy/", cluster.policy, name="policy"),
+    path("cluster/nodes/<str:name>/", cluster.node, name="node"),
+    path("cluster/nodes/<str:name>/drain/", cluster.node_drain, name="node_drain"),
+    path("cluster/nodes/<str:name>/slots/<int:pk>/drain/", cluster.slot_drain, name="slot_drain"),
+]

@@ -1,0 +1,182 @@
+"""What browsers send, parsed at the edge. Forms check shape (required, length, number); that the facts are right is checked by services,
+whose ValidationError `attempt` puts beside the fields.
+
+Each form that makes something carries a hidden `request_id`: sent twice, it makes one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from experiments.models import DefinitionVersion, Role, TrainingDefinition, User
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+
+T = TypeVar("T")
+FILE_AGAIN = "Choose the .zip file again: browsers do not keep a chosen file when a form comes back."
+
+
+def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
+    """What `do` returns; None after putting its ValidationError beside the fields it names (or above the form)."""
+    try:
+        return do()
+    except ValidationError as error:
+        by_field = error.message_dict if hasattr(error, "error_dict") else {"__all__": error.messages}
+        for name, messages in by_field.items():
+            for message in messages:
+                form.add_error(name if name in form.fields else None, message)
+        return None
+
+
+class RequestForm(forms.Form):
+    """A form that makes something, once."""
+
+    request_id = forms.UUIDField(initial=uuid.uuid4, widget=forms.HiddenInput)
+
+
+class ProjectForm(RequestForm):
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
+
+
+class ProjectSettingsForm(forms.Form):
+    name = forms.CharField(max_length=120)
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
+
+
+class MemberForm(forms.Form):
+    username = forms.CharField(
+        max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"})
+    )
+    role = forms.ChoiceField(choices=Role.choices, initial=Role.EDITOR)
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices)
+
+
+class AttributesForm(RequestForm):
+    """What a version is beside its code."""
+
+    framework = forms.ChoiceField(choices=DefinitionVersion.Framework.choices)
+    command = forms.CharField(
+        label="Execution command",
+        max_length=2000,
+        required=False,
+        help_text="Script and its arguments, for example main.py --epochs 10. Not required if defined at experiment level.",
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    device = forms.ChoiceField(label="Device per slot", choices=DefinitionVersion.Device.choices)
+    distributed = forms.ChoiceField(label="Distributed training type", choices=DefinitionVersion.Distributed.choices)
+    max_slots = forms.IntegerField(
+        label="Maximum number of slots",
+        initial=4,
+        min_value=1,
+        max_value=MAX_SLOTS_LIMIT,
+        help_text="The run grows up to this many slots when they are free, and shrinks when others need them.",
+    )
+
+
+def _code(*, required: bool, help_text: str) -> forms.FileField:
+    return forms.FileField(
+        label="Training source code",
+        required=required,
+        help_text=help_text,
+        widget=forms.FileInput(attrs={"accept": ".zip,application/zip"}),
+        error_messages={
+            "required": "Choose a .zip file with the model code.",
+            "empty": "This file is empty: choose the .zip file with the model code.",
+        },
+    )
+
+
+class DefinitionForm(AttributesForm):
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    upload = _code(required=True, help_text="A .zip file, flat or with one top folder.")
+    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
+
+
+class VersionForm(AttributesForm):
+    upload = _code(required=False, help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
+    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
+
+
+class DefinitionSettingsForm(forms.Form):
+    name = forms.CharField(max_length=120)
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+
+
+class VersionChoice(forms.ModelMultipleChoiceField[DefinitionVersion]):
+    def label_from_instance(self, obj: Any) -> str:
+        return str(obj)
+
+
+class ExperimentForm(RequestForm):
+    """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
+
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    source_folder = forms.CharField(
+        label="Source files folder",
+        max_length=500,
+        required=False,
+        help_text="Data that the scripts read, a folder below the shared data root. Scripts find it in the environment as DATA_DIR.",
+        widget=forms.TextInput(
+            attrs={
+                "class": "mono",
+                "placeholder": "Relative folder path",
+                "autocomplete": "off",
+                "autocapitalize": "none",
+                "spellcheck": "false",
+            }
+        ),
+    )
+    versions = VersionChoice(
+        label="Training definitions", queryset=DefinitionVersion.objects.none(), required=False, widget=forms.CheckboxSelectMultiple
+    )
+    use_global = forms.BooleanField(label="Use global execution command (override training definition values)", required=False)
+    global_command = forms.CharField(
+        label="Global execution command",
+        max_length=2000,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        if values.get("use_global") and not values.get("global_command"):
+            self.add_error("global_command", "Write the command that all training definitions shall run, or clear the box above.")
+        if not values.get("use_global"):
+            values["global_command"] = ""
+        return values
+
+
+class PriorityForm(forms.Form):
+    priority = forms.IntegerField(min_value=1, max_value=10_000)
+
+
+class SlotsForm(forms.Form):
+    min_slots = forms.IntegerField(label="Minimum", min_value=1, max_value=MAX_SLOTS_LIMIT)
+    max_slots = forms.IntegerField(label="Maximum", min_value=1, max_value=MAX_SLOTS_LIMIT)
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(max_length=500, required=False)
+
+
+class PolicyForm(forms.Form):
+    policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")])
+
+
+class ThemeForm(forms.Form):
+    theme = forms.ChoiceField(choices=User.Theme.choices)
+
+
+def version_initial(definition: TrainingDefinition) -> dict[str, object]:
+    """The attributes of the newest version, as a start for the next."""
+    newest = definition.newest()
+    return {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots")}

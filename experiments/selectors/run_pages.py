@@ -1,0 +1,65 @@
+"""Reads for a run's own pages: who held what for it and how long, and which runs' curves the cluster page may draw for a person."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from experiments import access
+from experiments.models import Grant, Membership, MetricSeries, Role, RunTransition, TrainingRun, User
+from experiments.models.runs import LIVE
+
+
+@dataclass(frozen=True)
+class Held:
+    """A grant of the run, with its length until its end or now."""
+
+    grant: Grant
+    length: dt.timedelta
+
+
+def grants(run: TrainingRun, *, now: dt.datetime, limit: int = 500) -> list[Held]:
+    """The run's grants, newest first."""
+    found = run.grants.select_related("slot__node").order_by("-granted_at", "-id")[:limit]
+    return [Held(grant, (grant.released_at or now) - grant.granted_at) for grant in found]
+
+
+def transitions(run: TrainingRun, *, limit: int = 300) -> list[RunTransition]:
+    """The run's states and what people changed, newest first."""
+    return list(run.transitions.select_related("actor").order_by("-at", "-id")[:limit])
+
+
+def latest_metrics(run: TrainingRun) -> list[MetricSeries]:
+    """The run's series with their last points."""
+    return list(run.series.order_by("group", "name")[:200])
+
+
+def drawable(user: User, *, begin: dt.datetime, limit: int = 12) -> list[TrainingRun]:
+    """Runs whose curves the person may see and that ran after `begin`, newest first: what the cluster page draws under the lanes."""
+    mine = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))
+    recent = mine.filter(Q(state__in=LIVE) | Q(ended_at__gte=begin), started_at__isnull=False)
+    return list(recent.select_related("submitted_by").order_by("-submitted_at", "-id")[:limit])
+
+
+def readable(user: User, runs: Iterable[TrainingRun]) -> set[int]:
+    """Which of the runs the person may open."""
+    return readable_ids(user, [run.pk for run in runs])
+
+
+def readable_ids(user: User, ids: Iterable[int]) -> set[int]:
+    mine = access.projects_for(user).values("pk")
+    return set(TrainingRun.objects.filter(pk__in=set(ids), experiment__project__in=mine).values_list("pk", flat=True))
+
+
+def writable_ids(user: User, ids: Iterable[int]) -> set[int]:
+    """Which of the runs are in projects where the person is more than a viewer."""
+    mine = Membership.objects.filter(user=user, role__in=[Role.ADMIN, Role.EDITOR]).values("project")
+    return set(TrainingRun.objects.filter(pk__in=set(ids), experiment__project__in=mine).values_list("pk", flat=True))
+
+
+def first_grant() -> dt.datetime | None:
+    """When a slot was granted for the first time; None before that."""
+    return Grant.objects.order_by("granted_at").values_list("granted_at", flat=True).first()

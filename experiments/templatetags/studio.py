@@ -1,0 +1,215 @@
+"""How facts are written on a page: states as a tag with icon and text, times, durations, sizes, metric values, a run's colour.
+
+No queries here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Collection, Sequence
+from urllib.parse import urlencode
+
+from django import template
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from experiments.models import RunState, TrainingRun
+from experiments.models.runs import ENDED
+from experiments.selectors import Bar, FeedItem, JobFilter
+
+register = template.Library()
+
+RUN_COLOURS = 14  # classes run-0 .. run-13 in static/css/components.css
+
+_STATES: dict[str, tuple[str, str]] = {  # state -> colour of the tag, icon
+    RunState.QUEUED: ("gray", "hourglass"),
+    RunState.STARTING: ("teal", "rocket"),
+    RunState.RUNNING: ("blue", "in-progress"),
+    RunState.SUSPENDED: ("purple", "pause"),
+    RunState.STOPPING: ("yellow", "stop--filled"),
+    RunState.COMPLETED: ("green", "checkmark--filled"),
+    RunState.FAILED: ("red", "error--filled"),
+    RunState.STOPPED: ("gray", "stop--filled"),
+}
+
+
+@register.simple_tag
+def icon(name: str, css: str = "") -> SafeString:
+    """A Carbon icon, invisible to screen readers: the text beside it says the same."""
+    sprite = static("vendor/carbon-icons/icons.svg")
+    return format_html('<svg class="icon {}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>', css, sprite, name)
+
+
+@register.simple_tag
+def tag(text: str, colour: str = "gray", icon_name: str = "") -> SafeString:
+    return format_html('<span class="tag tag-{}">{}{}</span>', colour, icon(icon_name) if icon_name else "", text)
+
+
+@register.simple_tag
+def state(run: TrainingRun) -> SafeString:
+    """The run's state: never by colour alone."""
+    if run.paused and run.state == RunState.SUSPENDED:
+        return tag("Paused", "purple", "pause")
+    colour, name = _STATES.get(run.state, ("gray", "circle-dash"))
+    return tag(RunState(run.state).label, colour, name)
+
+
+@register.simple_tag
+def state_named(value: str) -> SafeString:
+    """A state of the history, by its name; empty for none."""
+    if not value:
+        return SafeString("")
+    colour, name = _STATES.get(value, ("gray", "circle-dash"))
+    return tag(RunState(value).label, colour, name)
+
+
+@register.filter
+def run_colour(run: TrainingRun | int) -> str:
+    """The class that carries the run's one colour."""
+    number = run.pk if isinstance(run, TrainingRun) else run
+    return f"run-{number % RUN_COLOURS}"
+
+
+@register.filter
+def when(moment: dt.datetime | None) -> SafeString:
+    """A <time> that static/js/times.js puts into the reader's zone; without script it reads in UTC."""
+    if moment is None:
+        return SafeString('<span class="quiet">–</span>')
+    utc = moment.astimezone(dt.UTC)
+    return format_html('<time datetime="{}">{}</time>', utc.isoformat(timespec="seconds"), utc.strftime("%d %b %Y, %H:%M UTC"))
+
+
+@register.filter
+def unix(moment: dt.datetime | None) -> str:
+    """Unix seconds, for scripts."""
+    return "" if moment is None else f"{moment.timestamp():.3f}"
+
+
+@register.simple_tag
+def running_time(run: TrainingRun, now: dt.datetime) -> SafeString:
+    """From the first step to the end; while it runs, static/js/times.js lets it tick between updates."""
+    span = run.duration(now)
+    if span is None:
+        return SafeString('<span class="quiet">–</span>')
+    if run.state in ENDED:
+        return SafeString(spell(span.total_seconds()))
+    start = now - span
+    return format_html('<span data-since="{}">{}</span>', unix(start), spell(span.total_seconds()))
+
+
+@register.filter
+def spell(seconds: float | dt.timedelta | None) -> str:
+    """A length of time as a person says it: 42 s, 3 min 5 s, 2 h 4 min, 3 d 2 h."""
+    if seconds is None:
+        return "–"
+    if isinstance(seconds, dt.timedelta):
+        seconds = seconds.total_seconds()
+    if not math.isfinite(seconds):
+        return "–"
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+@register.filter
+def size(count: int | None) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    if count is None:
+        return "–"
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+@register.filter
+def value(number: float | str | None) -> str:
+    """A metric: four significant digits; what is not a number is said, not hidden."""
+    if number is None:
+        return "NaN"
+    try:
+        number = float(number)
+    except (TypeError, ValueError):
+        return str(number)[:40]
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    if number and (abs(number) < 1e-3 or abs(number) >= 1e6):
+        return f"{number:.3e}"
+    return f"{number:.4g}" if abs(number) < 1000 else f"{number:.0f}"
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+@register.filter
+def rate(number: float | None) -> str:
+    """Steps a second."""
+    if number is None or not math.isfinite(number):
+        return "–"
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+
+
+@register.filter
+def item(mapping: dict[str, object] | None, key: str) -> object:
+    """`mapping[key]`, or None."""
+    return None if mapping is None else mapping.get(key)
+
+
+@register.filter
+def at(values: Sequence[object], index: int) -> object:
+    """`values[index]`."""
+    return values[index]
+
+
+@register.filter
+def has(mapping: dict[str, object], key: str) -> bool:
+    return key in mapping
+
+
+@register.filter
+def title_case(name: str) -> str:
+    """ "train loss" -> "Train loss"."""
+    return name[:1].upper() + name[1:]
+
+
+@register.simple_tag
+def job_states() -> list[tuple[str, str]]:
+    """The choices of a table's state filter."""
+    return [("", "All"), ("live", "Live"), ("ended", "Ended"), *RunState.choices]
+
+
+@register.simple_tag
+def page_query(wanted: JobFilter, pages: int) -> str:
+    """The query string of the table's page before (-1) or after (1)."""
+    kept = {"name": wanted.name, "state": wanted.state, "offset": max(0, wanted.offset + pages * wanted.limit)}
+    return urlencode({key: value for key, value in kept.items() if value})
+
+
+@register.filter
+def newest(bars: Sequence[Bar]) -> list[Bar]:
+    """A lane's bars, newest first, as many as a table can bear."""
+    return list(reversed(bars))[:30]
+
+
+@register.simple_tag
+def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeString:
+    """What happened, the run's name in it a link where the reader may open the run (None: they may)."""
+    before, name, after = item.text.partition(item.name)
+    if not name or (readable is not None and item.run not in readable):
+        return format_html("{}", item.text)
+    return format_html('{}<a href="{}"><bdi>{}</bdi></a>{}', before, reverse("run", args=[item.run]), name, after)

@@ -1,0 +1,52 @@
+"""Logging in and out, the profile: password and theme."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods, require_POST
+
+from experiments.forms import ThemeForm
+from experiments.views.shown import done, page, person
+
+
+class LogInForm(AuthenticationForm):
+    error_messages = {
+        "invalid_login": "The username or the password is wrong. Both are case-sensitive.",
+        "inactive": "This account is closed.",
+    }
+
+
+log_in = LoginView.as_view(template_name="accounts/login.html", authentication_form=LogInForm, redirect_authenticated_user=True)
+log_out = LogoutView.as_view(http_method_names=["post", "options"])
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    form = PasswordChangeForm(user, request.POST or None)
+    form.fields["old_password"].widget.attrs.pop("autofocus", None)
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        update_session_auth_hash(request, user)  # this browser stays logged in, all others are logged out
+        messages.success(request, "Your password is changed. Other browsers were logged out.")
+        return redirect("profile")
+    return page(request, "accounts/profile.html", {"form": form, "projects": user.memberships.select_related("project")})
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    form = ThemeForm(request.POST)
+    to = request.POST.get("next", "")
+    if not url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        to = "/"
+    if form.is_valid():
+        user.theme = form.cleaned_data["theme"]
+        user.save(update_fields=["theme"])
+    return redirect(to) if request.headers.get("HX-Request") != "true" else done(request, "Theme set.", to=to)

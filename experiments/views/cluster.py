@@ -1,0 +1,193 @@
+"""The cluster: everybody's jobs, who held which slot over time, what happened and why; nodes; the policy.
+
+Everybody who is logged in may look.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from experiments import access, selectors, services
+from experiments.forms import PolicyForm
+from experiments.models import Node, RunState, Slot, TrainingRun
+from experiments.models.runs import LIVE
+from experiments.scheduling import NODE_SILENT_S
+from experiments.selectors import JobFilter, JobRow, Lane, run_pages
+from experiments.views.shown import act, later, number, page, person, refused
+
+PAGE_ROWS = 50
+WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}
+MOST_BARS = 4000
+LONGEST_S = 30 * 86400
+
+
+@require_safe
+def detail(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    now = timezone.now()
+    wanted = JobFilter(
+        name=request.GET.get("name", "").strip()[:120],
+        state=request.GET.get("state", "")[:16],
+        limit=PAGE_ROWS,
+        offset=number(request, "offset", 0, least=0, most=10_000_000),
+    )
+    found = later(lambda: selectors.jobs(wanted, now=now))
+    lanes = later(lambda: selectors.lanes(begin=now - dt.timedelta(seconds=3600), end=now))
+    strips = later(lambda: _strips(lanes))
+    feed = later(lambda: selectors.feed(limit=40))
+    context = {
+        "section": "cluster",
+        "wanted": wanted,
+        "found": found,
+        "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
+        "controllable": later(lambda: _controllable(request, found[0])),
+        "next_offset": wanted.offset + PAGE_ROWS,
+        "lanes": lanes,
+        "totals": later(lambda: _totals(lanes)),
+        "strips": strips,
+        "feed": feed,
+        "feed_readable": later(lambda: run_pages.readable_ids(user, [item.run for item in feed])),
+        "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _ in strips])),
+        "nodes": later(lambda: list(Node.objects.all()[:200])),
+        "rules": later(lambda: access.rules(user)),
+    }
+    parts = {"jobs": "cluster/_jobs.html", "feed": "cluster/_feed.html", "now": "cluster/_now.html", "tiles": "cluster/_tiles.html"}
+    return page(request, "cluster/detail.html", context, parts=parts)
+
+
+def _controllable(request: HttpRequest, rows: Iterable[JobRow]) -> set[int]:
+    """The live runs of the table that the person may stop."""
+    user = person(request)
+    runs = [row.run for row in rows if row.run.is_live()]
+    if user.is_staff:
+        return {run.pk for run in runs}
+    return run_pages.writable_ids(user, [run.pk for run in runs])
+
+
+def _totals(lanes: list[Lane]) -> dict[str, int]:
+    live = TrainingRun.objects.filter(state__in=LIVE)
+    return {
+        "slots": len(lanes),
+        "held": sum(lane.state in ("held", "leaving") for lane in lanes),
+        "free": sum(lane.state == "free" for lane in lanes),
+        "away": sum(lane.state in ("draining", "silent") for lane in lanes),
+        "running": live.filter(state=RunState.RUNNING).count(),
+        "waiting": live.filter(state=RunState.QUEUED).count(),
+        "suspended": live.filter(state=RunState.SUSPENDED).count(),
+    }
+
+
+def _strips(lanes: list[Lane]) -> list[tuple[TrainingRun, list[Slot]]]:
+    """Who holds what now, by run: for small screens and as the lanes' words."""
+    held: dict[int, list[Slot]] = {}
+    for lane in lanes:
+        for bar in lane.bars:
+            if bar.end is None:
+                held.setdefault(bar.run, []).append(lane.slot)
+    runs = TrainingRun.objects.in_bulk(list(held))
+    return [(runs[pk], slots) for pk, slots in sorted(held.items()) if pk in runs]
+
+
+@require_safe
+def lanes(request: HttpRequest) -> JsonResponse:
+    """The lanes of a window as JSON: ?window=1m|10m|1h|all, its right edge ?back= seconds ago. Nothing older than 30 days."""
+    user = person(request)
+    now = timezone.now()
+    first = run_pages.first_grant() or now - dt.timedelta(seconds=600)
+    begin, end = _window(request, now, first)
+    found = selectors.lanes(begin=begin, end=end)
+    bars = [bar for lane in found for bar in lane.bars]
+    ids = {bar.run for bar in bars}
+    answer = {
+        "now": now.timestamp(),
+        "begin": begin.timestamp(),
+        "end": end.timestamp(),
+        "first": first.timestamp(),
+        "cut": len(bars) > MOST_BARS,
+        "lanes": [_lane(lane) for lane in found],
+        "readable": sorted(run_pages.readable_ids(user, ids)),
+        "curves": [run.pk for run in run_pages.drawable(user, begin=begin)],
+    }
+    response = JsonResponse(answer)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _window(request: HttpRequest, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    seconds = WINDOWS.get(request.GET.get("window", "10m"), 600) or (now - first).total_seconds()
+    end = now - dt.timedelta(seconds=number(request, "back", 0, least=0, most=LONGEST_S))
+    return end - dt.timedelta(seconds=min(seconds, LONGEST_S)), end
+
+
+def _lane(lane: Lane) -> dict[str, object]:
+    return {
+        "slot": lane.slot.pk,
+        "label": lane.slot.label(),
+        "node": lane.slot.node.name,
+        "state": lane.state,
+        "bars": [
+            {
+                "run": bar.run,
+                "name": bar.name,
+                "person": bar.person,
+                "begin": bar.begin.timestamp(),
+                "end": bar.end.timestamp() if bar.end else None,
+                "leaving": bar.leaving,
+                "reason": bar.reason,
+            }
+            for bar in lane.bars[-MOST_BARS:]
+        ],
+    }
+
+
+@require_POST
+def policy(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    access.rules(user, need="admin")
+    form = PolicyForm(request.POST)
+    to = reverse("cluster")
+    if not form.is_valid():
+        return refused(request, "Choose one of the policies.", to=to)
+    chosen = form.cleaned_data["policy"]
+    said = f"The policy is now {dict(form.fields['policy'].choices)[chosen].lower()}."  # type: ignore[attr-defined]
+    return act(request, lambda: services.set_policy(by=user, policy=chosen), said=said, to=to)
+
+
+@require_safe
+def node(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name)
+    now = timezone.now()
+    lanes = later(lambda: [lane for lane in selectors.lanes(begin=now, end=now) if lane.slot.node_id == found.pk])
+    silent = found.last_seen_at is None or (now - found.last_seen_at).total_seconds() > NODE_SILENT_S
+    context = {"section": "cluster", "node": found, "silent": silent, "lanes": lanes, "crumbs": [("Cluster", reverse("cluster"))]}
+    return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html"})
+
+
+@require_POST
+def node_drain(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    draining = request.POST.get("draining") == "yes"
+    said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
+    to = reverse("node", args=[name])
+    return act(request, lambda: services.set_node_draining(found, by=user, draining=draining), said=said, to=to)
+
+
+@require_POST
+def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    slot = found.slots.filter(pk=pk).first()
+    to = reverse("node", args=[name])
+    if slot is None:
+        return refused(request, "This node has no such slot.", to=to)
+    draining = request.POST.get("draining") == "yes"
+    said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
+    return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining), said=said, to=to)

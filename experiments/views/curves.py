@@ -1,0 +1,80 @@
+"""A run's curves as JSON for the charts: whole ones down-sampled, and what came after a journal line. Both have caps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from experiments import access, selectors
+from experiments.models import GenerationRecord
+from experiments.views.shown import number, person
+
+MOST_POINTS = 2000
+MOST_MARKS = 500
+MOST_CATCH_UP = 5000
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no NaN and no infinity; a chart leaves a gap there."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def marks(generations: Iterable[GenerationRecord]) -> list[dict[str, object]]:
+    """The changes of members, oldest first, as the charts mark them."""
+    return [
+        {
+            "generation": g.generation,
+            "t": g.at.timestamp(),
+            "step": g.step,
+            "workers": g.workers,
+            "before": g.workers_before,
+            "reason": g.reason,
+            "pause_ms": finite(g.pause_ms),
+            "redone": g.redone,
+        }
+        for g in sorted(generations, key=lambda g: g.seq)
+    ]
+
+
+@require_safe
+def series(request: HttpRequest, pk: int) -> JsonResponse:
+    run = access.run(person(request), pk)
+    most = number(request, "max", 1000, least=10, most=MOST_POINTS)
+    seq, curves = selectors.series(run, max_points=most, x="time" if request.GET.get("x") == "time" else "step")
+    answer = {
+        "seq": seq,
+        "name": run.name,
+        "curves": [
+            {
+                "group": curve.group,
+                "name": curve.name,
+                "steps": curve.steps,
+                "times": [round(t, 3) for t in curve.times],
+                "values": [finite(v) for v in curve.values],
+                "total": curve.total,
+                "sampled": curve.sampled,
+            }
+            for curve in curves
+        ],
+        "marks": marks(selectors.generations(run, limit=MOST_MARKS)),
+        "live": run.is_live(),
+    }
+    response = JsonResponse(answer)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_safe
+def points(request: HttpRequest, pk: int) -> JsonResponse:
+    """As a "points" message of the socket; `reload` where the caller is too far behind and should fetch the curves anew."""
+    run = access.run(person(request), pk)
+    after = number(request, "after", 0, least=0, most=1 << 62)
+    new = selectors.points_after(run, seq=after, limit=MOST_CATCH_UP)
+    rows = [[group, name, step, t, finite(value), workers, epoch] for group, name, step, t, value, workers, epoch in new.points]
+    answer = {"type": "points", "topic": f"run-{pk}", "after": new.after, "seq": new.seq, "points": rows}
+    response = JsonResponse({**answer, "progress": new.progress, "reload": new.reload})
+    response["Cache-Control"] = "no-store"
+    return response

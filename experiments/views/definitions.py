@@ -1,0 +1,178 @@
+"""Training definitions: a new one, its versions, its code. The code is shown highlighted as text, never run or rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from django.conf import settings
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+from experiments import access, services
+from experiments.forms import FILE_AGAIN, DefinitionForm, DefinitionSettingsForm, VersionForm, attempt, version_initial
+from experiments.models import Bundle, DefinitionVersion, Project, User
+from experiments.views.shown import act, definition_crumbs, done, later, page, person, project_crumbs, refused
+
+LARGEST_SHOWN_BYTES = 400_000
+MOST_FILES_LISTED = 2000
+PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, pk: int) -> HttpResponse:
+    """A page of its own, and the side panel of New experiment (then a row of its table is answered)."""
+    user = person(request)
+    project = access.project(user, pk, need="write")
+    in_panel = request.headers.get("HX-Request") == "true"
+    form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s")
+    if request.method == "POST" and form.is_valid():
+        version = attempt(form, lambda: make(project, user, form))
+        if version and in_panel:
+            return render(request, "experiments/_associated.html", {"version": version}, status=201)
+        if version:
+            return done(
+                request, f"{version.definition.name} is saved as version 1.", to=reverse("definition", args=[version.definition.pk])
+            )
+    if form.errors and "upload" not in form.errors and request.FILES:
+        form.add_error("upload", FILE_AGAIN)
+    context = {"section": "projects", "project": project, "form": form, "crumbs": project_crumbs(project)}
+    if in_panel:
+        return render(request, "definitions/_form.html", {**context, "in_panel": True}, status=422 if form.errors else 200)
+    return page(request, "definitions/new.html", context)
+
+
+def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersion:
+    """The service call behind the form, here and on the New experiment page."""
+    said = dict(form.cleaned_data)
+    upload = said.pop("upload")
+    return services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
+
+
+@require_safe
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    definition = access.definition(person(request), pk)
+    versions = list(definition.versions.select_related("bundle", "created_by").order_by("-number"))
+    context = {
+        "section": "projects",
+        "definition": definition,
+        "versions": versions,
+        "newest": versions[0],
+        "crumbs": project_crumbs(definition.project),
+        "may_write": access.may(definition.project, "write"),
+        "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
+        "settings_form": DefinitionSettingsForm(initial={"name": definition.name, "description": definition.description}),
+    }
+    return page(request, "definitions/detail.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_version(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    definition = access.definition(user, pk, need="write")
+    form = VersionForm(request.POST or None, request.FILES or None, initial=version_initial(definition))
+    if request.method == "POST" and form.is_valid():
+        said = dict(form.cleaned_data)
+        upload = said.pop("upload")
+        name = upload.name if upload else ""
+        version = attempt(form, lambda: services.add_version(definition, by=user, upload=upload or None, file_name=name, **said))
+        if version:
+            return done(request, f"Saved as version {version.number}.", to=reverse("definition", args=[pk]))
+    if form.errors and "upload" not in form.errors and request.FILES:
+        form.add_error("upload", FILE_AGAIN)
+    context = {"section": "projects", "definition": definition, "form": form, "crumbs": definition_crumbs(definition)}
+    return page(request, "definitions/new_version.html", context)
+
+
+@require_POST
+def update(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    definition = access.definition(user, pk, need="write")
+    form = DefinitionSettingsForm(request.POST)
+    to = reverse("definition", args=[pk])
+    if not form.is_valid():
+        return refused(
+            request, " ".join(f"{form.fields[name].label or name.title()}: {errors[0]}" for name, errors in form.errors.items()), to=to
+        )
+    return act(request, lambda: services.update_definition(definition, by=user, **form.cleaned_data), said="Saved.", to=to)
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    definition = access.definition(user, pk, need="write")
+    to = reverse("assets", args=[definition.project.pk])
+    said = f"{definition.name} is deleted."
+    return act(request, lambda: services.delete_definition(definition, by=user), said=said, to=to, back=reverse("definition", args=[pk]))
+
+
+@require_safe
+def code(request: HttpRequest, pk: int) -> HttpResponse:
+    version = access.version(person(request), pk)
+    paths = list(code_files(version.bundle))
+    chosen = request.GET.get("path", "") or _first(paths, version)
+    if chosen and chosen not in paths:
+        raise Http404("There is no such file in this version.")
+    context = {
+        "section": "projects",
+        "version": version,
+        "definition": version.definition,
+        "paths": paths,
+        "chosen": chosen,
+        "text": later(lambda: shown_text(version.bundle, chosen)),
+        "crumbs": definition_crumbs(version.definition),
+    }
+    return page(request, "definitions/code.html", context)
+
+
+def _first(paths: list[str], version: DefinitionVersion) -> str:
+    """The script that the command names, else the first Python file, else any."""
+    named = [path for path in paths if path in version.command.split()]
+    return next(iter([*named, *(p for p in paths if p.endswith(".py")), *paths]), "")
+
+
+def code_folder(bundle: Bundle) -> Path:
+    """The unpacked code: read-only, checked when it was uploaded, named by its hash."""
+    return Path(settings.EDT_HOME) / "code" / bundle.sha256 / bundle.root
+
+
+def code_files(bundle: Bundle) -> Iterator[str]:
+    """Regular files of the code, relative to its root, Python first."""
+    root = code_folder(bundle)
+    found = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    names = sorted(
+        (path.relative_to(root).as_posix() for path in found), key=lambda name: (not name.endswith(".py"), name.count("/"), name)
+    )
+    yield from names[:MOST_FILES_LISTED]
+
+
+def shown_text(bundle: Bundle, path: str) -> SafeString | None:
+    """The file as highlighted HTML (classes only); None where it is not text or too long to show. `path` is one of `code_files`."""
+    if not path:
+        return None
+    with open(code_folder(bundle) / PurePosixPath(path), "rb") as file:
+        raw = file.read(LARGEST_SHOWN_BYTES + 1)
+    if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw:
+        return None
+    try:
+        lexer = get_lexer_for_filename(path)
+    except ClassNotFound:
+        lexer = TextLexer()
+    formatter = HtmlFormatter(classprefix="hl-", cssclass="code", linenos="inline", lineanchors="line", anchorlinenos=False)
+    return SafeString(highlight(raw.decode(errors="replace"), lexer, formatter))  # pygments escapes the text
+
+
+@require_safe
+def download(request: HttpRequest, pk: int) -> FileResponse:
+    version = access.version(person(request), pk)
+    path = Path(settings.EDT_HOME) / "bundles" / f"{version.bundle.sha256}.zip"
+    if not path.is_file():
+        raise Http404("The zip of this version is not there any more.")
+    return FileResponse(open(path, "rb"), as_attachment=True, filename=version.file_name or "code.zip", content_type="application/zip")

@@ -1,0 +1,129 @@
+"""A run's files to take away: one as it is, or all as one zip that is made while it is sent.
+
+Always attachments: nothing that a run wrote is shown as a page.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from typing import BinaryIO
+
+from asgiref.sync import sync_to_async
+from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
+from django.views.decorators.http import require_safe
+
+from experiments import access, selectors
+from experiments.models import TrainingRun
+from experiments.views.shown import person
+
+CHUNK_BYTES = 256 * 1024
+MOST_FILES = 20_000
+
+
+@require_safe
+def file(request: HttpRequest, pk: int, path: str) -> StreamingHttpResponse:
+    run = access.run(person(request), pk)
+    try:
+        opened, size = selectors.open_file(run, path)
+    except FileNotFoundError:
+        raise Http404("There is no such file in this run.") from None
+    return attachment(_chunks(opened, size), name=path.rsplit("/", 1)[-1], size=size)
+
+
+@require_safe
+def log_file(request: HttpRequest, pk: int, name: str) -> StreamingHttpResponse:
+    """A whole log, named after its run: several land in one downloads folder."""
+    run = access.run(person(request), pk)
+    if name not in selectors.log_names(run):
+        raise Http404("There is no such log.")
+    try:
+        opened, size = selectors.open_file(run, f"log/{name}/console.log")
+    except FileNotFoundError:
+        raise Http404("This log has not been written yet.") from None
+    return attachment(_chunks(opened, size), name=f"run-{run.pk}-{name}.log", size=size, kind="text/plain; charset=utf-8")
+
+
+@require_safe
+def archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    run = access.run(person(request), pk)
+    name = f"run-{run.pk}-{slugify(run.name)[:60] or 'results'}"
+    return attachment(_zip(run, name), name=f"{name}.zip", kind="application/zip")
+
+
+def attachment(
+    chunks: Iterator[bytes], *, name: str, size: int | None = None, kind: str = "application/octet-stream"
+) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(_off_the_loop(chunks), content_type=kind)
+    response["Content-Disposition"] = content_disposition_header(True, name)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    response["Cache-Control"] = "private, no-store"
+    if size is not None:
+        response["Content-Length"] = str(size)
+    return response
+
+
+async def _off_the_loop(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Reads in a thread: a large file neither blocks the server nor is held in memory (as a plain iterator would be, under ASGI)."""
+    pull = sync_to_async(lambda: next(chunks, None), thread_sensitive=False)
+    try:
+        while (chunk := await pull()) is not None:
+            yield chunk
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+
+
+def _chunks(opened: BinaryIO, size: int) -> Iterator[bytes]:
+    """At most the size that was announced: a file that grows meanwhile must not break the response."""
+    left = size
+    with opened:
+        while left and (chunk := opened.read(min(CHUNK_BYTES, left))):
+            left -= len(chunk)
+            yield chunk
+
+
+class _Sink:
+    """Where zipfile writes: bytes wait here until they are sent. Not seekable, so zipfile uses data descriptors."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+        self.position = 0
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        self.waiting.append(bytes(data))
+        self.position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.position
+
+    def flush(self) -> None:
+        return None
+
+    def drain(self) -> bytes:
+        out = b"".join(self.waiting)
+        self.waiting.clear()
+        return out
+
+
+def _zip(run: TrainingRun, folder: str) -> Iterator[bytes]:
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for each in selectors.files(run, limit=MOST_FILES):
+            try:
+                opened, size = selectors.open_file(run, each.path)
+            except FileNotFoundError:
+                continue  # gone since it was listed
+            info = zipfile.ZipInfo(f"{folder}/{each.path}", date_time=each.modified_at.timetuple()[:6])
+            info.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(info, "w", force_zip64=True) as entry:
+                for chunk in _chunks(opened, size):
+                    entry.write(chunk)
+                    if sink.waiting:
+                        yield sink.drain()
+    yield sink.drain()

@@ -1,0 +1,47 @@
+"""What is shown when something is not there, not allowed or broken: each page says what happened and offers a way on."""
+
+from __future__ import annotations
+
+import logging
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+log = logging.getLogger(__name__)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001  (Django passes it)
+    return _page(request, 404, "Not found", "There is nothing at this address, or you are not a member of the project it belongs to.")
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    said = str(exception) or "Your role in this project does not include that."
+    return _page(request, 403, "Not allowed", said)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001
+    said = "It was open for too long, or you logged in again in another tab. Nothing was changed: go back, reload the page, send it again."
+    return _page(request, 403, "The form has expired", said)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+    return _page(request, 400, "Bad request", "The server could not make sense of this request.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
+    """As little as possible: what broke may be the database or the template's context. Plainer still when even that fails."""
+    try:
+        return HttpResponse(render_to_string("500.html"), status=500)
+    except Exception:  # the last resort must not depend on what is broken
+        log.exception("The error page itself cannot be rendered.")
+        return HttpResponse(_PLAIN, status=500)
+
+
+def _page(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+    return render(request, "error.html", {"status": status, "heading": heading, "said": said}, status=status)
+
+
+_PLAIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Something broke · EDT Studio</title>
+<body><h1>Something broke</h1><p>The error is in the studio's log. Running jobs are not affected.</p>
+<p><a href="/">To your projects</a></p></body></html>"""

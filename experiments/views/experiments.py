@@ -1,0 +1,168 @@
+"""Experiments: a new one (Create and run), its page with the runs, running it again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from experiments import access, selectors, services
+from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
+from experiments.models import DefinitionVersion, Experiment, Project, User
+from experiments.selectors import ExperimentTables, projects
+from experiments.views.definitions import PANEL_IDS, make
+from experiments.views.shown import act, later, page, person, project_crumbs
+
+INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    project = access.project(user, pk, need="write")
+    again = _template(user, project, request.GET.get("like", ""))
+    form = ExperimentForm(request.POST or None, initial=_initial(again))
+    choices = _choices(project, again)
+    form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
+    inline_sent = request.method == "POST" and (f"{INLINE}-name" in request.POST) and _filled(request)
+    inline = DefinitionForm(request.POST if inline_sent else None, request.FILES if inline_sent else None, prefix=INLINE)
+    if request.method == "POST" and form.is_valid() and (not inline_sent or inline.is_valid()):
+        experiment = _create_and_run(project, user, form, inline if inline_sent else None)
+        if experiment:
+            return redirect("experiment", experiment.pk)
+    if inline_sent and (form.errors or inline.errors) and "upload" not in inline.errors and inline.is_bound:
+        inline.add_error("upload", FILE_AGAIN)
+    context = {
+        "section": "projects",
+        "project": project,
+        "form": form,
+        "inline": inline,
+        "panel": DefinitionForm(auto_id=PANEL_IDS),
+        "choices": choices,
+        "associated": _associated(form, choices),
+        "crumbs": project_crumbs(project),
+    }
+    return page(request, "experiments/new.html", context)
+
+
+def _filled(request: HttpRequest) -> bool:
+    return bool(request.POST.get(f"{INLINE}-name", "").strip() or f"{INLINE}-upload" in request.FILES)
+
+
+def _template(user: User, project: Project, raw: str) -> Experiment | None:
+    """The experiment that a new one starts from ("Edit as new"), of the same project."""
+    if not (raw.isascii() and raw.isdigit() and len(raw) < 18):
+        return None
+    found = access.experiment(user, int(raw))
+    return found if found.project.pk == project.pk else None
+
+
+def _initial(again: Experiment | None) -> dict[str, object]:
+    if again is None:
+        return {}
+    return {
+        "name": f"{again.name} (copy)"[:120],
+        "description": again.description,
+        "source_folder": again.source_folder,
+        "use_global": bool(again.global_command),
+        "global_command": again.global_command,
+        "versions": [part.version_id for part in again.parts.all()],
+    }
+
+
+def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionVersion]:
+    newest = projects.newest_versions(project)
+    if again is None:
+        return newest
+    wanted = {*newest.values_list("pk", flat=True), *again.parts.values_list("version_id", flat=True)}
+    return (
+        DefinitionVersion.objects.filter(pk__in=wanted)
+        .select_related("definition", "bundle")
+        .order_by("-definition__created_at", "-number")
+    )
+
+
+def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion]) -> list[DefinitionVersion]:
+    """The versions in the form's table, in its order: those typed before, or those it starts with."""
+    raw = form["versions"].value() or []
+    by_pk = {str(version.pk): version for version in choices}
+    return [by_pk[str(pk)] for pk in dict.fromkeys(map(str, raw)) if str(pk) in by_pk]
+
+
+def _create_and_run(project: Project, user: User, form: ExperimentForm, inline: DefinitionForm | None) -> Experiment | None:
+    versions = _associated(form, form.fields["versions"].queryset)  # type: ignore[attr-defined]
+    if inline is not None:
+        added = attempt(inline, lambda: make(project, user, inline))
+        if added is None:
+            return None
+        versions = [*versions, added]
+    said = {key: form.cleaned_data[key] for key in ("name", "description", "source_folder", "global_command", "request_id")}
+    experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, **said))
+    if experiment is not None:
+        # The same request id: a form that was sent twice finds the runs of the first time.
+        attempt(form, lambda: services.run_experiment(experiment, by=user, request_id=said["request_id"]))
+    return None if form.errors else experiment
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The numbers on top of an experiment's page."""
+
+    runs: int
+    running_time: dt.timedelta
+    ticking: bool
+
+
+def _tiles(tables: ExperimentTables, now: dt.datetime) -> Tiles:
+    runs = [row.run for row in (*tables.queued, *tables.in_progress, *tables.completed)]
+    spans = [span for run in runs if (span := run.duration(now))]
+    return Tiles(len(runs), sum(spans, dt.timedelta()), any(run.is_live() and run.started_at for run in runs))
+
+
+@require_safe
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    experiment = access.experiment(user, pk)
+    tables = later(lambda: selectors.experiment_tables(experiment))
+    may_write = access.may(experiment.project, "write")
+    context = {
+        "section": "projects",
+        "experiment": experiment,
+        "project": experiment.project,
+        "tables": tables,
+        "tiles": later(lambda: _tiles(tables, timezone.now())),
+        "parts": later(lambda: list(experiment.parts.select_related("version__definition"))),
+        "request_id": uuid.uuid4(),
+        "may_write": may_write,
+        "may_control": may_write or user.is_staff,
+        "crumbs": project_crumbs(experiment.project),
+    }
+    return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
+
+
+@require_POST
+def run(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    experiment = access.experiment(user, pk, need="write")
+    to = reverse("experiment", args=[pk])
+    form = RequestForm(request.POST)
+    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
+    return act(
+        request, lambda: services.run_experiment(experiment, by=user, request_id=request_id), said="Queued: the runs are below.", to=to
+    )
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    experiment = access.experiment(user, pk, need="write")
+    to = reverse("assets", args=[experiment.project.pk])
+    said = f"{experiment.name} is deleted with its runs and their files."
+    return act(request, lambda: services.delete_experiment(experiment, by=user), said=said, to=to, back=reverse("experiment", args=[pk]))

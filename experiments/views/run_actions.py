@@ -1,0 +1,102 @@
+"""What people do to a run: stop, pause, resume, priority, slots, delete. Each by POST, each a service.
+
+A preview says beforehand what a change would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+
+from experiments import access, scheduling, services
+from experiments.forms import PriorityForm, ReasonForm, SlotsForm
+from experiments.models import TrainingRun, User
+from experiments.views.shown import act, person, refused
+
+
+def _back(request: HttpRequest, run: TrainingRun) -> str:
+    """The page with the button, where the form names one of ours; else the run's."""
+    to = request.POST.get("next", "")
+    safe = url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    return to if to.startswith("/") and safe else reverse("run", args=[run.pk])
+
+
+def _verb(request: HttpRequest, pk: int, do: Callable[[TrainingRun, User, str], object], said: str) -> HttpResponse:
+    user = person(request)
+    run = access.run_control(user, pk)
+    form = ReasonForm(request.POST)
+    reason = form.cleaned_data["reason"] if form.is_valid() else ""
+    return act(request, lambda: do(run, user, reason), said=said.format(run=run.name), to=_back(request, run))
+
+
+@require_POST
+def stop(request: HttpRequest, pk: int) -> HttpResponse:
+    return _verb(request, pk, lambda run, by, reason: services.stop_run(run, by=by, reason=reason), "{run} was asked to stop.")
+
+
+@require_POST
+def pause(request: HttpRequest, pk: int) -> HttpResponse:
+    said = "{run} gives its slots back and keeps its state."
+    return _verb(request, pk, lambda run, by, reason: services.pause_run(run, by=by, reason=reason), said)
+
+
+@require_POST
+def resume(request: HttpRequest, pk: int) -> HttpResponse:
+    said = "{run} goes on as soon as it gets a slot."
+    return _verb(request, pk, lambda run, by, reason: services.resume_run(run, by=by, reason=reason), said)
+
+
+@require_POST
+def priority(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    run = access.run_control(user, pk)
+    form = PriorityForm(request.POST)
+    if not form.is_valid():
+        return refused(request, f"Priority: {form.errors['priority'][0]}", to=_back(request, run))
+    value = form.cleaned_data["priority"]
+    said = f"The priority of {run.name} is now {value}."
+    return act(request, lambda: services.set_priority(run, by=user, priority=value), said=said, to=_back(request, run))
+
+
+@require_POST
+def slots(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    run = access.run_control(user, pk)
+    form = SlotsForm(request.POST)
+    if not form.is_valid():
+        said = " ".join(f"{form.fields[name].label} slots: {errors[0]}" for name, errors in form.errors.items())
+        return refused(request, said, to=_back(request, run))
+    wanted = form.cleaned_data
+    said = f"{run.name} now uses {wanted['min_slots']} to {wanted['max_slots']} slots."
+    return act(request, lambda: services.set_slots(run, by=user, **wanted), said=said, to=_back(request, run))
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    run = access.run(user, pk, need="write")
+    to = reverse("experiment", args=[run.experiment.pk])
+    said = f"{run.name} is deleted with its files."
+    return act(request, lambda: services.delete_run(run, by=user), said=said, to=to, back=reverse("run", args=[pk]))
+
+
+@require_safe
+def preview(request: HttpRequest, pk: int) -> HttpResponse:
+    """What a change of priority or slots would do to everybody, as a fragment. Writes nothing."""
+    run = access.run_control(person(request), pk)
+    priority_form, slots_form = PriorityForm(request.GET), SlotsForm(request.GET)
+    change = scheduling.RunChange(
+        priority=priority_form.cleaned_data["priority"] if priority_form.is_valid() else None,
+        min_slots=slots_form.cleaned_data["min_slots"] if slots_form.is_valid() else None,
+        max_slots=slots_form.cleaned_data["max_slots"] if slots_form.is_valid() else None,
+    )
+    if (change.min_slots or 1) > (change.max_slots or run.max_slots):
+        return render(request, "runs/_preview.html", {"problem": "The minimum is greater than the maximum."})
+    found = scheduling.preview(now=timezone.now(), changes={run.pk: change})
+    return render(request, "runs/_preview.html", {"preview": found, "run": run})

@@ -1,0 +1,103 @@
+"""How a view answers: a whole page or one of its fragments, a redirect after a change, an error beside the button that caused it.
+
+A page's fragments have the page's own address with ?part=NAME, so the same view, and with it the same permission check, serves both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from experiments.models import Experiment, Project, TrainingDefinition, TrainingRun, User
+
+T = TypeVar("T")
+Crumbs = list[tuple[str, str]]
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks. LoginRequiredMiddleware has let nobody else through."""
+    return cast(User, request.user)
+
+
+def later(read: Callable[[], T]) -> T:
+    """The value of `read`, read when a template first looks at it: a fragment pays only for what it shows.
+
+    For objects; a number must be a plain cached function, which templates call.
+    """
+    return cast(T, SimpleLazyObject(read))
+
+
+def page(
+    request: HttpRequest, template: str, context: Mapping[str, Any], *, parts: Mapping[str, str] | None = None, status: int = 200
+) -> HttpResponse:
+    """The page, or the fragment that ?part= names: one of `parts`, else 404. Neither is kept by any cache."""
+    part = request.GET.get("part")
+    if part is not None:
+        if part not in (parts or {}):
+            raise Http404("There is no such part of the page.")
+        template = (parts or {})[part]
+    response = render(request, template, {"now": timezone.now(), **context}, status=status)
+    response["Cache-Control"] = "private, no-cache" if part is None else "no-store"
+    return response
+
+
+def done(request: HttpRequest, said: str, *, to: str) -> HttpResponse:
+    """After a change: a redirect for a browser; for htmx a word that it worked, the page's own updates show the rest."""
+    if request.headers.get("HX-Request") == "true":
+        return _toast(204, said, "success")
+    messages.success(request, said)
+    return redirect(to)
+
+
+def act(request: HttpRequest, do: Callable[[], object], *, said: str, to: str, back: str = "") -> HttpResponse:
+    """Run a service for a button: `done` at `to`, or what the service refused, at `back` (else `to`)."""
+    try:
+        do()
+    except ValidationError as error:
+        return refused(request, " ".join(error.messages), to=back or to)
+    return done(request, said, to=to)
+
+
+def refused(request: HttpRequest, said: str, *, to: str) -> HttpResponse:
+    if request.headers.get("HX-Request") == "true":
+        return _toast(204, said, "error")
+    messages.error(request, said)
+    return redirect(to)
+
+
+def _toast(status: int, said: str, kind: str) -> HttpResponse:
+    return HttpResponse(status=status, headers={"HX-Trigger": json.dumps({"toast": {"text": said, "kind": kind}})})
+
+
+def project_crumbs(project: Project, *, itself: bool = True) -> Crumbs:
+    crumbs = [("Projects", reverse("projects"))]
+    return [*crumbs, (project.name, reverse("project", args=[project.pk]))] if itself else crumbs
+
+
+def definition_crumbs(definition: TrainingDefinition) -> Crumbs:
+    return [*project_crumbs(definition.project), (definition.name, reverse("definition", args=[definition.pk]))]
+
+
+def experiment_crumbs(experiment: Experiment) -> Crumbs:
+    return [*project_crumbs(experiment.project), (experiment.name, reverse("experiment", args=[experiment.pk]))]
+
+
+def run_crumbs(run: TrainingRun) -> Crumbs:
+    return experiment_crumbs(run.experiment)
+
+
+def number(request: HttpRequest, name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number of the query string, held within its bounds; the default for what is not one."""
+    raw = request.GET.get(name, "")
+    if not (raw.lstrip("-").isdigit() and raw.isascii() and len(raw) < 18):
+        return default
+    return min(most, max(least, int(raw)))

@@ -1,0 +1,128 @@
+// @ts-check
+/* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
+
+import * as live from './live.js';
+import * as times from './times.js';
+
+/** Menus are <details>: they work without this, which closes them on Escape and on a click elsewhere. */
+function menus() {
+  document.addEventListener('click', (event) => {
+    for (const menu of document.querySelectorAll('details[data-menu][open]')) {
+      if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
+    }
+  });
+  document.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape') return;
+    for (const menu of document.querySelectorAll('details[data-menu][open]')) {
+      menu.removeAttribute('open');
+      menu.querySelector('summary')?.focus();
+    }
+  });
+}
+
+/** <button data-dialog="ID"> opens, data-close closes; what the button controls also works as a plain page section. */
+function dialogs() {
+  document.addEventListener('click', (event) => {
+    const target = /** @type {Element} */ (event.target);
+    const opener = target.closest('[data-dialog]');
+    if (opener) {
+      const dialog = document.getElementById(opener.getAttribute('data-dialog') || '');
+      if (dialog instanceof HTMLDialogElement) {
+        event.preventDefault();
+        dialog.showModal();
+      }
+    }
+    const closer = target.closest('[data-close]');
+    if (closer) {
+      event.preventDefault();
+      closer.closest('dialog')?.close();
+    }
+    if (target instanceof HTMLDialogElement && target.open) target.close();
+  });
+}
+
+/** A form that was sent is not sent again while it is on its way. */
+function oneSubmit() {
+  document.addEventListener('submit', (event) => {
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    if (event.defaultPrevented || form.method !== 'post' || form.hasAttribute('hx-post')) return;
+    const button = /** @type {SubmitEvent} */ (event).submitter;
+    setTimeout(() => {
+      for (const each of form.querySelectorAll('button')) each.disabled = true;
+      button?.setAttribute('aria-busy', 'true');
+    });
+  });
+  window.addEventListener('pageshow', () => {
+    for (const each of document.querySelectorAll('[aria-busy]')) {
+      each.removeAttribute('aria-busy');
+      for (const button of each.closest('form')?.querySelectorAll('button') || []) button.disabled = false;
+    }
+  });
+}
+
+/** The theme changes at once; the form tells the server. */
+function themes() {
+  document.querySelector('[data-theme-form]')?.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    const button = /** @type {HTMLButtonElement} */ (/** @type {SubmitEvent} */ (event).submitter);
+    const data = new FormData(form);
+    data.set('theme', button.value);
+    fetch(form.action, { method: 'POST', body: data, redirect: 'manual' }).catch(() => form.submit());
+    document.documentElement.dataset.theme = button.value;
+    for (const each of form.querySelectorAll('[name=theme]')) each.setAttribute('aria-pressed', String(each === button));
+    document.dispatchEvent(new CustomEvent('theme'));
+  });
+}
+
+/** What an action without a reload answered: said once, at the foot of the window. */
+function toasts() {
+  document.addEventListener('toast', (event) => {
+    const said = /** @type {CustomEvent} */ (event).detail;
+    const old = document.getElementById('toast');
+    old?.remove();
+    const box = document.createElement('div');
+    box.id = 'toast';
+    box.className = `note note-${said.kind === 'error' ? 'error' : 'success'} toast`;
+    box.setAttribute('role', said.kind === 'error' ? 'alert' : 'status');
+    box.textContent = said.text;
+    document.body.append(box);
+    setTimeout(() => box.remove(), said.kind === 'error' ? 12000 : 6000);
+    document.querySelectorAll('dialog[open]').forEach((dialog) => /** @type {HTMLDialogElement} */ (dialog).close());
+    live.refreshAll();
+  });
+}
+
+/** data-confirm="question" on a form asks first. */
+function confirmations() {
+  document.addEventListener(
+    'submit',
+    (event) => {
+      const question = /** @type {Element} */ (event.target).getAttribute('data-confirm');
+      if (question && !window.confirm(question)) {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+      }
+    },
+    true,
+  );
+}
+
+/** The tab list scrolls sideways on a small screen: bring the current one into view. */
+function currentTab() {
+  const current = document.querySelector('.tabs [aria-current]');
+  if (current instanceof HTMLElement && current.offsetLeft > window.innerWidth / 2) {
+    const box = /** @type {Element} */ (current.closest('.tabs'));
+    box.scrollLeft = current.offsetLeft - 32;
+  }
+}
+
+confirmations();
+menus();
+dialogs();
+oneSubmit();
+themes();
+toasts();
+currentTab();
+times.start();
+live.start();

@@ -1,0 +1,96 @@
+// @ts-check
+/* What all charts share: a uPlot with Carbon's colours, that keeps its zoom while data arrives, marks changes of members, and says what it shows. */
+
+/** @typedef {{at: number, label: string, title: string}} Mark  `at` on the chart's x axis */
+
+/** @param {Element} element @param {string} name */
+export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim();
+
+/** A number as the server writes it (templatetags/studio.py, value). @param {number | null | undefined} n */
+export function figure(n) {
+  if (n === null || n === undefined) return '–';
+  if (n !== 0 && (Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6)) return n.toExponential(3);
+  return Math.abs(n) < 1000 ? String(Number(n.toPrecision(4))) : n.toFixed(0);
+}
+
+/** Vertical lines where members changed, with "4→2" beside them where there is room. @param {() => Mark[]} marks @param {HTMLElement} host */
+export function markPlugin(marks, host) {
+  return {
+    hooks: {
+      draw: (/** @type {any} */ u) => {
+        const { ctx, bbox } = u;
+        const ratio = window.devicePixelRatio || 1;
+        ctx.save();
+        ctx.strokeStyle = colour(host, '--text-helper');
+        ctx.fillStyle = colour(host, '--text-secondary');
+        ctx.font = `${11 * ratio}px "IBM Plex Sans", sans-serif`;
+        ctx.textAlign = 'left';
+        ctx.textBaseline = 'alphabetic';
+        ctx.setLineDash([3 * ratio, 3 * ratio]);
+        ctx.lineWidth = ratio;
+        let free = -Infinity;
+        for (const mark of marks()) {
+          const x = Math.round(u.valToPos(mark.at, 'x', true));
+          if (x < bbox.left || x > bbox.left + bbox.width) continue;
+          ctx.beginPath();
+          ctx.moveTo(x, bbox.top);
+          ctx.lineTo(x, bbox.top + bbox.height);
+          ctx.stroke();
+          const width = ctx.measureText(mark.label).width + 8 * ratio;
+          if (x < free || x + width > bbox.left + bbox.width) continue;
+          ctx.fillText(mark.label, x + 4 * ratio, bbox.top + 11 * ratio);
+          free = x + width;
+        }
+        ctx.restore();
+      },
+    },
+  };
+}
+
+/** Axis, grid and cursor in the theme's colours. @param {HTMLElement} host @param {(values: number[]) => string[]} [labels] */
+export function axes(host, labels) {
+  const common = {
+    stroke: colour(host, '--text-secondary'),
+    font: '12px "IBM Plex Sans", sans-serif',
+    grid: { stroke: colour(host, '--grid'), width: 1 },
+    ticks: { stroke: colour(host, '--grid'), width: 1, size: 4 },
+  };
+  const x = /** @type {any} */ ({ ...common, size: 28, gap: 2, space: 70 });
+  if (labels) Object.assign(x, { values: (/** @type {any} */ _, /** @type {number[]} */ splits) => labels(splits) });
+  return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(figure) }];
+}
+
+/** Seconds since a start, for an axis: 0:40, 12:05, 1:02:00. @param {number} start */
+export const elapsed = (start) => (/** @type {number[]} */ splits) =>
+  splits.map((t) => {
+    const s = Math.round(t - start);
+    const sign = s < 0 ? '-' : '';
+    const whole = Math.abs(s);
+    const h = Math.floor(whole / 3600);
+    const m = Math.floor((whole % 3600) / 60);
+    const rest = String(whole % 60).padStart(2, '0');
+    return h ? `${sign}${h}:${String(m).padStart(2, '0')}:${rest}` : `${sign}${m}:${rest}`;
+  });
+
+/** Exponential moving average without the bias to the first value; gaps stay gaps. @param {(number | null | undefined)[]} values @param {number} weight */
+export function smooth(values, weight) {
+  if (!weight) return values;
+  let sum = 0;
+  let norm = 0;
+  return values.map((v) => {
+    if (v === null || v === undefined) return v;
+    sum = sum * weight + v * (1 - weight);
+    norm = norm * weight + (1 - weight);
+    return sum / norm;
+  });
+}
+
+/** Keep a chart as wide as its box. @param {any} chart @param {HTMLElement} box @param {number} height */
+export function fit(chart, box, height) {
+  const observer = new ResizeObserver(() => {
+    const width = Math.floor(box.clientWidth);
+    if (width && width !== chart.width) chart.setSize({ width, height });
+  });
+  observer.observe(box);
+  return () => observer.disconnect();
+}

@@ -1,0 +1,213 @@
+// @ts-check
+/* The cluster page: slot lanes and the loss curves of running jobs on one clock. The window's right edge is now, or where the reader put it. */
+
+import { axes, colour, figure, fit, markPlugin } from './chart.js';
+import { labels, Lanes, LEFT, moments, RIGHT } from './lanes.js';
+import * as live from './live.js';
+import * as feed from './points.js';
+import { clock } from './times.js';
+
+const WINDOWS = /** @type {Record<string, number>} */ ({ '1m': 60, '10m': 600, '1h': 3600, all: 0 });
+const MOST_POINTS = 6000;
+const HEIGHT = 220;
+const FETCH_GAP_MS = 250;
+
+const box = /** @type {HTMLElement} */ (document.getElementById('lanes'));
+const curves = /** @type {HTMLElement} */ (document.getElementById('cluster-curves'));
+const back = /** @type {HTMLInputElement} */ (document.getElementById('scrub'));
+const edge = /** @type {HTMLElement} */ (document.getElementById('edge'));
+const lanes = new Lanes(box, (run) => (location.href = `/runs/${run}/`));
+
+/** @typedef {{name: string, times: number[], values: (number | null)[], marks: any[]}} Loss */
+/** @type {Map<number, Loss>} */
+const losses = new Map();
+let chosen = localStorage.getItem('edt-window') || '10m';
+if (!(chosen in WINDOWS)) chosen = '10m';
+let skew = 0; // server's clock minus ours, seconds
+let first = 0;
+let chart = /** @type {any} */ (null);
+let shownRuns = '';
+let release = () => {};
+let timer = 0;
+let lastFetch = 0;
+
+const serverNow = () => Date.now() / 1000 + skew;
+
+/** The window shown: [begin, end] in Unix seconds. @returns {[number, number]} */
+function span() {
+  const now = serverNow();
+  const seconds = WINDOWS[chosen] || Math.max(60, now - first);
+  const end = now - Number(back.value);
+  return [end - seconds, end];
+}
+
+async function load() {
+  lastFetch = Date.now();
+  const response = await fetch(`${box.dataset.lanes}?window=${chosen}&back=${Math.round(Number(back.value))}`, { headers: { Accept: 'application/json' } });
+  if (!response.ok) return;
+  const answer = await response.json();
+  skew = answer.now - Date.now() / 1000;
+  first = answer.first || answer.begin;
+  back.max = String(Math.max(0, Math.round(answer.now - first)));
+  lanes.show(answer);
+  for (const run of answer.curves) follow(run);
+  tick();
+}
+
+/** Fetch the lanes soon, at most four times a second. */
+function reload() {
+  if (timer) return;
+  timer = window.setTimeout(() => ((timer = 0), load().catch(() => {})), Math.max(0, lastFetch + FETCH_GAP_MS - Date.now()));
+}
+
+/** @param {number} run */
+function follow(run) {
+  if (losses.has(run)) return;
+  /** @type {Loss} */
+  const loss = { name: `run ${run}`, times: [], values: [], marks: [] };
+  losses.set(run, loss);
+  curves.dataset.topics = [...losses.keys()].map((id) => `run-${id}`).join(' ');
+  document.dispatchEvent(new CustomEvent('htmx:after:swap')); // new topics to subscribe
+  feed.follow(run, {
+    points: `/runs/${run}/points`,
+    load: async () => {
+      const response = await fetch(`/runs/${run}/series?max=1500&x=time`, { headers: { Accept: 'application/json' } });
+      const answer = await response.json();
+      const found = answer.curves.find((/** @type {any} */ c) => c.group === 'train' && c.name === 'loss');
+      loss.times = found?.times || [];
+      loss.values = found?.values || [];
+      loss.marks = answer.marks;
+      loss.name = answer.name || loss.name;
+      tick();
+      return answer.seq;
+    },
+    add: (points) => {
+      for (const [group, name, , t, value] of points) {
+        if (group !== 'train' || name !== 'loss') continue;
+        if (loss.times.length && t <= loss.times[loss.times.length - 1]) continue;
+        loss.times.push(t);
+        loss.values.push(value);
+      }
+      return loss.times.length > MOST_POINTS;
+    },
+    changed: (what) => what.some((w) => ['generation', 'generations', 'members', 'slots', 'state'].includes(w)),
+  });
+}
+
+function drawn() {
+  const [begin] = span();
+  return [...losses].filter(([, loss]) => loss.times.length && loss.times[loss.times.length - 1] >= begin);
+}
+
+function marks() {
+  return drawn().flatMap(([run, loss]) =>
+    loss.marks.filter((m) => m.before).map((m) => ({ run, t: m.t, at: m.t, label: `${m.before}→${m.workers}`, title: m.reason })),
+  );
+}
+
+function build() {
+  release();
+  chart?.destroy();
+  const host = curves;
+  const inks = drawn().map(([run]) => {
+    host.className = host.className.replace(/\brun-\d+\b/g, '').trim();
+    host.classList.add(`run-${run % 14}`);
+    return colour(host, '--run-color');
+  });
+  const [x, y] = axes(host, labels);
+  x.splits = (/** @type {any} */ u) => moments(...span(), u.bbox.width / (window.devicePixelRatio || 1));
+  const options = {
+    width: host.clientWidth || 600,
+    height: HEIGHT,
+    padding: [12, RIGHT, 0, 0],
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false, setScale: false } },
+    scales: { x: { time: false, auto: false, range: (/** @type {any} */ _u) => span() } },
+    axes: [x, { ...y, size: LEFT }],
+    series: [{}, ...drawn().map(([, loss], i) => ({ label: loss.name, stroke: inks[i], width: 1.75, points: { show: false } }))],
+    plugins: [markPlugin(marks, host)],
+    hooks: { setCursor: [said] },
+  };
+  const body = /** @type {HTMLElement} */ (document.getElementById('cluster-chart'));
+  chart = new window.uPlot(options, data(), body);
+  release = fit(chart, body, HEIGHT);
+}
+
+function data() {
+  const tables = drawn().map(([, loss]) => [loss.times, loss.values]);
+  if (!tables.length) return [[]];
+  return tables.length === 1 ? tables[0] : window.uPlot.join(tables, tables.map(() => [0, 1]));
+}
+
+/** @param {any} u */
+function said(u) {
+  const text = document.getElementById('curves-said');
+  if (!text) return;
+  const index = u.cursor.idx;
+  const runs = drawn();
+  if (index === null || index === undefined) {
+    text.textContent = runs.map(([, loss]) => `${loss.name} ${figure(loss.values[loss.values.length - 1])}`).join(' · ');
+    return;
+  }
+  const parts = runs.map(([, loss], i) => [loss.name, u.data[i + 1]?.[index]]).filter(([, v]) => v !== null && v !== undefined);
+  text.textContent = `${clock(new Date(u.data[0][index] * 1000))} · ${parts.map(([n, v]) => `${n} ${figure(v)}`).join(' · ')}`;
+}
+
+/** Everything moves with the clock. */
+function tick() {
+  const [begin, end] = span();
+  lanes.marks = marks();
+  lanes.place(begin, end);
+  const runs = drawn().map(([run, loss]) => `${run}:${loss.name}`).join() + chosen;
+  const none = document.getElementById('no-curves');
+  if (none) none.hidden = drawn().length > 0;
+  if (runs !== shownRuns && drawn().length) {
+    shownRuns = runs;
+    build();
+  } else if (chart && drawn().length) {
+    chart.setData(data(), true);
+    if (chart.cursor.idx === null || chart.cursor.idx === undefined) said(chart);
+  }
+  edge.textContent = Number(back.value) ? `until ${clock(new Date(end * 1000))}` : 'now';
+}
+
+/** Redraw when the picture has moved by about half a pixel, at most four times a second. */
+function beat() {
+  if (!document.hidden) tick();
+  const [begin, end] = span();
+  const pixel = ((end - begin) / Math.max(200, box.clientWidth)) * 500;
+  const slow = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250;
+  setTimeout(beat, Math.min(5000, Math.max(slow, pixel)));
+}
+
+function controls() {
+  for (const button of document.querySelectorAll('[data-window]')) {
+    button.setAttribute('aria-pressed', String(button.getAttribute('data-window') === chosen));
+    button.addEventListener('click', () => {
+      chosen = button.getAttribute('data-window') || '10m';
+      localStorage.setItem('edt-window', chosen);
+      for (const each of document.querySelectorAll('[data-window]')) each.setAttribute('aria-pressed', String(each === button));
+      load().catch(() => {});
+    });
+  }
+  back.addEventListener('input', () => {
+    tick();
+    reload();
+  });
+  document.getElementById('to-now')?.addEventListener('click', () => {
+    back.value = '0';
+    tick();
+    reload();
+  });
+  document.addEventListener('theme', () => {
+    shownRuns = '';
+    tick();
+  });
+  new ResizeObserver(() => tick()).observe(box);
+}
+
+controls();
+live.on('slots', reload);
+live.on('hello', reload);
+load().catch(() => {});
+beat();

@@ -1,0 +1,202 @@
+// @ts-check
+/* The drop zone, the scripts found in a zip, and the side panel of New experiment. The pages work without: the zone is a file field, the panel a
+   plain list. */
+
+import * as zip from './zip.js';
+
+/** @param {ParentNode} root */
+function drops(root) {
+  for (const zone of root.querySelectorAll('[data-drop]')) drop(/** @type {HTMLElement} */ (zone));
+}
+
+/** @param {HTMLElement} zone */
+function drop(zone) {
+  const input = /** @type {HTMLInputElement} */ (zone.querySelector('input[type=file]'));
+  for (const type of ['dragenter', 'dragover']) {
+    zone.addEventListener(type, (event) => {
+      event.preventDefault();
+      zone.classList.add('is-over');
+    });
+  }
+  for (const type of ['dragleave', 'drop']) zone.addEventListener(type, () => zone.classList.remove('is-over'));
+  zone.addEventListener('drop', (event) => {
+    event.preventDefault();
+    const files = event.dataTransfer?.files;
+    if (!files?.length) return;
+    input.files = files;
+    chosen(zone, input);
+  });
+  zone.querySelector('[data-drop-clear]')?.addEventListener('click', () => {
+    input.value = '';
+    chosen(zone, input);
+    input.focus();
+  });
+  input.addEventListener('change', () => chosen(zone, input));
+  if (input.files?.length) chosen(zone, input);
+}
+
+/** @param {number} bytes */
+const readable = (bytes) => (bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1000))} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+/** @param {HTMLElement} zone @param {HTMLInputElement} input */
+async function chosen(zone, input) {
+  const file = input.files?.[0];
+  const box = /** @type {HTMLElement} */ (zone.querySelector('[data-drop-file]'));
+  box.hidden = !file;
+  zone.classList.toggle('has-file', Boolean(file));
+  const form = zone.closest('form');
+  if (!file) return scripts(form, []);
+  const name = /** @type {HTMLElement} */ (zone.querySelector('[data-drop-name]'));
+  name.textContent = `${file.name} (${readable(file.size)})`;
+  const found = await zip.names(file).catch(() => null);
+  if (found === null) name.textContent += ': this does not look like a .zip file';
+  else scripts(form, found.filter((path) => path.endsWith('.py') && !path.includes('__pycache__')));
+}
+
+/** Offer the scripts of the zip for the command. @param {HTMLFormElement | null} form @param {string[]} paths */
+function scripts(form, paths) {
+  const box = /** @type {HTMLElement | null | undefined} */ (form?.querySelector('[data-scripts]'));
+  const list = box?.querySelector('[data-scripts-list]');
+  const command = /** @type {HTMLInputElement | null | undefined} */ (form?.querySelector('input[name$=command]'));
+  if (!box || !list || !command) return;
+  box.hidden = !paths.length;
+  list.replaceChildren();
+  for (const path of paths.slice(0, 12)) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'button button-small button-ghost mono';
+    button.textContent = path;
+    button.addEventListener('click', () => {
+      const rest = command.value.trim().split(/\s+/).slice(1).join(' ');
+      command.value = rest ? `${path} ${rest}` : path;
+      command.focus();
+    });
+    list.append(button);
+  }
+  const likely = paths.find((path) => path === 'main.py') || (paths.length === 1 ? paths[0] : '');
+  if (likely && !command.value) command.value = likely;
+}
+
+/** The side panel: New and Existing fill the table of the experiment's form. */
+function panel() {
+  const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById('add-definition'));
+  const table = document.getElementById('associated');
+  if (!dialog || !table) return;
+  enable(table);
+  tabs(dialog);
+  table.addEventListener('click', (event) => {
+    const button = /** @type {Element} */ (event.target).closest('[data-remove-version]');
+    if (!button) return;
+    button.closest('tr')?.remove();
+    count(table);
+  });
+  dialog.querySelector('[data-add-existing]')?.addEventListener('click', () => {
+    for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (dialog.querySelectorAll('[data-existing]:checked'))) {
+      const template = box.closest('tr')?.querySelector('template');
+      if (template) associate(table, template.innerHTML, box.dataset.existing || '');
+      box.checked = false;
+    }
+    dialog.close();
+  });
+  const form = /** @type {HTMLFormElement} */ (dialog.querySelector('[data-panel-form]'));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    send(form, dialog, table);
+  });
+  dialog.addEventListener('close', () => /** @type {HTMLElement | null} */ (document.querySelector('[data-dialog="add-definition"]'))?.focus());
+}
+
+/** @param {HTMLFormElement} form @param {HTMLDialogElement} dialog @param {HTMLElement} table */
+async function send(form, dialog, table) {
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector('.buttons .button:not(.button-secondary)'));
+  button.disabled = true;
+  try {
+    const response = await fetch(form.action, { method: 'POST', body: new FormData(form), headers: { 'HX-Request': 'true' } });
+    const html = await response.text();
+    if (response.status === 201) {
+      associate(table, html, '');
+      dialog.close();
+      const fresh = await fetch(form.action, { headers: { 'HX-Request': 'true' } });
+      fill(form, await fresh.text());
+    } else if (response.status === 422) {
+      fill(form, html);
+      /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid=true]'))?.focus();
+    } else location.reload();
+  } catch {
+    say(form, 'The studio does not answer. Nothing was sent: try again in a moment.');
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** @param {HTMLFormElement} form @param {string} html */
+function fill(form, html) {
+  const fields = /** @type {HTMLElement} */ (form.querySelector('[data-panel-fields]'));
+  fields.innerHTML = html; // our own server's escaped HTML
+  drops(fields);
+}
+
+/** @param {HTMLFormElement} form @param {string} text */
+function say(form, text) {
+  const note = document.createElement('p');
+  note.className = 'error';
+  note.setAttribute('role', 'alert');
+  note.textContent = text;
+  form.prepend(note);
+}
+
+/** @param {HTMLElement} table @param {string} html @param {string} version */
+function associate(table, html, version) {
+  if (version && table.querySelector(`[data-version="${version}"]`)) return;
+  table.insertAdjacentHTML('beforeend', html);
+  enable(table);
+  count(table);
+}
+
+/** Without script these fields stay off and the plain list is used. @param {HTMLElement} table */
+function enable(table) {
+  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (table.querySelectorAll('input[name=versions]'))) input.disabled = false;
+}
+
+/** @param {HTMLElement} table */
+function count(table) {
+  const empty = document.getElementById('none-associated');
+  if (empty) empty.hidden = table.children.length > 0;
+}
+
+/** @param {HTMLElement} root */
+function tabs(root) {
+  const all = /** @type {HTMLElement[]} */ ([...root.querySelectorAll('[role=tab]')]);
+  /** @param {HTMLElement} chosen */
+  const choose = (chosen) => {
+    for (const tab of all) {
+      tab.setAttribute('aria-selected', String(tab === chosen));
+      tab.tabIndex = tab === chosen ? 0 : -1;
+      const shown = document.getElementById(tab.getAttribute('aria-controls') || '');
+      if (shown) shown.hidden = tab !== chosen;
+    }
+  };
+  for (const tab of all) {
+    tab.addEventListener('click', () => choose(tab));
+    tab.addEventListener('keydown', (event) => {
+      if (event.key !== 'ArrowRight' && event.key !== 'ArrowLeft') return;
+      const next = all[(all.indexOf(tab) + 1) % all.length];
+      choose(next);
+      next.focus();
+    });
+  }
+}
+
+/** The field of the global command is there when its box is ticked. */
+function globalCommand() {
+  const box = /** @type {HTMLInputElement | null} */ (document.querySelector('input[name=use_global]'));
+  const field = /** @type {HTMLElement | null} */ (document.querySelector('[data-global-command]'));
+  if (!box || !field) return;
+  const show = () => (field.hidden = !box.checked);
+  box.addEventListener('change', show);
+  show();
+}
+
+drops(document);
+panel();
+globalCommand();

@@ -1,0 +1,160 @@
+// @ts-check
+/* Slot lanes over time: one lane per slot, bars in the colour of the run that held it, the right edge is now. Drawn as SVG with attributes
+   only (the page's policy allows no inline style). The table on the same page says the same in words. */
+
+import { clock } from './times.js';
+
+const NS = 'http://www.w3.org/2000/svg';
+const GAP = 5;
+const AXIS = 24;
+export const LEFT = 104;
+export const RIGHT = 12;
+const COLOURS = 14;
+
+/** @param {string} name @param {Record<string, string | number>} attributes @param {Element} [parent] */
+function make(name, attributes, parent) {
+  const element = document.createElementNS(NS, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  parent?.append(element);
+  return element;
+}
+
+/** Round moments of the reader's clock for an axis of `width` pixels. @param {number} begin @param {number} end @param {number} width */
+export function moments(begin, end, width) {
+  const wanted = Math.max(2, Math.floor(width / 90));
+  const step = STEPS.find((s) => (end - begin) / s <= wanted) || STEPS[STEPS.length - 1];
+  const offset = new Date(end * 1000).getTimezoneOffset() * 60;
+  const found = [];
+  for (let t = Math.ceil((begin - offset) / step) * step + offset; t <= end; t += step) found.push(t);
+  return found;
+}
+
+/** What stands at such a moment: seconds where they matter. @param {number[]} found */
+export function labels(found) {
+  const step = found.length > 1 ? found[1] - found[0] : 60;
+  return found.map((t) => {
+    const date = new Date(t * 1000);
+    if (step >= 43200) return date.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
+    return step >= 60 ? clock(date).slice(0, 5) : clock(date);
+  });
+}
+
+/** Round steps for a time axis, in seconds. */
+const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
+
+export class Lanes {
+  /** @param {HTMLElement} box @param {(run: number) => void} open */
+  constructor(box, open) {
+    this.box = box;
+    this.open = open;
+    this.answer = /** @type {any} */ (null);
+    this.marks = /** @type {{run: number, t: number, title: string}[]} */ ([]);
+    this.bars = /** @type {{element: Element, begin: number, end: number | null}[]} */ ([]);
+    this.svg = make('svg', { class: 'lanes', 'aria-hidden': 'true', focusable: 'false' });
+    box.replaceChildren(this.svg);
+    this.hatch();
+    this.body = make('g', {}, this.svg);
+    this.over = make('g', {}, this.svg);
+    this.axis = make('g', { class: 'lanes-axis' }, this.svg);
+  }
+
+  hatch() {
+    const defs = make('defs', {}, this.svg);
+    const pattern = make('pattern', { id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' }, defs);
+    make('rect', { width: 3, height: 6, class: 'hatch-line' }, pattern);
+  }
+
+  get laneHeight() {
+    const count = this.answer?.lanes.length || 1;
+    return count <= 8 ? 30 : count <= 24 ? 20 : 12;
+  }
+
+  /** @param {any} answer of /cluster/lanes */
+  show(answer) {
+    this.answer = answer;
+    this.readable = new Set(answer.readable);
+    this.body.replaceChildren();
+    this.bars = [];
+    const height = this.laneHeight;
+    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + GAP), height));
+    const total = answer.lanes.length * (height + GAP) + AXIS;
+    this.svg.setAttribute('height', String(total));
+    this.height = total;
+  }
+
+  /** @param {any} lane @param {number} y @param {number} height */
+  lane(lane, y, height) {
+    const away = lane.state === 'draining' || lane.state === 'silent';
+    make('rect', { class: 'lane', x: LEFT, y, height, width: '100%' }, this.body);
+    if (away) make('rect', { class: 'lane-away', x: LEFT, y, height, width: '100%', fill: 'url(#hatch)' }, this.body);
+    const big = height >= 20;
+    const label = make('text', { class: 'lane-label', x: LEFT - 8, y: y + height / 2 + (big ? 4 : 3), 'text-anchor': 'end' }, this.body);
+    label.textContent = lane.state === 'free' || lane.state === 'held' ? lane.label : `${lane.label} · ${lane.state}`;
+    make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
+    for (const bar of lane.bars) this.bar(bar, y, height);
+  }
+
+  /** @param {any} bar @param {number} y @param {number} height */
+  bar(bar, y, height) {
+    const mine = this.readable.has(bar.run);
+    const holder = make('svg', { y, height, class: `bar-run run-${bar.run % COLOURS}${mine ? ' is-open' : ''}`, 'data-bar': bar.run }, this.body);
+    make('rect', { width: '100%', height: '100%', class: 'bar-fill' }, holder);
+    if (bar.leaving) make('rect', { width: '100%', height: '100%', fill: 'url(#hatch)' }, holder);
+    if (height >= 20) make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = bar.name;
+    const since = clock(new Date(bar.begin * 1000));
+    const until = bar.end ? clock(new Date(bar.end * 1000)) : 'now';
+    const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}\n${bar.reason}`;
+    make('title', {}, holder).textContent = said;
+    if (mine) holder.addEventListener('click', () => this.open(bar.run));
+    holder.addEventListener('pointerenter', () => this.highlight(bar.run));
+    holder.addEventListener('pointerleave', () => this.highlight(null));
+    this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
+  }
+
+  /** @param {number | null} run */
+  highlight(run) {
+    this.svg.classList.toggle('has-focus', run !== null);
+    for (const each of this.body.querySelectorAll('[data-bar]')) each.classList.toggle('is-focus', Number(each.getAttribute('data-bar')) === run);
+  }
+
+  /** Place everything for a window of time (Unix seconds). @param {number} begin @param {number} end */
+  place(begin, end) {
+    const width = this.box.clientWidth;
+    if (!width || !this.answer) return;
+    const inner = Math.max(10, width - LEFT - RIGHT);
+    const scale = inner / Math.max(1, end - begin);
+    const x = (/** @type {number} */ t) => LEFT + Math.min(inner, Math.max(0, (t - begin) * scale));
+    for (const lane of this.body.querySelectorAll('.lane, .lane-away')) lane.setAttribute('width', String(inner));
+    for (const bar of this.bars) {
+      const from = x(bar.begin);
+      const to = x(bar.end ?? end);
+      bar.element.setAttribute('x', from.toFixed(1));
+      bar.element.setAttribute('width', Math.max(to > LEFT && from < LEFT + inner ? 1 : 0, to - from).toFixed(1));
+    }
+    this.ticks(begin, end, x, inner);
+    this.lines(begin, end, x);
+  }
+
+  /** @param {number} begin @param {number} end @param {(t: number) => number} x @param {number} inner */
+  ticks(begin, end, x, inner) {
+    const found = moments(begin, end, inner);
+    const words = labels(found);
+    const nodes = [];
+    found.forEach((t, i) => {
+      nodes.push(make('line', { x1: x(t), x2: x(t), y1: (this.height || 0) - AXIS, y2: (this.height || 0) - AXIS + 5, class: 'tick' }));
+      if (x(t) < LEFT + 20 || x(t) > LEFT + inner - 16) return;
+      const label = make('text', { x: x(t), y: (this.height || 0) - 6, 'text-anchor': 'middle' });
+      label.textContent = words[i];
+      nodes.push(label);
+    });
+    this.axis.replaceChildren(...nodes);
+  }
+
+  /** Where members of a run changed. @param {number} begin @param {number} end @param {(t: number) => number} x */
+  lines(begin, end, x) {
+    const shown = this.marks.filter((m) => m.t >= begin && m.t <= end).slice(-200);
+    this.over.replaceChildren(
+      ...shown.map((m) => make('line', { x1: x(m.t), x2: x(m.t), y1: 0, y2: (this.height || 0) - AXIS, class: 'change' })),
+    );
+  }
+}

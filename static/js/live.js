@@ -1,0 +1,153 @@
+// @ts-check
+/* One WebSocket per page, push only.
+
+   Elements with data-live="run-7 cluster" are refetched through htmx (event "refresh", morph swap) when one of their topics says "changed",
+   at most four times a second each; data-what="state slots" narrows that to changes of these kinds. data-topics on <main> subscribes without refetching. Other modules listen to messages with `on`.
+   After a connection is made (again) every such element is refetched: it may have missed something. */
+
+const MIN_GAP_MS = 250;
+const CALM_GAP_MS = 1500; // for what also arrives as points
+const SAFETY_NET_MS = 30000;
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 15000;
+
+/** @type {WebSocket | null} */
+let socket = null;
+let attempt = 0;
+let connectedBefore = false;
+/** @type {Set<string>} */
+let subscribed = new Set();
+/** @type {Map<string, ((message: any) => void)[]>} */
+const listeners = new Map();
+/** @type {WeakMap<Element, {last: number, timer: number}>} */
+const refreshes = new WeakMap();
+
+/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello". @param {string} type @param {(message: any) => void} handler */
+export function on(type, handler) {
+  listeners.set(type, [...(listeners.get(type) || []), handler]);
+}
+
+function topics() {
+  const found = new Set();
+  for (const element of document.querySelectorAll('[data-live], [data-topics]')) {
+    const names = `${element.getAttribute('data-live') || ''} ${element.getAttribute('data-topics') || ''}`;
+    for (const name of names.split(/\s+/)) if (name) found.add(name);
+  }
+  return found;
+}
+
+/** @param {string} state @param {string} text */
+function show(state, text) {
+  const sign = document.getElementById('live');
+  if (!sign || sign.dataset.state === state) return;
+  sign.hidden = false;
+  sign.dataset.state = state;
+  const label = sign.querySelector('span');
+  if (label) label.textContent = text;
+  sign.title = text;
+}
+
+function connect() {
+  const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
+  socket = new WebSocket(`${scheme}://${location.host}/ws/`);
+  socket.addEventListener('open', () => {
+    subscribed = new Set();
+    subscribe();
+  });
+  socket.addEventListener('message', (event) => receive(JSON.parse(event.data)));
+  socket.addEventListener('close', (event) => closed(event.code));
+}
+
+/** @param {number} code */
+function closed(code) {
+  socket = null;
+  if (code === 4401 || code === 4403) {
+    // Logged out, or no longer allowed to see what the page shows: the server says which, in full.
+    location.reload();
+    return;
+  }
+  show('reconnecting', 'Reconnecting');
+  attempt += 1;
+  // While nothing can be pushed the page stays current by asking; a login that has ended shows here too (the answer is a redirect).
+  if (attempt > 1) refreshAll();
+  const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(attempt - 1, 6));
+  setTimeout(connect, wait * (0.5 + Math.random() / 2));
+}
+
+/** @param {any} message */
+function receive(message) {
+  if (message.type === 'hello') {
+    attempt = 0;
+    show('live', 'Live');
+    if (connectedBefore || document.body.dataset.stale) refreshAll();
+    connectedBefore = true;
+  }
+  if (message.type === 'changed') {
+    const calm = message.what.every((/** @type {string} */ what) => what === 'progress');
+    for (const element of document.querySelectorAll('[data-live]')) {
+      if (concerns(element, message)) refresh(element, calm ? CALM_GAP_MS : MIN_GAP_MS);
+    }
+  }
+  for (const handler of listeners.get(message.type) || []) handler(message);
+}
+
+function subscribe() {
+  if (!socket || socket.readyState !== WebSocket.OPEN) return;
+  const fresh = [...topics()].filter((name) => !subscribed.has(name));
+  if (!fresh.length) return;
+  fresh.forEach((name) => subscribed.add(name));
+  socket.send(JSON.stringify({ subscribe: fresh }));
+}
+
+/** @param {Element} element @param {any} message */
+function concerns(element, message) {
+  const words = (/** @type {string} */ name) => (element.getAttribute(name) || '').split(/\s+/).filter(Boolean);
+  const kinds = words('data-what');
+  return words('data-live').includes(message.topic) && (!kinds.length || message.what.some((/** @type {string} */ what) => kinds.includes(what)));
+}
+
+/** Ask htmx to refetch an element now, or as soon as its last time is `gap` ms ago. @param {Element} element */
+export function refresh(element, gap = MIN_GAP_MS) {
+  const known = refreshes.get(element) || { last: 0, timer: 0 };
+  refreshes.set(element, known);
+  if (known.timer) return;
+  const wait = Math.max(0, known.last + gap - Date.now());
+  known.timer = window.setTimeout(() => {
+    known.timer = 0;
+    known.last = Date.now();
+    if (!element.isConnected) return;
+    if (busy(element)) setTimeout(() => refresh(element), 1000);
+    else element.dispatchEvent(new CustomEvent('refresh'));
+  }, wait);
+}
+
+/** Someone is choosing something in there: wait until they are done. @param {Element} element */
+function busy(element) {
+  return Boolean(element.querySelector('dialog[open], details[open].menu, select:focus, input:focus:not([type="search"])'));
+}
+
+export function refreshAll() {
+  document.querySelectorAll('[data-live]').forEach((element) => refresh(element));
+}
+
+export function start() {
+  document.addEventListener('htmx:after:swap', subscribe);
+  document.addEventListener('htmx:before:swap', (event) => {
+    // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page.
+    const context = /** @type {CustomEvent} */ (event).detail.ctx;
+    if (!context.response) return;
+    if (context.response.raw.redirected || context.response.status >= 400) {
+      event.preventDefault();
+      if (context.response.status < 500) location.reload();
+    }
+  });
+  if (!topics().size) return;
+  show('connecting', 'Connecting');
+  connect();
+  setInterval(() => {
+    if (!document.hidden) refreshAll(); // a message may have been lost on its way
+  }, SAFETY_NET_MS);
+  window.addEventListener('pageshow', (event) => {
+    if (event.persisted) location.reload();
+  });
+}

@@ -1,0 +1,108 @@
+// @ts-check
+/* Points of a run without a gap and without a double: each message says which journal lines it covers (after, seq]. */
+
+import * as live from './live.js';
+import { spell } from './times.js';
+
+const SLOW_RELOAD_MS = 1500;
+
+/**
+ * Follow a run's points.
+ * @param {number} run
+ * @param {{load: () => Promise<number>, points: string, add: (points: any[]) => boolean, progress?: (p: any) => void, changed?: (what: string[]) => boolean}} page
+ *   load: fetch everything, answer with the journal line it reaches; add: take points in, true when they have become too many.
+ */
+export function follow(run, page) {
+  let seq = -1; // nothing loaded yet
+  let fetching = false;
+  let again = false;
+  let timer = 0;
+
+  async function reload() {
+    if (fetching) return void (again = true);
+    fetching = true;
+    try {
+      seq = await page.load();
+    } catch {
+      setTimeout(reload, SLOW_RELOAD_MS * 2); // the server is away for a moment
+    } finally {
+      fetching = false;
+    }
+    if (again) {
+      again = false;
+      catchUp();
+    }
+  }
+
+  async function catchUp() {
+    if (seq < 0) return reload();
+    if (fetching) return void (again = true);
+    fetching = true;
+    let far = false;
+    try {
+      const response = await fetch(`${page.points}?after=${seq}`, { headers: { Accept: 'application/json' } });
+      const answer = await response.json();
+      far = Boolean(answer.reload);
+      if (!far) take(answer);
+    } catch {
+      again = false; // the next message, or the next connection, asks again
+    } finally {
+      fetching = false;
+    }
+    if (far) return reload();
+    if (again) {
+      again = false;
+      catchUp();
+    }
+  }
+
+  /** @param {any} message */
+  function take(message) {
+    if (message.seq <= seq) return;
+    seq = message.seq;
+    if (page.add(message.points)) slowly();
+    if (page.progress && message.progress) page.progress(message.progress);
+  }
+
+  /** Fetch everything anew, soon and once. */
+  function slowly() {
+    if (!timer) timer = window.setTimeout(() => ((timer = 0), reload()), SLOW_RELOAD_MS / 3);
+  }
+
+  live.on('points', (message) => {
+    if (message.topic !== `run-${run}`) return;
+    if (seq < 0 || fetching) return void (again = true);
+    if (message.after <= seq) take(message);
+    else catchUp();
+  });
+  live.on('hello', () => {
+    if (seq >= 0) catchUp();
+  });
+  live.on('changed', (message) => {
+    if (message.topic !== `run-${run}`) return;
+    if (page.changed?.(message.what)) slowly();
+    else if (message.what.includes('points')) catchUp(); // too many to push
+  });
+  reload();
+}
+
+/** Put a run's progress into the elements that show it, between two refetches. @param {Element | null} box @param {any} p */
+export function showProgress(box, p) {
+  if (!box) return;
+  const total = Number(box.getAttribute('data-total'));
+  /** @param {string} field @param {string} text */
+  const put = (field, text) => {
+    const element = box.querySelector(`[data-f="${field}"]`);
+    if (element && element.textContent !== text) element.textContent = text;
+  };
+  if (typeof p.step === 'number') {
+    put('step', p.step.toLocaleString('en'));
+    const bar = box.querySelector('[data-f="bar"]');
+    if (bar instanceof HTMLProgressElement) bar.value = p.step;
+  }
+  if (typeof p.epoch === 'number') put('epoch', String(p.epoch));
+  if (typeof p.rate === 'number') {
+    put('rate', p.rate >= 10 ? p.rate.toFixed(1) : p.rate.toFixed(2));
+    if (total && p.rate > 0) put('left', spell(Math.max(0, total - p.step) / p.rate));
+  }
+}

@@ -1,0 +1,60 @@
+// @ts-check
+/* Times in the reader's zone, exact ones on hover; running times that tick between updates. */
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
+
+/** @param {number} n */
+const two = (n) => String(n).padStart(2, '0');
+
+/** The clock time in the reader's zone. @param {Date} date */
+export const clock = (date) => `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+
+/** @param {Date} date @param {Date} now */
+function readable(date, now) {
+  if (date.toDateString() === now.toDateString()) return clock(date);
+  const day = `${date.getDate()} ${MONTHS[date.getMonth()]}`;
+  const year = date.getFullYear() === now.getFullYear() ? '' : ` ${date.getFullYear()}`;
+  return `${day}${year}, ${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+
+/** A length of time as the server spells it (templatetags/studio.py, spell). @param {number} seconds */
+export function spell(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** @param {Element} element @param {string} text */
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** @param {ParentNode} root */
+export function localTimes(root) {
+  const now = new Date();
+  for (const element of root.querySelectorAll('time[datetime]')) {
+    const date = new Date(element.getAttribute('datetime') || '');
+    if (Number.isNaN(date.getTime())) continue;
+    write(element, readable(date, now));
+    element.setAttribute('title', date.toLocaleString(undefined, { dateStyle: 'full', timeStyle: 'long' }));
+  }
+  tick(root);
+}
+
+/** @param {ParentNode} root */
+function tick(root) {
+  const now = Date.now() / 1000;
+  for (const element of root.querySelectorAll('[data-since]')) {
+    write(element, spell(now - Number(element.getAttribute('data-since'))));
+  }
+}
+
+export function start() {
+  localTimes(document);
+  document.addEventListener('htmx:after:swap', () => localTimes(document));
+  setInterval(() => tick(document), 1000);
+}
