@@ -1,0 +1,226 @@
+"""The node agent's ear and the tasks, with a host that really listens on its socket."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from experiments import agent, scheduling, tasks
+from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+from training_runtime.host import client
+from training_runtime.protocol import Apply, Observation, RunObservation, Subscribe, decode, encode
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def until(condition: Callable[[], object], *, deadline_s: float = 15.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class ListeningHost:
+    """Speaks the host's side of the protocol: answers Apply, pushes what the test tells it to."""
+
+    def __init__(self, home: Path, node: str) -> None:
+        self.path = client.socket_path(home, node)
+        self.node = node
+        self.applied: list[Apply] = []
+        self.runs: dict[int, RunObservation] = {}
+        self.subscribers: list[socket.socket] = []
+        self.listener: socket.socket | None = None
+
+    def start(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen()
+        threading.Thread(target=self._accept, args=(self.listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        if self.listener is not None:
+            with contextlib.suppress(OSError):
+                self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
+            self.listener.close()
+        for each in self.subscribers:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self.subscribers.clear()
+
+    def push(self, *runs: RunObservation) -> None:
+        self.runs.update({run.run: run for run in runs})
+        for each in self.subscribers:
+            each.sendall(encode(self.seen()))
+
+    def seen(self) -> Observation:
+        revision = self.applied[-1].revision if self.applied else 0
+        return Observation(revision=revision, node=cast.facts(self.node), runs=tuple(self.runs.values()))
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            message = decode(peer.makefile("rb").readline())
+            if isinstance(message, Apply):
+                self.applied.append(message)
+                peer.sendall(encode(self.seen()))
+                peer.close()
+            elif isinstance(message, Subscribe):
+                peer.sendall(encode(self.seen()))
+                self.subscribers.append(peer)
+
+
+@pytest.fixture
+def short_home(settings: object, home: Path) -> Iterator[Path]:
+    """A home whose path is short enough for a socket's address."""
+    folder = Path(tempfile.mkdtemp(prefix="edt-", dir="/tmp"))
+    shutil.copytree(home, folder, dirs_exist_ok=True)
+    settings.EDT_HOME, settings.EDT_DATA_ROOT = folder, folder / "data"  # type: ignore[attr-defined]
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def host(short_home: Path) -> Iterator[ListeningHost]:
+    made = ListeningHost(short_home, "local")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def ear(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agent.Ear]:
+    listening = agent.Ear(short_home, "local")
+    listening.start()
+    until(lambda: host.subscribers)
+    yield listening
+    listening.stop.set()
+    listening.join(timeout=10)
+    listening.journals.join(timeout=10)
+    assert not listening.is_alive()
+
+
+@pytest.fixture
+def run(host: ListeningHost, said: Said, project: Project, alice: User) -> TrainingRun:
+    cast.node()
+    made = cast.run(project, by=alice)
+    scheduling.tick(timezone.now())
+    return made
+
+
+def ingests(said: Said) -> list[int]:
+    return [int(str(args[0])) for name, args, _ in said.tasks if name.endswith("ingest_run")]
+
+
+def test_applying_registers_the_node_and_starts_its_runs(host: ListeningHost, said: Said, project: Project, alice: User) -> None:
+    tasks.apply_node("local")
+    assert Node.objects.get(name="local").slots.count() == 4
+    run = cast.run(project, by=alice)
+    tasks.schedule()
+    tasks.apply_node("local")
+    assert [[wanted.spec.run for wanted in applied.runs] for applied in host.applied] == [[], [run.pk]]
+
+
+def test_a_host_that_is_away_harms_nothing(short_home: Path, said: Said, project: Project, caplog: pytest.LogCaptureFixture) -> None:
+    tasks.apply_node("elsewhere")
+    assert Node.objects.get(name="elsewhere").last_seen_at is None
+    assert "elsewhere" in caplog.text
+
+
+def test_the_ear_asks_for_an_apply_at_its_start(ear: agent.Ear, said: Said) -> None:
+    assert ("experiments.tasks.apply_node", ("local",), "node.local") in said.tasks
+
+
+def test_what_the_host_pushes_is_recorded_and_planned(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
+    tasks.apply_node("local")
+    cast.write_journal(run, cast.started(), cast.step(1), cast.finished())
+    said.clear()
+    host.push(RunObservation(run=run.pk, attempt=1, state="exited", holding=(), journal_bytes=300, exit_code=0))
+    until(lambda: TrainingRun.objects.get(pk=run.pk).state == RunState.COMPLETED)
+    until(lambda: "schedule" in said.task_names())
+    assert cast.slots_of(run) == set()
+    assert Metric.objects.count() == 1
+
+
+def test_growing_journals_are_announced_but_not_each_time_and_never_without_the_last(
+    ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said
+) -> None:
+    until(lambda: Node.objects.filter(name="local").exists())
+    said.clear()
+    for size in range(1, 301):
+        host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=size))
+    until(lambda: ear.journals._known.get(run.pk) == 300 and not ear.journals._waiting)
+    until(lambda: ingests(said))
+    many = len(ingests(said))
+    assert 1 <= many < 100
+    host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=301))
+    until(lambda: len(ingests(said)) > many)
+
+
+def test_a_journal_that_only_grows_writes_nothing_to_the_database(
+    ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said
+) -> None:
+    host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=10))
+    until(lambda: run.pk in ingests(said))
+    before = Node.objects.get(name="local").last_seen_at
+    host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=20))
+    until(lambda: ear.journals._known.get(run.pk) == 20)
+    assert Node.objects.get(name="local").last_seen_at == before
+
+
+def test_the_ear_survives_the_hosts_restart(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
+    host.stop()
+    said.clear()
+    host.start()
+    until(lambda: host.subscribers)
+    until(lambda: "apply_node" in said.task_names())
+    host.push(RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1))
+    until(lambda: TrainingRun.objects.get(pk=run.pk).state == RunState.FAILED)
+
+
+def test_the_ear_survives_what_it_cannot_take_in(
+    ear: agent.Ear, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    record, failures = agent.fleet.record, []
+
+    def away(observation: Observation, **given: object) -> object:
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("the database is away")
+        return record(observation, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(agent.fleet, "record", away)
+    host.push(RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1))
+    until(lambda: TrainingRun.objects.get(pk=run.pk).state == RunState.FAILED)
+    assert failures
+
+
+def test_only_node_queues_have_an_ear() -> None:
+    assert agent.nodes_of(["control", "node.local", "celery", "node.b"]) == ["local", "b"]
+
+
+def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: Said) -> None:
+    cast.write_journal(run, cast.step(1))
+    tasks.ingest_run(run.pk)
+    tasks.ingest_run(987_654)
+    tasks.ingest_all()
+    tasks.prune()
+    assert Metric.objects.count() == 1
+    connection.close()
