@@ -110,7 +110,7 @@ class DefinitionSettingsForm(forms.Form):
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 
-class VersionChoice(forms.ModelMultipleChoiceField[DefinitionVersion]):
+class VersionChoice(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic only for the checker
     def label_from_instance(self, obj: Any) -> str:
         return str(obj)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, StreamingHttpResponse
@@ -113,7 +113,7 @@ class _Sink:
 
 def _zip(run: TrainingRun, folder: str) -> Iterator[bytes]:
     sink = _Sink()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(cast(IO[bytes], sink), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for each in selectors.files(run, limit=MOST_FILES):
             try:
                 opened, size = selectors.open_file(run, each.path)

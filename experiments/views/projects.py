@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, selectors, services
 from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
-from experiments.models import Project, Role, User
+from experiments.models import Project, Role
 from experiments.selectors import JobFilter, projects
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
