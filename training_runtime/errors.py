@@ -26,3 +26,11 @@ class UserError(RuntimeFailure):
 
 class PullFailed(RuntimeFailure):
     """PULL_FAILED: the model state did not arrive within EDT_PULL_WEIGHT_TIME_OUT seconds."""
+
+
+class HostBusy(RuntimeFailure):
+    """Another node host already serves this node on this machine."""
+
+
+class SandboxRefused(RuntimeFailure):
+    """User code may not run here: the sandbox that the settings ask for cannot be had."""

@@ -1,0 +1,186 @@
+"""A real node host in a process of its own for each test that asks for one, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from training_runtime.errors import HostUnavailable
+from training_runtime.host import client, kernel, processes
+from training_runtime.protocol import Apply, Observation, RunObservation, RunSpec, SlotRef, WantedRun
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NODE = "here"
+T = TypeVar("T")
+is_root = os.geteuid() == 0
+has_landlock = kernel.landlock_abi() > 0
+_bases = itertools.count(1_000_000 + os.getpid() % 1000 * 1_000_000, 1000)
+
+
+def until(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str = "") -> T:
+    """The first true value of `condition`; fails after the deadline."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what or condition}"
+        time.sleep(0.005)
+    return value
+
+
+def slots(*ids: int) -> tuple[SlotRef, ...]:
+    return tuple(SlotRef(i, NODE, i, "cpu") for i in ids)
+
+
+class HostUnderTest:
+    """A node host process and what the studio would do with it."""
+
+    def __init__(self, home: Path, uid_base: int) -> None:
+        self.home = home
+        self.uid_base = uid_base
+        self.folder = home / "host" / NODE
+        self.process: subprocess.Popen[bytes] | None = None
+        self.revision = 0
+        self.wanted: dict[int, WantedRun] = {}
+
+    def start(self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True) -> None:
+        command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", NODE]
+        command += ["--driver", "tests.host.puppet:main", "--preload", preload]
+        base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5"}
+        with open(self.home / "host.log", "ab") as output:
+            self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
+        if wait:
+            until(lambda: self.is_up() or self.process.poll() is not None, what="the host is up")
+            assert self.process.poll() is None, self.log()
+
+    def is_up(self) -> bool:
+        with contextlib.suppress(HostUnavailable):
+            return self.look().warm
+        return False
+
+    def log(self) -> str:
+        return (self.home / "host.log").read_text()
+
+    def spec(
+        self, run: int, *argv: str, code: dict[str, str] | None = None, env: dict[str, str] | None = None, attempt: int = 1
+    ) -> RunSpec:
+        code_dir, result_dir, data_dir = self.home / "code" / str(run), self.home / "runs" / str(run), self.home / "data"
+        for folder in (code_dir, result_dir, data_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name, text in (code or {}).items():
+            (code_dir / name).write_text(text)
+        return RunSpec(run, f"run {run}", "alice", argv, str(code_dir), str(result_dir), str(data_dir), 4, env or {}, attempt)
+
+    def want(self, spec: RunSpec, *slot_ids: int, reason: str = "alice asked", stop: bool = False) -> None:
+        self.wanted[spec.run] = WantedRun(spec, slots(*slot_ids), reason, stop)
+
+    def apply(self) -> Observation:
+        self.revision += 1
+        return client.apply(self.home, NODE, Apply(self.revision, tuple(self.wanted.values())))
+
+    def look(self) -> Observation:
+        """The present observation, without changing anything."""
+        for observation in client.subscribe(self.home, NODE, timeout_s=5):
+            return observation
+        raise AssertionError("the host says nothing")
+
+    def run(self, number: int) -> RunObservation | None:
+        return next((run for run in self.look().runs if run.run == number), None)
+
+    def until_run(self, number: int, condition: Callable[[RunObservation], bool], *, deadline_s: float = 20.0) -> RunObservation:
+        last: list[RunObservation | None] = [None]
+
+        def holds() -> RunObservation | None:
+            last[0] = self.run(number)
+            return last[0] if last[0] is not None and condition(last[0]) else None
+
+        try:
+            found = until(holds, deadline_s=deadline_s)
+        except AssertionError:
+            raise AssertionError(f"run {number} is still {last[0]}\n{self.log()}\n{self.console(number)}") from None
+        assert found is not None
+        return found
+
+    def until_holding(self, number: int, *slot_ids: int) -> RunObservation:
+        """Until it holds exactly these slots and has a worker on each."""
+        return self.until_run(number, lambda run: run.holding == slot_ids and self.saved_workers(number) == set(slot_ids))
+
+    def saved_workers(self, number: int) -> set[int]:
+        return {worker["slot"] for run in self.saved()["runs"] if run["run"] == number for worker in run["workers"]}
+
+    def saved(self) -> dict:
+        return json.loads((self.folder / "state.json").read_text())
+
+    def pid(self, number: int) -> int:
+        return next(run["pid"] for run in self.saved()["runs"] if run["run"] == number)
+
+    def result(self, run: int) -> Path:
+        return self.home / "runs" / str(run)
+
+    def console(self, run: int) -> str:
+        path = self.result(run) / "log" / "driver" / "console.log"
+        return path.read_text() if path.exists() else ""
+
+    def terminate(self, deadline_s: float = 20) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(deadline_s)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def processes(self) -> list[processes.Process]:
+        """Everything alive that this host or one of its runs has started, other hosts' left out."""
+        found = processes.table()
+        mine = {self.process.pid} if self.process else set()
+        members = processes.descendants(mine, found) | mine
+        for process in found.values():
+            if self.uid_base <= process.uid < self.uid_base + 1000 or _names(process.pid, str(self.home)):
+                members.add(process.pid)
+        members |= processes.descendants(members, found)
+        return [found[pid] for pid in members if pid in found and found[pid].state not in "ZX" and pid != os.getpid()]
+
+    def clean_up(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        until(self._all_killed, what="every process of the test is gone")
+
+    def _all_killed(self) -> bool:
+        left = self.processes()
+        for process in left:
+            processes.send_signal(process, signal.SIGKILL)
+        return not left
+
+
+def _names(pid: int, text: str) -> bool:
+    with contextlib.suppress(OSError):
+        return text.encode() in Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+@pytest.fixture
+def idle_host(tmp_path: Path) -> Iterator[HostUnderTest]:
+    """Not started yet."""
+    host = HostUnderTest(tmp_path, next(_bases))
+    try:
+        yield host
+    finally:
+        host.clean_up()
+
+
+@pytest.fixture
+def host(idle_host: HostUnderTest) -> HostUnderTest:
+    idle_host.start()
+    return idle_host

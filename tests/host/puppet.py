@@ -1,0 +1,225 @@
+"""A driver for tests of the node host: a real process that speaks the real protocol, and does what the first argument of its run says.
+
+It stands where the elastic engine's driver stands; its workers are real forked processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from training_runtime import journal
+from training_runtime.host import processes
+from training_runtime.host.sockets import LineSocket
+from training_runtime.protocol import Grown, Holding, Members, RunSpec, Stop, Worker, decode, encode
+
+
+class Puppet:
+    """Forks a sleeping worker for each slot and kills it when the slot goes; keeps a journal; obeys Stop."""
+
+    def __init__(self, spec: RunSpec, listener: socket.socket) -> None:
+        self.spec = spec
+        self.listener = listener
+        self.workers: dict[int, Worker] = {}
+        self.revision = 0
+        self.link: LineSocket | None = None
+        self.journal = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+        self.selector = selectors.DefaultSelector()
+        self.stops_on_request = True
+        self.steps = 0
+
+    def say(self, *messages: Holding | Grown) -> None:
+        if self.link is not None:
+            with contextlib.suppress(OSError):  # the host may be gone; the next one connects anew
+                self.link.send(b"".join(encode(message) for message in messages))
+
+    def holding(self) -> Holding:
+        return Holding(tuple(self.workers.values()), self.revision)
+
+    def note(self, text: str) -> None:
+        self.journal.write(journal.Warned(text))
+        self.say(Grown(self.journal.flush()))
+
+    def serve(self) -> int:
+        self.note(f"attempt {self.spec.attempt}")
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in self.selector.select():
+                if key.fileobj is self.listener:
+                    self.accept()
+                elif (code := self.hear()) is not None:
+                    return code
+
+    def accept(self) -> None:
+        connection, _ = self.listener.accept()
+        self.link = LineSocket(connection)
+        self.selector.register(self.link, selectors.EVENT_READ)
+        self.say(self.holding(), Grown(self.journal.flush()))
+
+    def hear(self) -> int | None:
+        assert self.link is not None
+        lines, is_open = self.link.receive()
+        for line in lines:
+            message = decode(line)
+            if isinstance(message, Members):
+                self.change(message)
+            elif isinstance(message, Stop) and self.stops_on_request:
+                return self.finish("stopped")
+        if not is_open:
+            self.selector.unregister(self.link)
+            self.link.close()
+            self.link = None
+        return None
+
+    def change(self, message: Members) -> None:
+        wanted = {slot.id for slot in message.slots}
+        for slot in set(self.workers) - wanted:
+            os.kill(self.workers[slot].pid, signal.SIGKILL)
+            os.waitpid(self.workers.pop(slot).pid, 0)
+        for slot in wanted - set(self.workers):
+            self.workers[slot] = fork_worker(slot)
+        self.revision = message.revision
+        self.note(f"members {sorted(wanted)}: {message.reason}")
+        self.say(self.holding())
+
+    def finish(self, outcome: str) -> int:
+        for worker in self.workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
+            os.waitpid(worker.pid, 0)
+        self.journal.write(journal.Finished(outcome, 1, 1, {}, 0.0))
+        self.journal.close()
+        return 0
+
+
+def fork_worker(slot: int) -> Worker:
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    process = processes.look(pid)
+    assert process is not None
+    return Worker(slot, pid, process.start_ticks)
+
+
+def obey(puppet: Puppet) -> int:
+    return puppet.serve()
+
+
+def script(puppet: Puppet) -> int:
+    """Runs the script named by the second argument, as the engine's driver does."""
+    sys.argv = list(puppet.spec.argv[1:])
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    return 0
+
+
+def stubborn(puppet: Puppet) -> int:
+    """Ignores every request, and so does a program of its own session, and a forked child of another one."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", ignore], start_new_session=True, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        orphan = orphaned_daemon()
+        Path(puppet.spec.result_dir, "pids").write_text(f"{program.pid} {orphan}")
+        puppet.stops_on_request = False
+        return puppet.serve()
+
+
+def orphaned_daemon() -> int:
+    """A process forked twice, in a session of its own, whose parent has ended."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(writer, str(os.getpid()).encode())
+            while True:
+                signal.pause()
+        os._exit(0)
+    pid = int(os.read(reader, 32))
+    os.wait()
+    return pid
+
+
+def crash(puppet: Puppet) -> int:
+    """Dies by a signal in each attempt that is named in the second argument; leaves a daemon behind."""
+    puppet.note(f"attempt {puppet.spec.attempt}")
+    if str(puppet.spec.attempt) in puppet.spec.argv[1].split(","):
+        Path(puppet.spec.result_dir, "pids").write_text(str(orphaned_daemon()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return puppet.serve()
+
+
+def keep_slots(puppet: Puppet) -> int:
+    """Says that it has given its slots back, while the workers go on."""
+    puppet.stops_on_request = False
+    original = puppet.change
+
+    def change(message: Members) -> None:
+        if message.slots:
+            original(message)
+        else:
+            Path(puppet.spec.result_dir, "pids").write_text(" ".join(str(w.pid) for w in puppet.workers.values()))
+            puppet.revision = message.revision
+            puppet.say(Holding((), message.revision))
+
+    puppet.change = change  # type: ignore[method-assign]
+    return puppet.serve()
+
+
+def slow(puppet: Puppet) -> int:
+    """Takes in members only after a file has appeared."""
+    original = puppet.change
+
+    def change(message: Members) -> None:
+        while not Path(puppet.spec.result_dir, "go").exists():
+            time.sleep(0.01)
+        original(message)
+
+    puppet.change = change  # type: ignore[method-assign]
+    return puppet.serve()
+
+
+def nonsense(puppet: Puppet) -> int:
+    """Sends what is no message, then a line without end, then lies about a process that is not its own; then behaves."""
+    for hostile in (b"hello\n", b"x" * (3 << 20), encode(Holding((Worker(1, 1, 1),))) + b"{}\n"):
+        connection, _ = puppet.listener.accept()
+        connection.settimeout(5)
+        connection.recv(4096)  # the host has spoken, so it is listening
+        with contextlib.suppress(OSError):
+            connection.sendall(hostile)
+            while connection.recv(4096):
+                pass
+        connection.close()
+    return puppet.serve()
+
+
+def grow(puppet: Puppet) -> int:
+    """Writes 300 journal lines as fast as it can once it is connected."""
+    puppet.accept()
+    for number in range(300):
+        puppet.note(f"line {number}")
+    puppet.finish("completed")
+    return 0
+
+
+def stop_without_a_word(puppet: Puppet) -> int:
+    raise ValueError("the script is wrong")
+
+
+ACTS: dict[str, Callable[[Puppet], int]] = {
+    act.__name__: act for act in (obey, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
+}
+
+
+def main(spec: RunSpec, listener: socket.socket) -> int:
+    return ACTS[spec.argv[0]](Puppet(spec, listener))

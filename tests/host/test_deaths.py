@@ -1,0 +1,174 @@
+"""Kill -9 of the host, of its warm process and of everything at once; graceful shutdown and the start after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
+from tests.host.test_runs import is_gone, pids_of
+from training_runtime.host import processes
+
+
+def warm_pid(host: HostUnderTest) -> int:
+    return int(host.log().rsplit("the warm process is ready pid=", 1)[1].split()[0])
+
+
+def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1, 2)
+    host.want(host.spec(8, "obey"), 3)
+    host.apply()
+    host.until_holding(7, 1, 2)
+    host.until_holding(8, 3)
+    drivers = host.pid(7), host.pid(8)
+    host.kill()
+    assert not any(is_gone(pid) for pid in drivers)
+    host.start()
+    assert host.run(7).holding == (1, 2), "before the studio has spoken"
+    host.apply()
+    host.until_holding(7, 1, 2)
+    assert (host.pid(7), host.pid(8)) == drivers
+    assert [run.attempt for run in host.look().runs] == [1, 1]
+    host.want(host.spec(7, "obey"), 2)
+    host.apply()
+    host.until_holding(7, 2)
+
+
+def test_the_outcome_of_a_run_that_ended_while_no_host_was_there_is_read_from_its_journal(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "slow"), 1)
+    host.apply()
+    host.until_run(7, lambda run: run.holding == (1,))
+    driver = host.pid(7)
+    host.want(host.spec(7, "slow"), 1, stop=True)
+    host.apply()
+    host.kill()
+    (host.result(7) / "go").touch()
+    until(lambda: is_gone(driver))
+    host.start()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.attempt) == (0, 1)
+
+
+def test_a_run_that_was_killed_while_no_host_was_there_goes_on_with_the_next_attempt(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stubborn"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    leftovers = pids_of(host, 7)
+    driver = host.pid(7)
+    host.kill()
+    os.kill(driver, signal.SIGKILL)
+    until(lambda: is_gone(driver))
+    host.start()
+    host.apply()
+    assert host.until_holding(7, 1).attempt == 2
+    assert all(is_gone(pid) for pid in leftovers)
+
+
+def test_a_run_found_again_is_stopped_like_any_other(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stubborn"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    leftovers = pids_of(host, 7)
+    host.kill()
+    host.start()
+    host.wanted.clear()
+    host.apply()
+    until(lambda: host.look().runs == ())
+    assert all(is_gone(pid) for pid in leftovers)
+
+
+def test_runs_live_on_when_the_warm_process_is_killed_and_a_new_one_forks_the_next(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    driver, warm = host.pid(7), warm_pid(host)
+    os.kill(warm, signal.SIGKILL)
+    host.want(host.spec(8, "obey"), 2)
+    host.apply()
+    host.until_holding(8, 2)
+    assert host.pid(7) == driver
+    assert warm_pid(host) != warm
+
+
+def test_a_host_killed_during_a_start_starts_nothing_twice(idle_host: HostUnderTest) -> None:
+    host = idle_host
+    for _ in range(5):
+        host.start()
+        host.want(host.spec(7, "obey"), 1)
+        host.apply()
+        host.kill()
+    host.start()
+    host.apply()
+    host.until_holding(7, 1)
+    drivers = [p for p in processes.table().values() if p.uid == host.uid_base + 7 and p.session == p.pid]
+    named = [p for p in host.processes() if _comm(p.pid) == "edt-run-7" and p.session == p.pid]
+    assert [p.pid for p in drivers or named] == [host.pid(7)]
+
+
+def _comm(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def test_shutting_down_suspends_and_leaves_no_process_and_the_next_start_goes_on(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1, 2)
+    host.apply()
+    host.until_holding(7, 1, 2)
+    assert host.terminate() == 0
+    assert host.processes() == []
+    journal = (host.result(7) / "journal.jsonl").read_text()
+    assert "members []: the studio is shutting down" in journal
+    assert "finished" not in journal
+    host.start()
+    host.apply()
+    seen = host.until_holding(7, 1, 2)
+    assert (seen.attempt, seen.state) == (2, "running")
+
+
+def test_shutting_down_does_not_wait_for_ever(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stubborn"), 1)
+    host.want(host.spec(8, "keep_slots"), 2)
+    host.apply()
+    host.until_holding(7, 1)
+    host.until_holding(8, 2)
+    assert host.terminate() == 0
+    assert host.processes() == []
+
+
+def test_a_run_that_had_ended_is_not_run_again_after_a_restart(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stop_without_a_word"), 1)
+    host.apply()
+    host.until_run(7, lambda run: run.state == "exited")
+    host.terminate()
+    host.start()
+    answer = host.apply()
+    assert (answer.runs[0].state, answer.runs[0].exit_code, answer.runs[0].attempt) == ("exited", 1, 1)
+
+
+def test_a_second_host_on_the_same_node_says_so_and_ends(host: HostUnderTest) -> None:
+    command = [sys.executable, "-m", "training_runtime.host", "--home", str(host.home), "--node", NODE]
+    second = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=20, check=False)
+    assert second.returncode == 1
+    assert second.stderr == f"Another node host (pid {host.process.pid}) already serves node {NODE} in {host.home}.\n"
+    assert host.is_up()
+
+
+def test_a_state_file_that_cannot_be_read_is_set_aside(idle_host: HostUnderTest) -> None:
+    idle_host.folder.mkdir(parents=True)
+    (idle_host.folder / "state.json").write_text('{"runs": 3')
+    idle_host.start()
+    assert idle_host.look().runs == ()
+    assert (idle_host.folder / "state.unreadable").exists()
+
+
+def test_a_warm_process_that_cannot_import_torch_says_so_in_the_run(idle_host: HostUnderTest) -> None:
+    idle_host.start(preload="no_such_module")
+    idle_host.want(idle_host.spec(7, "obey"), 1)
+    idle_host.apply()
+    idle_host.until_holding(7, 1)
+    assert "could not import everything: no_such_module" in idle_host.log()

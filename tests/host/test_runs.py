@@ -1,0 +1,271 @@
+"""Runs on a real node host: started, told of slots, stopped, restarted; what holds a slot, and when it is free."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.host.conftest import NODE, HostUnderTest, is_root, until
+from training_runtime.errors import HostUnavailable
+from training_runtime.host import client, processes
+from training_runtime.protocol import Apply
+
+
+def pids_of(host: HostUnderTest, run: int) -> list[int]:
+    return [int(pid) for pid in (host.result(run) / "pids").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    process = processes.look(pid)
+    return process is None or process.state in "ZX"
+
+
+def test_a_wanted_run_is_started_and_told_its_slots(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1, 2, reason="two slots were free")
+    host.apply()
+    seen = host.until_holding(7, 1, 2)
+    assert (seen.state, seen.attempt, seen.detail) == ("running", 1, "two slots were free")
+    assert "members [1, 2]: two slots were free" in (host.result(7) / "journal.jsonl").read_text()
+
+
+def test_a_run_without_slots_is_started_so_that_its_script_is_ready_when_one_comes(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"))
+    host.apply()
+    assert host.until_run(7, lambda run: run.state == "running").holding == ()
+    host.want(host.spec(7, "obey"), 3)
+    host.apply()
+    host.until_holding(7, 3)
+
+
+def test_applying_the_same_twice_changes_nothing(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    before, journal = host.pid(7), (host.result(7) / "journal.jsonl").read_bytes()
+    host.apply()
+    host.apply()
+    assert host.pid(7) == before
+    assert (host.result(7) / "journal.jsonl").read_bytes() == journal
+
+
+def test_a_slot_moves_from_one_run_to_another_only_once_its_process_is_gone(host: HostUnderTest) -> None:
+    first, second = host.spec(1, "obey"), host.spec(2, "obey")
+    host.want(first, 1, 2, 3, 4)
+    host.want(second)
+    host.apply()
+    host.until_holding(1, 1, 2, 3, 4)
+    host.want(first, 1, 2, reason="bob's run started")
+    host.apply()
+    host.until_holding(1, 1, 2)
+    host.want(second, 3, 4)
+    host.apply()
+    host.until_holding(2, 3, 4)
+    assert host.run(1).holding == (1, 2)
+
+
+def test_a_slot_stays_held_while_its_worker_lives_whatever_the_driver_says(host: HostUnderTest) -> None:
+    spec = host.spec(7, "keep_slots")
+    host.want(spec, 1)
+    host.apply()
+    host.until_holding(7, 1)
+    host.want(spec)
+    host.apply()
+    until((host.result(7) / "pids").exists)
+    until(lambda: host.saved()["runs"][0]["told"] == [{"revision": 2, "slots": []}], what="the driver has said that it holds nothing")
+    assert host.run(7).holding == (1,)
+    os.kill(pids_of(host, 7)[0], 9)
+    host.until_run(7, lambda run: run.holding == ())
+
+
+def test_a_slot_that_was_sent_is_held_until_the_driver_has_taken_in_its_return(host: HostUnderTest) -> None:
+    spec = host.spec(7, "slow")
+    host.want(spec, 1)
+    host.apply()
+    host.until_run(7, lambda run: run.state == "running" and run.holding == (1,))
+    host.want(spec)
+    host.apply()
+    host.until_run(7, lambda run: run.journal_bytes > 0)  # the driver has spoken since, but has not read that far
+    assert host.run(7).holding == (1,)
+    (host.result(7) / "go").touch()
+    host.until_run(7, lambda run: run.holding == ())
+
+
+def test_a_stopped_run_ends_by_its_own_driver(host: HostUnderTest) -> None:
+    spec = host.spec(7, "obey")
+    host.want(spec, 1)
+    host.apply()
+    host.until_holding(7, 1)
+    host.want(spec, 1, reason="alice stopped it", stop=True)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.holding) == (0, ())
+    assert '"outcome":"stopped"' in (host.result(7) / "journal.jsonl").read_text()
+
+
+def test_a_run_that_is_no_longer_listed_is_stopped_and_forgotten(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    host.wanted.clear()
+    host.apply()
+    until(lambda: host.look().runs == ())
+    assert [p.pid for p in host.processes() if p.pid != host.process.pid and p.parent != host.process.pid] == []
+
+
+def test_a_run_that_ignores_every_request_is_killed_with_all_its_processes(host: HostUnderTest) -> None:
+    spec = host.spec(7, "stubborn")
+    host.want(spec, 1)
+    host.apply()
+    host.until_holding(7, 1)
+    others = pids_of(host, 7)
+    assert len(others) == 2
+    assert not any(is_gone(pid) for pid in others)
+    host.want(spec, 1, stop=True)
+    begin = time.monotonic()
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.holding) == (-9, ())
+    assert time.monotonic() - begin >= 0.5, "the grace period is given"
+    assert all(is_gone(pid) for pid in others)
+
+
+def test_the_processes_that_a_driver_leaves_behind_are_killed_when_it_dies(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "crash", "1,2,3,4"), 1)
+    host.apply()
+    host.until_run(7, lambda run: run.state == "exited")
+    assert all(is_gone(pid) for pid in pids_of(host, 7))
+
+
+def test_a_driver_killed_by_a_signal_is_restarted_with_the_next_attempt(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "crash", "1,2"), 1)
+    host.apply()
+    seen = host.until_holding(7, 1)
+    assert (seen.attempt, seen.state) == (3, "running")
+    assert "restart 2 of 3" in host.log()
+
+
+def test_restarts_end_after_the_set_number(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "crash", "1,2,3,4,5,6"), 1)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.attempt, seen.exit_code, seen.detail) == (4, -9, "the driver was killed by SIGKILL")
+
+
+def test_an_ended_run_is_started_again_when_a_later_attempt_is_asked_for(host: HostUnderTest) -> None:
+    spec = host.spec(7, "stop_without_a_word")
+    host.want(spec, 1)
+    host.apply()
+    host.until_run(7, lambda run: run.state == "exited")
+    host.want(dataclasses.replace(spec, argv=("obey",), attempt=2), 1)
+    host.apply()
+    assert host.until_holding(7, 1).attempt == 2
+
+
+def test_a_script_error_fails_the_run_at_once_with_its_traceback_in_the_console(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stop_without_a_word"), 1)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.attempt) == (1, 1)
+    assert "ValueError: the script is wrong" in host.console(7)
+
+
+def test_a_run_that_is_stopped_before_it_started_is_reported_as_ended(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), stop=True)
+    assert host.apply().runs[0].detail == "stopped before it was started here"
+    assert host.run(7).state == "exited"
+
+
+@pytest.mark.parametrize("field", ["code_dir", "result_dir", "data_dir"])
+def test_a_missing_folder_fails_the_run_with_a_clear_message(host: HostUnderTest, field: str) -> None:
+    host.want(dataclasses.replace(host.spec(7, "obey"), **{field: "/no/such/folder"}))
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert seen.exit_code == 1
+    assert seen.detail.endswith("folder /no/such/folder is not there")
+
+
+def test_a_folder_that_cannot_be_made_fails_the_run_with_a_clear_message(host: HostUnderTest) -> None:
+    spec = host.spec(7, "obey")
+    Path(spec.result_dir, "log").write_text("a file where a folder should be")
+    host.want(spec)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert seen.exit_code == 1
+    assert "could not be boxed in or set up" in seen.detail
+
+
+def test_a_driver_that_talks_nonsense_is_cut_off_and_harms_nobody(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "nonsense"), 1)
+    host.want(host.spec(8, "obey"), 2)
+    host.apply()
+    host.until_holding(8, 2)
+    host.until_holding(7, 1)
+    assert "not of its run" in host.log()
+    assert "not JSON" in host.log()
+    assert "longer than" in host.log()
+
+
+def test_growth_of_a_journal_reaches_a_subscriber_promptly_and_coalesced(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "grow"))
+    sizes = []
+    for observation in client.subscribe(host.home, NODE, timeout_s=10):
+        if not host.revision:
+            host.apply()
+        for run in observation.runs:
+            sizes.append(run.journal_bytes)
+            if run.state == "exited":
+                break
+        else:
+            continue
+        break
+    assert sizes[-1] == (host.result(7) / "journal.jsonl").stat().st_size
+    assert sizes == sorted(sizes)
+    assert len(sizes) < 100, "300 flushes within a fraction of a second come together"
+
+
+def test_an_older_snapshot_is_ignored(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    answer = client.apply(host.home, NODE, Apply(0, ()))
+    assert (answer.revision, answer.runs[0].state) == (1, "running")
+
+
+def test_asking_a_host_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(HostUnavailable, match=r"does not answer on .*host\.sock .*is the studio running there\?"):
+        client.apply(tmp_path, NODE, Apply(1, ()))
+
+
+def test_a_subscription_ends_with_a_clear_error_when_the_host_goes(host: HostUnderTest) -> None:
+    observations = client.subscribe(host.home, NODE)
+    next(observations)
+    host.kill()
+    with pytest.raises(HostUnavailable, match="went away"):
+        list(observations)
+
+
+def test_a_home_with_a_very_long_path_works(tmp_path: Path) -> None:
+    from tests.host.conftest import _bases
+
+    home = tmp_path / ("a" * 90) / ("b" * 90)
+    home.mkdir(parents=True)
+    host = HostUnderTest(home, next(_bases))
+    try:
+        host.start()
+        host.want(host.spec(7, "script", "main.py", code={"main.py": MAKES_A_SOCKET}))
+        host.apply()
+        seen = host.until_run(7, lambda run: run.state == "exited")
+        assert seen.exit_code == (0 if is_root else seen.exit_code), host.console(7)
+        assert host.terminate() == 0
+    finally:
+        host.clean_up()
+
+
+MAKES_A_SOCKET = """
+from multiprocessing.connection import Listener
+Listener(family="AF_UNIX").close()
+"""

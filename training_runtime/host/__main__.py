@@ -1,0 +1,72 @@
+"""`python -m training_runtime.host --home DIR --node NAME [--slots N]`: the node host of one machine, until it is told to end (SIGTERM,
+Ctrl-C)."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from training_runtime.errors import HostBusy
+from training_runtime.host import adoption, fabric, kernel, node_facts, probe, state
+from training_runtime.host.node import Node
+from training_runtime.host.settings import Settings, parse
+from training_runtime.host.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    settings = parse(sys.argv[1:], os.environ)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s host %(levelname)s %(message)s")
+    os.umask(0o077)
+    try:
+        _make_folder(settings)
+        lock = _lock(settings.folder / "host.lock", settings)
+    except (HostBusy, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    with lock:
+        _serve(settings)
+    return 0
+
+
+def _make_folder(settings: Settings) -> None:
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.folder, settings.folder.parent):
+        folder.chmod(0o711)  # passable, so that FABRIC_HOME inside can be reached; the files in it are closed one by one
+
+
+def _lock(path: Path, settings: Settings) -> IO[str]:
+    file = open(path, "a+")  # noqa: SIM115 (held until the process ends)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise HostBusy(f"Another node host (pid {holder}) already serves node {settings.node} in {settings.home}.") from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def _serve(settings: Settings) -> None:
+    kernel.become_subreaper()
+    fabric.build(settings.folder)
+    abilities = probe.strongest(settings.folder, settings.policy)
+    log.info("sandbox level=%s: %s", abilities.level, "; ".join(abilities.notes))
+    node = Node(settings.folder)
+    if (saved := state.load(settings.folder / "state.json")) is not None:
+        adoption.adopt(node, saved, now=time.monotonic())
+    facts = node_facts.gather(settings.node, abilities)
+    Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""How a run begins: a record, a process forked by the warm one, its orders through the gate (see `launch` for the child's side), and
+letting it go."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from training_runtime.errors import ProtocolError, SandboxRefused
+from training_runtime.host import ending, environment, fabric, sandbox, sockets, talk
+from training_runtime.host.environment import Places
+from training_runtime.host.launch import GO, Hello, Launch, Ready, to_line
+from training_runtime.host.live import LiveRun, journal_size
+from training_runtime.host.node import Node
+from training_runtime.host.sandbox import Abilities
+from training_runtime.host.settings import Settings
+from training_runtime.host.sockets import LineSocket
+from training_runtime.protocol import RunSpec, build
+
+log = logging.getLogger(__name__)
+_MAX_TRIES = 5
+_LONG_PATH_BYTES = 60  # multiprocessing makes sockets some 32 bytes deeper in TMPDIR, and their addresses hold 107
+
+
+def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: str) -> LiveRun:
+    """A run that waits for its launch; replaces the record of an earlier attempt."""
+    run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason)
+    run.journal_start = run.journal_bytes = journal_size(spec.result_dir)
+    node.runs[spec.run] = run
+    node.changed = True
+    return run
+
+
+def refuse(node: Node, run: LiveRun, why: str) -> None:
+    """It cannot be started at all; trying again would not help."""
+    run.phase, run.exit_code, run.problem = "ended", 1, why
+    node.changed = True
+    log.error("a run cannot be started: %s run=%d", why, run.run)
+
+
+def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
+    """Have a driver forked and send it its orders; the rest happens as it answers."""
+    run.uid, run.retry_at = orders.box.uid, None
+    ours, theirs = socket.socketpair()
+    with theirs, sockets.listen(node.socket_file(run.run)) as listener:
+        run.gate = LineSocket(ours)
+        try:
+            fork(theirs, listener, node.exit_file(run))
+            run.gate.send(to_line(orders))
+        except OSError as error:
+            _failed(node, run, str(error))
+            return
+    node.watch(run.gate, functools.partial(_on_gate, node, run))
+
+
+def _on_gate(node: Node, run: LiveRun, _mask: int) -> None:
+    """The child speaks: who it is, then that it is boxed in."""
+    if run.gate is None:
+        return
+    try:
+        run.gate.flush()
+        lines, is_open = run.gate.receive()
+        for line in lines:
+            raw = json.loads(line)
+            if "pid" in raw:
+                _met(node, run, build(Hello, raw))
+            else:
+                _let_go(node, run, build(Ready, raw))
+    except (ProtocolError, ValueError, OSError) as error:
+        _failed(node, run, str(error))
+        return
+    if run.gate is None:
+        return
+    if is_open:
+        node.watch(run.gate, functools.partial(_on_gate, node, run))
+    else:
+        _failed(node, run, "the new process ended before it was ready")
+
+
+def _met(node: Node, run: LiveRun, hello: Hello) -> None:
+    run.pid, run.start_ticks = hello.pid, hello.start_ticks
+    run.keeper, run.keeper_ticks = hello.keeper, hello.keeper_ticks
+    node.save()
+    ending.watch(node, run)
+
+
+def _let_go(node: Node, run: LiveRun, ready: Ready) -> None:
+    assert run.gate is not None
+    if ready.refused:
+        run.problem = f"the run's process could not be boxed in or set up: {ready.refused}"
+        talk.close(node, run)
+        return
+    gate, run.gate = run.gate, None
+    node.unwatch(gate)
+    run.phase = "alive"
+    node.changed = True
+    node.save()  # before the gate opens: a host that dies after it must be able to find this process again
+    gate.send(GO)
+    gate.close()
+    log.info("a driver runs run=%d attempt=%d pid=%d uid=%s", run.run, run.attempt, run.pid, run.uid)
+    talk.connect(node, run)
+
+
+def _failed(node: Node, run: LiveRun, why: str) -> None:
+    """Nothing of the user's has run. Tried again after a pause, unless the child is known: then its end tells the rest."""
+    talk.close(node, run)
+    if run.pid:
+        return
+    run.launch_failures += 1
+    log.warning("a driver could not be started: %s run=%d try=%d", why, run.run, run.launch_failures)
+    if run.launch_failures >= _MAX_TRIES:
+        refuse(node, run, f"its process could not be started: {why}")
+    else:
+        run.retry_at = time.monotonic() + 0.1 * 2**run.launch_failures
+
+
+def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str]) -> Launch:
+    """The orders of a run's driver. Raises SandboxRefused or OSError with a sentence when it cannot be started."""
+    spec = run.spec
+    assert spec is not None
+    _check_places(spec)
+    home = fabric.folder(settings.folder)
+    box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home))
+    temporary = str(Path(spec.result_dir, "tmp"))
+    if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
+        temporary = str(Path(sandbox.SHARED_MEMORY, "tmp"))  # a link in its own /dev/shm
+    places = Places(
+        code_link=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
+        log_dir=f"{spec.result_dir}/log/driver",
+        temporary=temporary,
+        fabric_home=str(home),
+        packages=str(fabric.packages(home)),
+    )
+    variables = environment.run_environment(spec, places=places, warm=warm)
+    if settings.slots is not None:
+        variables["EDT_NODE_SLOTS"] = str(settings.slots)
+    return Launch(
+        spec=dataclasses.replace(spec, attempt=run.attempt),
+        driver=settings.driver,
+        box=box,
+        environment=variables,
+        python_path=(places.packages, str(fabric.archive(home))),
+        code_link=places.code_link,
+        log_dir=places.log_dir,
+        temporary=places.temporary,
+    )
+
+
+def _check_places(spec: RunSpec) -> None:
+    for what, path in (("code", spec.code_dir), ("result", spec.result_dir)):
+        folder = Path(path)
+        if not folder.is_absolute() or not folder.is_dir() or folder.is_symlink():
+            raise SandboxRefused(f"the run's {what} folder {path} is not there")
+    if spec.data_dir and not Path(spec.data_dir).exists():
+        raise SandboxRefused(f"the run's data folder {spec.data_dir} is not there")

@@ -1,0 +1,141 @@
+"""How a run's processes end: signals to all of them, and the proof that nothing is left, before which no slot of it is free."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+
+from training_runtime.host import processes, talk
+from training_runtime.host.live import LiveRun, journal_size, outcome_in_journal
+from training_runtime.host.node import Node
+
+log = logging.getLogger(__name__)
+_STUCK_AFTER_S = 2.0
+
+
+def terminate(run: LiveRun, *, now: float) -> None:
+    run.terminated_at = now
+    if processes.alive(run.pid, run.start_ticks):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(run.pid, signal.SIGTERM)
+
+
+def kill(node: Node, run: LiveRun, *, now: float, interrupts: bool) -> None:
+    """One pass over every process of the run; the caller comes back until none is left."""
+    run.killed_at = now
+    run.first_killed_at = run.first_killed_at or now
+    run.interrupted = run.interrupted or interrupts
+    if run.phase == "launching":
+        talk.close(node, run)  # a child behind a closed gate goes by itself
+        if not run.pid:
+            run.phase, run.exit_code = "ended", -signal.SIGKILL
+            node.changed = True
+            return
+    members = members_of(node, run)
+    for process in members:
+        processes.send_signal(process, signal.SIGKILL)
+    if not members and now - run.first_killed_at > _STUCK_AFTER_S:  # it has nobody left to keep and does not end: stopped by somebody
+        keeper = processes.look(run.keeper) if run.keeper else None
+        if keeper is not None and keeper.start_ticks == run.keeper_ticks:
+            processes.send_signal(keeper, signal.SIGKILL)
+
+
+def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
+    """Every live process of the run.
+
+    Where runs share a user this includes orphans that came to us because their keeper was killed: a child of ours that is nobody's driver
+    or keeper was left behind by a run that is gone. (A child that is being launched may not have said yet whose it is.)
+    """
+    found = processes.table()
+    members = processes.of_run(run.traces(), found)
+    if run.phase == "clearing" and run.uid is None and not any(other.phase == "launching" for other in node.runs.values()):
+        known = {pid for other in node.runs.values() for pid in (other.pid, other.keeper)} | {node.warm_pid}
+        strays = {p.pid for p in found.values() if p.parent == os.getpid() and p.pid not in known}
+        strays |= processes.descendants(strays, found)
+        members += tuple(found[pid] for pid in strays - {p.pid for p in members} if found[pid].state not in "ZX")
+    return members
+
+
+def watch(node: Node, run: LiveRun) -> None:
+    """Hear of the end of the driver and of its keeper. Whichever of them is gone already has ended now."""
+    run.driver_handle = processes.open_handle(run.pid, run.start_ticks)
+    run.keeper_handle = processes.open_handle(run.keeper, run.keeper_ticks) if run.keeper else None
+    if run.keeper_handle is not None:
+        node.watch(run.keeper_handle, lambda _: _keeper_ended(node, run))
+    if run.driver_handle is not None:
+        node.watch(run.driver_handle, lambda _: driver_ended(node, run))
+    else:
+        driver_ended(node, run)
+
+
+def driver_ended(node: Node, run: LiveRun) -> None:
+    if run.phase in ("clearing", "ended"):
+        return
+    run.phase = "clearing"
+    talk.close(node, run)
+    if run.driver_handle is not None:
+        node.unwatch(run.driver_handle)
+        os.close(run.driver_handle)
+        run.driver_handle = None
+    node.changed = True
+    check_cleared(node, run)
+
+
+def _keeper_ended(node: Node, run: LiveRun) -> None:
+    if run.keeper_handle is not None:
+        node.unwatch(run.keeper_handle)
+        os.close(run.keeper_handle)
+        run.keeper_handle = None
+    if run.phase == "clearing":
+        check_cleared(node, run)
+    else:
+        log.error("the keeper of a run was killed; the run goes on run=%d keeper=%d", run.run, run.keeper)
+
+
+def check_cleared(node: Node, run: LiveRun) -> None:
+    """Whether anything of a run whose driver is gone is still there; the moment it is not, its slots are free."""
+    left = members_of(node, run)
+    if left or run.keeper_handle is not None:
+        late = run.first_killed_at is not None and time.monotonic() - run.first_killed_at > _STUCK_AFTER_S
+        stuck = tuple(sorted(process.pid for process in left)) if late else ()
+        if stuck != run.stuck:
+            log.error("processes of a run cannot be killed run=%d pids=%s", run.run, stuck)
+            run.stuck, node.changed = stuck, True
+        return
+    for worker in tuple(run.workers):
+        talk.worker_ended(node, run, worker)
+    run.exit_code = _how_it_ended(node, run)
+    run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
+    run.journal_bytes = max(run.journal_bytes, journal_size(run.result_dir))
+    node.socket_file(run.run).unlink(missing_ok=True)
+    node.changed = True
+    log.info("a run has ended run=%d attempt=%d pid=%d exit_code=%s", run.run, run.attempt, run.pid, run.exit_code)
+
+
+def _how_it_ended(node: Node, run: LiveRun) -> int:
+    """The driver's exit code: from its keeper, from the kernel if it became our child, or else as its journal has it."""
+    path = node.exit_file(run)
+    try:
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        pass
+    finally:
+        path.unlink(missing_ok=True)
+    code = node.reaped.pop(run.pid, None)
+    if code is None:
+        code = _reap(run.pid)
+    if code is None:
+        code = outcome_in_journal(run.result_dir, run.journal_start)
+    return -signal.SIGKILL if code is None else code
+
+
+def _reap(pid: int) -> int | None:
+    """Of a driver that became our child and of whose end the pidfd has told before SIGCHLD did."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if ended else None

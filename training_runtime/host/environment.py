@@ -1,0 +1,107 @@
+"""The environment that a run's processes see, as WMLA scripts expect it. Pure: facts in, a dictionary out.
+
+Two environments: that of the warm process (an allow-list of the host's own, because it stays visible in /proc/PID/environ of everything
+forked from it) and that of a run. Neither holds a secret; the user's own variables can add to a run's, not change what the studio sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from training_runtime.protocol import RunSpec
+
+_KEPT = frozenset(
+    {"PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+)
+_KEPT_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_")
+_SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|DATABASE|REDIS|BROKER")
+_USER_NAME = re.compile(r"[A-Z_][A-Z0-9_]*\Z")
+_REFUSED_PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
+_REFUSED = frozenset(
+    {
+        "PATH",
+        "IFS",
+        "ENV",
+        "BASH_ENV",
+        "HOME",
+        "SHELL",
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "EDT_SANDBOX",
+        "EDT_HOME",
+        "EDT_UID_BASE",
+        "CUDA_VISIBLE_DEVICES",
+    }
+)
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things of a run and of the host are; absolute paths. `temporary` is inside the result folder, under a short name if need be."""
+
+    code_link: str
+    log_dir: str
+    temporary: str
+    fabric_home: str
+    packages: str
+
+
+def warm_environment(own: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """What the warm process may keep of the host's environment: what an installation of torch needs, nothing that looks like a secret."""
+    kept = {k: v for k, v in own.items() if (k in _KEPT or k.startswith(_KEPT_PREFIXES)) and not _SECRET.search(k.upper())}
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+    # Hash order of strings is part of what a script computes: it must be the same in every attempt of a run.
+    fixed = {"HOME": home, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+    return {"PATH": _DEFAULT_PATH, "LANG": "C.UTF-8"} | kept | one_thread | fixed
+
+
+def user_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The user's own variables without those that could change which code is run; names that no shell would take are left out as well."""
+    return {
+        name: value
+        for name, value in env.items()
+        if _USER_NAME.match(name) and "\0" not in value and name not in _REFUSED and not name.startswith(_REFUSED_PREFIXES)
+    }
+
+
+def folder_name(name: str) -> str:
+    """One safe path component from a run's name, which its owner chose."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:64] or "code"
+
+
+def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a run's driver and, by inheritance, of everything it starts (WMLA.md's table of script variables)."""
+    result = spec.result_dir
+    own = {
+        "DATA_DIR": spec.data_dir,
+        "DLI_DATA_FS": spec.data_dir,
+        "RESULT_DIR": result,
+        "DLI_RESULT_FS": result,
+        "SAVED_MODEL_DIR": f"{result}/model",
+        "LOG_DIR": places.log_dir,
+        "JOB_STATE_DIR": result,
+        "DLI_EXECID": str(spec.run),
+        "TRAINING_ID": str(spec.run),
+        "DLI_WORK_DIR": places.code_link,
+        "MODEL_PATH": places.code_link,
+        "PS_PATH": places.code_link,
+        "FABRIC_HOME": places.fabric_home,
+        "FABRIC_BACKEND": "pytorch",
+        "FRAME_WORK": "PyTorch",
+        "DLI_IS_ELASTIC": "true",
+        "HOME": result,
+        "USER": folder_name(spec.user),
+        "LOGNAME": folder_name(spec.user),
+        "TMPDIR": places.temporary,
+        "KERAS_HOME": f"{places.temporary}/keras",
+        "MPLCONFIGDIR": f"{places.temporary}/matplotlib",
+        "XDG_CACHE_HOME": f"{places.temporary}/cache",
+        "TORCH_HOME": f"{places.temporary}/torch",
+        "MPLBACKEND": "Agg",
+        "PYTHONPATH": f"{places.packages}:{places.fabric_home}/libs/fabric.zip",
+    }
+    return {"FABRIC_BACKEND": "pytorch"} | dict(warm) | user_environment(spec.env) | own

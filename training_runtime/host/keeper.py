@@ -1,0 +1,37 @@
+"""The keeper of a run: the parent of its driver, outside the box. It collects every orphan of the run and writes down how the driver ended.
+
+Being their subreaper, it is an ancestor of every process of the run until the last is gone, however they were started and even when driver,
+host and warm process are dead; and it ends only when it has no child left. So its descendants are the run's processes, and its end is the
+proof that there are none. It does nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from pathlib import Path
+
+from training_runtime.host import kernel, launch
+
+
+def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
+    """Forks the driver and returns when every process of the run is gone; `exit_file` then holds the driver's exit code (-N: signal N)."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    kernel.become_subreaper()
+    kernel.set_name("edt-keeper")
+    driver = os.fork()
+    if driver == 0:
+        launch.become_driver(gate, listener)
+    gate.close()  # it must close for the host when the driver ends, and not be held open here
+    listener.close()
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.wait()
+            if pid == driver:
+                exit_file.write_text(str(os.waitstatus_to_exitcode(status)))

@@ -1,0 +1,184 @@
+"""The Linux calls that the standard library lacks, by ctypes: prctl, capabilities, namespaces, mounts, Landlock.
+
+Thin wrappers that raise OSError; what they are used for is decided in `sandbox`. Linux only, no state.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+
+CAP_DAC_READ_SEARCH = 2
+LAST_CAPABILITY = 63
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_KEEPCAPS = 8
+_PR_SET_NAME = 15
+_PR_CAPBSET_DROP = 24
+_PR_SET_SECUREBITS = 28
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_RAISE = 2
+_SECBIT_NOROOT_LOCKED = 0b11
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWIPC = 0x08000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 16384, 1 << 18
+
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# The three Landlock calls have the same numbers on every architecture (they came after the tables were unified).
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_RULE_PATH_BENEATH = 1
+
+FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+FS_TRUNCATE, FS_IOCTL_DEV = 1 << 14, 1 << 15
+FS_FILE_RIGHTS = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV
+FS_READ = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _CapabilityWord(ctypes.Structure):
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
+class _RulesetAttribute(ctypes.Structure):
+    _fields_ = [("handled_access_fs", ctypes.c_uint64), ("handled_access_net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _prctl(option: int, *arguments: int) -> None:
+    padded = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
+    _check(_libc().prctl(option, *padded), f"prctl({option})")
+
+
+def become_subreaper() -> None:
+    """Orphans among the descendants of this process become its children instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_no_new_privileges() -> None:
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def set_dumpable() -> None:
+    """After a change of uid the kernel gives /proc/self to root; this gives it back to the process itself."""
+    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def set_name(name: str) -> None:
+    """What `ps -o comm` shows; 15 bytes are kept."""
+    buffer = ctypes.create_string_buffer(name.encode()[:15])
+    _check(_libc().prctl(_PR_SET_NAME, buffer, 0, 0, 0), "prctl(PR_SET_NAME)")
+
+
+def private_namespaces() -> None:
+    """Own mount and IPC namespace, and nothing mounted in it is seen outside. Needs CAP_SYS_ADMIN."""
+    _check(_libc().unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
+    _mount(b"none", "/", None, _MS_REC | _MS_PRIVATE, None)
+
+
+def mount_private_shared_memory() -> None:
+    """An empty /dev/shm of its own; it is freed with the last process of the namespace."""
+    _mount(b"tmpfs", "/dev/shm", b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=1777")  # noqa: S108
+
+
+def mount_proc_without_others() -> None:
+    """A /proc that does not show processes of other users."""
+    _mount(b"proc", "/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
+
+
+def _mount(source: bytes, target: str, kind: bytes | None, flags: int, options: bytes | None) -> None:
+    _check(_libc().mount(source, os.fsencode(target), kind, ctypes.c_ulong(flags), options), f"mount {target}")
+
+
+def drop_bounding_set(*, keep: int) -> None:
+    """No exec can ever gain a capability outside the bit mask `keep`."""
+    for capability in range(LAST_CAPABILITY + 1):
+        if not keep >> capability & 1:
+            try:
+                _prctl(_PR_CAPBSET_DROP, capability)
+            except OSError as error:
+                if error.errno != 22:  # EINVAL: the kernel knows no capability of that number
+                    raise
+
+
+def refuse_root_privileges() -> None:
+    """Being uid 0 gives no capability any more, over exec too."""
+    _prctl(_PR_SET_SECUREBITS, _SECBIT_NOROOT_LOCKED)
+
+
+def keep_capabilities_over_setuid() -> None:
+    _prctl(_PR_SET_KEEPCAPS, 1)
+
+
+def set_capabilities(mask: int) -> None:
+    """Exactly the capabilities of the bit mask `mask`: permitted, effective and inherited over exec (ambient)."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    words = (_CapabilityWord * 2)()
+    for i in range(2):
+        word = mask >> (32 * i) & 0xFFFFFFFF
+        words[i] = _CapabilityWord(word, word, word)
+    _check(_libc().capset(ctypes.byref(header), ctypes.byref(words)), "capset")
+    for capability in range(LAST_CAPABILITY + 1):
+        if mask >> capability & 1:
+            _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
+
+
+def landlock_abi() -> int:
+    """The Landlock version of the running kernel; 0 where there is none or it is switched off."""
+    if platform.system() != "Linux":
+        return 0
+    return max(0, int(_libc().syscall(_LANDLOCK_CREATE, None, 0, 1)))
+
+
+def landlock_rights(abi: int) -> int:
+    """Every file system right that this version knows."""
+    count = {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)
+    return (1 << count) - 1
+
+
+def landlock_ruleset(abi: int) -> int:
+    """A ruleset (fd) that forbids every file system access, and from version 6 on signals to and abstract sockets of processes outside."""
+    attribute = _RulesetAttribute(landlock_rights(abi), 0, 0b11 if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    return _check(_libc().syscall(_LANDLOCK_CREATE, ctypes.byref(attribute), ctypes.c_size_t(size), 0), "landlock_create_ruleset")
+
+
+def landlock_allow(ruleset: int, path: Path, rights: int) -> None:
+    """Allows `rights` at `path` and all that lies beneath it. Raises OSError where the path does not exist."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not path.is_dir():
+            rights &= FS_FILE_RIGHTS
+        rule = _PathBeneath(rights, fd)
+        result = _libc().syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+        _check(result, f"landlock_add_rule {path}")
+    finally:
+        os.close(fd)
+
+
+def landlock_restrict(ruleset: int) -> None:
+    """From now on this process and all its descendants can do only what the ruleset allows. Needs no_new_privs; there is no way back."""
+    _check(_libc().syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock_restrict_self")

@@ -1,0 +1,170 @@
+"""From the fork to the first line of user code: what happens in the process that becomes a run's driver.
+
+The host hands the child one end of a socket pair, the gate. Over it the child says who it is and gets its orders; it boxes itself in, says
+that it is ready, and waits. Only when the host has written down which process this is does it open the gate: a host that dies in between
+closes it, and the child goes without having run any user code, so that nothing is ever started twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from training_runtime.errors import ProtocolError, SandboxRefused
+from training_runtime.host import kernel, processes, sandbox
+from training_runtime.host.sandbox import Box
+from training_runtime.protocol import RunSpec, build
+
+GO = b"go\n"
+MAX_LAUNCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The orders of one driver. `driver` is "package.module:function", called with (spec, listener) and returning the exit code."""
+
+    spec: RunSpec
+    driver: str
+    box: Box
+    environment: dict[str, str]
+    python_path: tuple[str, ...]
+    code_link: str
+    log_dir: str
+    temporary: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Child -> host, first: which process this is, and which one keeps it (see `keeper`)."""
+
+    pid: int
+    start_ticks: int
+    keeper: int
+    keeper_ticks: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Child -> host, second: boxed in and waiting for the gate to open, or `refused` for the reason given."""
+
+    refused: str = ""
+
+
+def to_line(record: Launch | Hello | Ready) -> bytes:
+    return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
+
+
+def become_driver(gate: socket.socket, listener: socket.socket) -> NoReturn:
+    """Never returns: the process ends with the driver's exit code."""
+    code = 1
+    try:
+        os.setsid()
+        _forget_the_parent(keep=(gate.fileno(), listener.fileno()))
+        code = _driver_life(gate, listener)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(code & 0xFF or int(code != 0))
+
+
+def _forget_the_parent(*, keep: tuple[int, ...]) -> None:
+    """Signals as in a fresh process, no open file of the warm process but those named and the standard ones."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    first = 3
+    for fd in sorted(keep):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
+    gate.sendall(to_line(_hello()))
+    lines = gate.makefile("rb")
+    launch = build(Launch, json.loads(lines.readline(MAX_LAUNCH_BYTES)))
+    kernel.set_name(f"edt-run-{launch.spec.run}")
+    kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
+    try:
+        _settle_in(launch)
+    except (OSError, SandboxRefused, ProtocolError) as error:
+        gate.sendall(to_line(Ready(refused=str(error) or type(error).__name__)))
+        return 1
+    gate.sendall(to_line(Ready()))
+    if lines.readline(len(GO)) != GO:
+        return 1
+    lines.close()
+    gate.close()
+    module, function = launch.driver.split(":")
+    main: Callable[[RunSpec, socket.socket], int] = getattr(importlib.import_module(module), function)
+    return int(main(launch.spec, listener) or 0)
+
+
+def _hello() -> Hello:
+    own, parent = processes.look(os.getpid()), processes.look(os.getppid())
+    assert own is not None
+    # A keeper that is gone already (pid 0 below) is one that the host will not find: it then goes by what else marks the run's processes.
+    kept = parent is not None and parent.session != own.session
+    return Hello(own.pid, own.start_ticks, parent.pid if parent and kept else 0, parent.start_ticks if parent and kept else 0)
+
+
+def _settle_in(launch: Launch) -> None:
+    """The box first: everything below is done with the run's own rights, so a link that an earlier attempt left behind leads nowhere."""
+    sandbox.enter(launch.box)
+    result = Path(launch.spec.result_dir)
+    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.code_link).parent):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    _link(Path(launch.code_link), launch.spec.code_dir)
+    if launch.temporary != str(result / "tmp"):
+        _link(Path(launch.temporary), str(result / "tmp"))
+    _take_console(Path(launch.log_dir, "console.log"))
+    os.environ.clear()
+    os.environ.update(launch.environment)
+    os.chdir(launch.code_link)
+    # What stood first was the folder the warm process was started in; modules of the script must not be looked for there.
+    sys.path[:] = [*sys.path[1:], *launch.python_path]
+    importlib.invalidate_caches()
+
+
+def _link(link: Path, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        link.unlink()
+    link.symlink_to(target)
+
+
+def _take_console(path: Path) -> None:
+    """stdout and stderr into the run's console, appended. O_NONBLOCK: a pipe put in its place by user code must not block the start."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o640)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise SandboxRefused(f"{path} is not a plain file")
+    os.set_blocking(fd, True)
+    for number in (1, 2):
+        os.dup2(fd, number)
+    os.close(fd)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    if null > 2:
+        os.close(null)

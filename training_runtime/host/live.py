@@ -1,0 +1,166 @@
+"""A run as the node host has it in memory: facts, and the questions that can be asked of them. It acts on nothing (see `drivers`)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_runtime import journal
+from training_runtime.errors import JournalError
+from training_runtime.host.processes import Traces
+from training_runtime.host.reconcile import Phase, SeenRun, ended_how, holding
+from training_runtime.host.sockets import LineSocket
+from training_runtime.host.state import SavedRun, Told
+from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, Worker
+
+_TAIL_BYTES = 1 << 18
+
+
+@dataclass(eq=False)
+class LiveRun:
+    """`spec` is None for a run that an earlier host has started, until the studio speaks of it. `pid` is 0 before the child has said who it
+    is.
+
+    `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
+    proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
+    connect again after it failed.
+    """
+
+    run: int
+    attempt: int
+    result_dir: str
+    restarts: int = 0
+    spec: RunSpec | None = None
+    uid: int | None = None
+    phase: Phase = "launching"
+    pid: int = 0
+    start_ticks: int = 0
+    driver_handle: int | None = None
+    keeper: int = 0
+    keeper_ticks: int = 0
+    keeper_handle: int | None = None
+    gate: LineSocket | None = None
+    link: LineSocket | None = None
+    retry_at: float | None = None
+    link_failures: int = 0
+    launch_failures: int = 0
+    members: tuple[SlotRef, ...] | None = None
+    told: list[Told] = field(default_factory=list)
+    workers: dict[Worker, int] = field(default_factory=dict)
+    journal_start: int = 0
+    journal_bytes: int = 0
+    stop_asked_at: float | None = None
+    terminated_at: float | None = None
+    killed_at: float | None = None
+    first_killed_at: float | None = None
+    exit_code: int | None = None
+    interrupted: bool = False
+    reason: str = ""
+    problem: str = ""
+    stuck: tuple[int, ...] = ()
+
+    def traces(self) -> Traces:
+        return Traces(self.pid, self.keeper, self.uid, self.result_dir)
+
+    def holding(self) -> tuple[int, ...]:
+        return holding(self.phase, [(t.revision, t.slots) for t in self.told], [w.slot for w in self.workers])
+
+    def seen(self) -> SeenRun:
+        return SeenRun(
+            run=self.run,
+            attempt=self.attempt,
+            phase=self.phase,
+            members=self.members,
+            holding=self.holding(),
+            stop_asked_at=self.stop_asked_at,
+            terminated_at=self.terminated_at,
+            killed_at=self.killed_at,
+            exit_code=self.exit_code,
+            restarts=self.restarts,
+            interrupted=self.interrupted,
+            connected=self.link is not None,
+        )
+
+    def observation(self) -> RunObservation:
+        return RunObservation(
+            run=self.run,
+            attempt=self.attempt,
+            state=self._state(),
+            holding=self.holding(),
+            journal_bytes=self.journal_bytes,
+            exit_code=self.exit_code if self.phase == "ended" else None,
+            detail=self._detail(),
+        )
+
+    def _state(self) -> DriverState:
+        if self.phase == "ended":
+            return "exited"
+        if self.phase == "clearing" or self.stop_asked_at is not None or self.killed_at is not None:
+            return "stopping"
+        return "running" if self.phase == "alive" else "starting"
+
+    def _detail(self) -> str:
+        if self.stuck:
+            return "stuck: pid " + ", ".join(map(str, self.stuck)) + " cannot be killed (waiting for a device or a file system)"
+        if self.problem:
+            return self.problem
+        return ended_how(self.exit_code) if self.phase == "ended" and self.exit_code is not None else self.reason
+
+    def saved(self) -> SavedRun:
+        return SavedRun(
+            run=self.run,
+            attempt=self.attempt,
+            restarts=self.restarts,
+            phase=self.phase,
+            pid=self.pid,
+            start_ticks=self.start_ticks,
+            keeper=self.keeper,
+            keeper_ticks=self.keeper_ticks,
+            uid=self.uid,
+            result_dir=self.result_dir,
+            journal_start=self.journal_start,
+            told=tuple(self.told),
+            workers=tuple(self.workers),
+            exit_code=self.exit_code,
+            interrupted=self.interrupted,
+            stop_asked=self.stop_asked_at is not None,
+            detail=self.problem,
+        )
+
+
+def journal_size(result_dir: str) -> int:
+    """The journal's size in bytes; 0 where there is none or where user code has put something else in its place."""
+    try:
+        found = Path(result_dir, journal.FILE_NAME).lstat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def outcome_in_journal(result_dir: str, start: int) -> int | None:
+    """How an attempt ended according to its journal from byte `start` on: 0, 1, or None where it does not say.
+
+    Asked where nobody was left to be told the driver's exit code. Reads the end of the file only.
+    """
+    try:
+        fd = os.open(Path(result_dir, journal.FILE_NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        offset = max(start, found.st_size - _TAIL_BYTES)
+        lines = os.pread(fd, _TAIL_BYTES, offset).splitlines()
+    finally:
+        os.close(fd)
+    for raw in reversed(lines):
+        try:
+            event = journal.parse(raw).event
+        except JournalError:
+            continue
+        if isinstance(event, journal.Finished):
+            return int(event.outcome == "failed")
+    return None

@@ -1,0 +1,77 @@
+"""What the acting parts of the host share: the runs of this node, the selector's registrations, the state file, and what has to be told.
+
+`talk`, `ending`, `begin` and `adoption` are the acts; each does one thing to one run and writes what happened into its `LiveRun`. When to
+do what is decided in `reconcile`, and `supervisor` is the loop that asks it.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from training_runtime.host import processes, state
+from training_runtime.host.live import LiveRun
+from training_runtime.host.sockets import LineSocket
+
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+Watched = HasFileno | int
+
+
+class Node:
+    """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
+    `warm_pid`: the one child that is no run's. `reaped`: exit codes of drivers that became our children because their keeper was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs: dict[int, LiveRun] = {}
+        self.revision = 0
+        self.changed = False
+        self.grown: set[int] = set()
+        self.warm_pid: int | None = None
+        self.reaped: dict[int, int] = {}
+        self._selector = selectors.DefaultSelector()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+
+    def socket_file(self, run: int) -> Path:
+        return self.folder / f"run-{run}.sock"
+
+    def exit_file(self, run: LiveRun) -> Path:
+        """Where the keeper of this attempt writes the driver's exit code."""
+        return self.folder / f"run-{run.run}.{run.attempt}.exit"
+
+    def watch(self, source: Watched, callback: Callable[[int], None]) -> None:
+        """`callback` gets the selector's mask. A line socket is also watched for room to write while it holds unsent bytes."""
+        mask = _READ | _WRITE if isinstance(source, LineSocket) and source.has_unsent else _READ
+        if self._fileno(source) in self._callbacks:
+            self._selector.modify(source, mask)
+        else:
+            self._selector.register(source, mask)
+        self._callbacks[self._fileno(source)] = callback
+
+    def unwatch(self, source: Watched) -> None:
+        """Before it is closed."""
+        if self._callbacks.pop(self._fileno(source), None) is not None:
+            self._selector.unregister(source)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Runs the callbacks of everything that is ready, after at most `timeout_s`."""
+        for key, mask in self._selector.select(timeout_s):
+            callback = self._callbacks.get(key.fd)  # none where an earlier callback of this round has closed it
+            if callback is not None:
+                callback(mask)
+
+    @staticmethod
+    def _fileno(source: Watched) -> int:
+        return source if isinstance(source, int) else source.fileno()
+
+    def save(self) -> None:
+        saved = state.Saved(processes.boot_id(), self.revision, tuple(run.saved() for run in self.runs.values()))
+        state.save(self.folder / "state.json", saved)

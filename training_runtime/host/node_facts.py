@@ -1,0 +1,46 @@
+"""What this machine is: processors, memory, GPUs, the installed torch. Read from the kernel and from package metadata; imports nothing
+heavy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+from training_runtime.host.sandbox import Abilities
+from training_runtime.protocol import NodeFacts
+
+
+def gather(name: str, abilities: Abilities) -> NodeFacts:
+    return NodeFacts(
+        name=name,
+        cpu_count=len(os.sched_getaffinity(0)),
+        memory_bytes=_memory_bytes(),
+        gpus=gpus(),
+        torch_version=_torch_version(),
+        sandbox_level=abilities.level,
+        sandbox_notes=abilities.notes,
+    )
+
+
+def _memory_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
+    """Model names in the order of their minor numbers, which is the driver's own order."""
+    found = []
+    for information in folder.glob("*/information"):
+        fields = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
+        found.append((int(fields.get("Device Minor", "0")), fields.get("Model", "NVIDIA GPU").strip()))
+    return tuple(model for _, model in sorted(found))
+
+
+def _torch_version() -> str:
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""

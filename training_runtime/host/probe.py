@@ -1,0 +1,123 @@
+"""Finds the strongest sandbox level that really works on this machine, by entering each in a forked child and trying to break out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from training_runtime.errors import SandboxRefused
+from training_runtime.host import kernel, sandbox
+from training_runtime.host.sandbox import Abilities, Box, Level, Policy
+from training_runtime.protocol import RunSpec
+
+_NETWORK = "the network is open to user code"
+_WEAKER: dict[Level, tuple[str, ...]] = {
+    "user+landlock": (_NETWORK,),
+    "landlock": (_NETWORK, "runs share the studio's user: its Unix sockets can be reached", "runs share /dev/shm"),
+    "user": (_NETWORK, "no Landlock in this kernel: files that every user may read are open to user code"),
+    "limits": ("user code is not boxed in: run only code that you trust",),
+    "off": ("the sandbox is switched off (EDT_SANDBOX=off): run only code that you trust",),
+}
+
+
+def strongest(folder: Path, policy: Policy) -> Abilities:
+    """Tries the levels on files made in `folder` (the host's own). Takes some 20 ms; the calling process must be single-threaded."""
+    if policy.mode == "off":
+        return Abilities("off", private=False, notes=_WEAKER["off"])
+    is_root = os.geteuid() == 0
+    candidates: tuple[Level, ...] = ("user+landlock", "landlock", "user") if is_root else ("landlock",)
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
+        private = is_root and _works(_own_namespaces)
+        for level in candidates:
+            if problem := _trial(level, private=private, folder=Path(name), policy=policy):
+                failures.append(f"{level}: {problem}")
+            else:
+                notes = _WEAKER[level] + _remarks(level, private=private)
+                return Abilities(level, private=private and level != "landlock", notes=notes + tuple(failures))
+    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(failures))
+
+
+def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
+    notes = []
+    if level != "landlock" and not private:
+        notes.append("no mount namespaces here: runs share /dev/shm and see each other's process names")
+    if level == "landlock" and kernel.landlock_abi() < 6:
+        notes.append("this kernel's Landlock does not stop signals to processes of the same user")
+    if level == "user+landlock" and not all(sandbox.reachable(path) for path in sandbox.runtime_folders()):
+        notes.append("the interpreter lies in a closed folder: runs keep the right to search folders, within what Landlock leaves open")
+    return tuple(notes)
+
+
+def _trial(level: Level, *, private: bool, folder: Path, policy: Policy) -> str:
+    """What went wrong at this level; empty if it holds."""
+    secret = folder / "secret"
+    secret.write_text("not for user code")
+    secret.chmod(0o600)
+    result = folder / f"result-{level}"
+    result.mkdir()
+    spec = RunSpec(0, "probe", "probe", ("probe",), str(folder / "code"), str(result), "", 1)
+    (folder / "code").mkdir(exist_ok=True)
+    try:
+        box = sandbox.box_for(spec, Abilities(level, private, ()), policy=policy, fabric_home=str(folder / "code"))
+    except SandboxRefused as error:
+        return str(error)
+    if box.level != level:
+        return "the interpreter or the studio's folders are closed to other users"
+    return _in_child(lambda: _try_to_break_out(box, secret, os.getppid()))
+
+
+def _try_to_break_out(box: Box, secret: Path, parent: int) -> str:
+    sandbox.enter(box)
+    Path(box.write, "own").write_text("mine")
+    Path(os.__file__).read_bytes()
+    next(Path(sys.base_prefix).iterdir())
+    if _works(secret.read_bytes):
+        return "a closed file could be read"
+    if _works(lambda: secret.with_name("intruder").write_text("x")):
+        return "a file could be written outside the run's folder"
+    if (box.uid is not None or kernel.landlock_abi() >= 6) and _works(lambda: os.kill(parent, 0)):
+        return "the host could be signalled"
+    return ""
+
+
+def _own_namespaces() -> None:
+    def enter() -> str:
+        kernel.private_namespaces()
+        kernel.mount_private_shared_memory()
+        return ""
+
+    if problem := _in_child(enter):
+        raise OSError(problem)
+
+
+def _works(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except OSError:
+        return False
+    return True
+
+
+def _in_child(action: Callable[[], str]) -> str:
+    """The text that `action` returns in a forked child, or what it raised."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            text = action()
+        except BaseException as error:  # the child must never run the parent's code
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, json.dumps(text).encode()[:4096])
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return str(json.loads(answer)) if answer else "the trial ended without an answer"

@@ -1,0 +1,153 @@
+"""What /proc says about processes: who is alive, who belongs to a run, and how to kill without hitting a stranger.
+
+A process is named by (pid, start ticks), never by its number alone. No policy: who is killed and when is decided in `reconcile`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of the process table. `start_ticks`: clock ticks after boot. `uid` is the real one. `state` as in proc(5): R, S, D, Z,
+    ..."""
+
+    pid: int
+    parent: int
+    session: int
+    uid: int
+    start_ticks: int
+    state: str
+
+
+def look(pid: int) -> Process | None:
+    """The process with this number, or None where there is none. A zombie is reported (state Z) unless other threads of it still run."""
+    try:
+        raw = (_PROC / str(pid) / "stat").read_bytes()
+        uid = (_PROC / str(pid)).stat().st_uid
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    state = fields[0].decode()
+    if state == "Z" and _other_threads(pid):
+        state = "R"  # the main thread has ended, the process has not
+    return Process(pid, int(fields[1]), int(fields[3]), _real_uid(pid, uid), int(fields[19]), state)
+
+
+def _real_uid(pid: int, fallback: int) -> int:
+    """From the status file: the owner of the /proc folder is root where a process is not dumpable."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (_PROC / str(pid) / "status").read_bytes().splitlines():
+            if line.startswith(b"Uid:"):
+                return int(line.split()[1])
+    return fallback
+
+
+def _other_threads(pid: int) -> bool:
+    try:
+        return sum(1 for _ in (_PROC / str(pid) / "task").iterdir()) > 1
+    except OSError:
+        return False
+
+
+def alive(pid: int, start_ticks: int) -> bool:
+    """Whether this very process still runs; a zombie holds nothing any more and counts as gone."""
+    process = look(pid)
+    return process is not None and process.start_ticks == start_ticks and process.state not in "ZX"
+
+
+def table() -> dict[int, Process]:
+    """All processes, zombies included."""
+    found = (look(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What the processes of a run have in common, however they were started.
+
+    `keeper` is an ancestor of all of them as long as nobody kills it. Should that happen: `driver` leads their session and is the parent
+    that their orphans get while it lives; `uid` is the run's own user, None where it shares one with others; `result_dir` stands in the
+    environment of every program that the run has started by exec.
+    """
+
+    driver: int
+    keeper: int
+    uid: int | None
+    result_dir: str
+
+
+def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, ...]:
+    """The live processes of a run without its keeper (zombies left out), the driver last, so that its children have a parent that we know
+    until they are gone."""
+    if traces.uid is not None:
+        mine = {p.pid for p in processes.values() if p.uid == traces.uid}
+    else:
+        mine = {p.pid for p in processes.values() if p.session == traces.driver or _carries(p.pid, traces.result_dir)}
+    if traces.driver in processes:
+        mine.add(traces.driver)
+    mine |= descendants(mine | ({traces.keeper} if traces.keeper else set()), processes)
+    mine.discard(traces.keeper)
+    members = [processes[pid] for pid in mine if processes[pid].state not in "ZX"]
+    return tuple(sorted(members, key=lambda p: p.pid == traces.driver))
+
+
+def descendants(roots: Iterable[int], processes: Mapping[int, Process]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def _carries(pid: int, result_dir: str) -> bool:
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    return b"RESULT_DIR=" + os.fsencode(result_dir) in environment.split(b"\0")
+
+
+def open_handle(pid: int, start_ticks: int) -> int | None:
+    """A pidfd of exactly this process (readable once it has ended), or None where it is gone already."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    process = look(pid)
+    if process is None or process.start_ticks != start_ticks:  # the number was given to another process in between
+        os.close(fd)
+        return None
+    return fd
+
+
+def send_signal(process: Process, number: int) -> None:
+    """To this very process, or to nobody: the pidfd pins it before its start time is compared."""
+    fd = open_handle(process.pid, process.start_ticks)
+    if fd is None:
+        return
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        os.close(fd)
+
+
+def boot_id() -> str:
+    """Changes with every start of the machine: process numbers of another boot mean nothing."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,241 @@
+"""What a machine must do: pure. Wanted runs and observed runs in, a list of actions with reasons out. Standard library only, no I/O, no
+clock.
+
+Level-triggered: it is asked again after anything has happened, and whenever `wake_at` has come; asking twice changes nothing. The
+supervisor carries the actions out and writes into the observed facts that it did.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from training_runtime.protocol import SlotRef, WantedRun
+
+# launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
+# may not be; ended: nothing of it is left.
+Phase = Literal["launching", "alive", "clearing", "ended"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL."""
+
+    stop_grace_s: float = 10.0
+    term_grace_s: float = 2.0
+    kill_again_s: float = 0.2
+    max_restarts: int = 3
+
+
+@dataclass(frozen=True)
+class SeenRun:
+    """A run as the host knows it.
+
+    `members`: the slots last told to the driver, None before the first time. `exit_code` of the driver, None while it lives. `restarts`
+    counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
+    `connected`: the driver's socket is open, so it can be told something.
+    """
+
+    run: int
+    attempt: int
+    phase: Phase
+    members: tuple[SlotRef, ...] | None = None
+    holding: tuple[int, ...] = ()
+    stop_asked_at: float | None = None
+    terminated_at: float | None = None
+    killed_at: float | None = None
+    exit_code: int | None = None
+    restarts: int = 0
+    interrupted: bool = False
+    connected: bool = True
+
+
+@dataclass(frozen=True)
+class Start:
+    run: int
+    attempt: int
+    restarts: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TellMembers:
+    run: int
+    slots: tuple[SlotRef, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class AskToStop:
+    run: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """SIGTERM to the driver's process group."""
+
+    run: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL to every process of the run. `interrupts`: the run is not at fault and goes on when the host is back."""
+
+    run: int
+    reason: str
+    interrupts: bool = False
+
+
+@dataclass(frozen=True)
+class Decline:
+    """It was to be stopped before it had ever been started: nothing to do but to say so."""
+
+    run: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    run: int
+    reason: str
+
+
+Action = Start | TellMembers | AskToStop | Terminate | Kill | Decline | Forget
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`wake_at`: ask again at that time even if nothing has happened (None: no need)."""
+
+    actions: tuple[Action, ...]
+    wake_at: float | None = None
+
+
+def decide(
+    wanted: Mapping[int, WantedRun] | None, seen: Mapping[int, SeenRun], *, now: float, rules: Rules, shutdown_since: float | None = None
+) -> Decision:
+    """What to do now. `wanted` is None until the studio has spoken: then nothing is started, stopped or forgotten, only cleared away."""
+    actions: list[Action] = []
+    times: list[float] = []
+    for run in sorted(set(seen) | set(wanted or {})):
+        facts = seen.get(run)
+        if shutdown_since is not None:
+            step = _shut_down(facts, now, rules, shutdown_since) if facts else None
+        elif wanted is None:
+            step = _clear(facts, now, rules) if facts and facts.phase == "clearing" else None
+        else:
+            step = _settle(run, wanted.get(run), facts, now, rules)
+        if isinstance(step, float):
+            times.append(step)
+        elif step is not None:
+            actions.append(step)
+    return Decision(tuple(actions), min(times, default=None))
+
+
+Step = Action | float | None  # an action, or when to ask again, or nothing to do
+
+
+def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules) -> Step:
+    if wish is None:
+        if facts is None or facts.phase == "ended":
+            return Forget(run, "it has ended and the studio knows") if facts else None
+        return _stop(facts, "the studio no longer lists this run", now, rules)
+    if facts is None:
+        if wish.stop:
+            return Decline(run, wish.spec.attempt, wish.reason)
+        return Start(run, wish.spec.attempt, 0, wish.reason)
+    if facts.phase == "clearing":
+        return _clear(facts, now, rules)
+    if facts.phase == "ended":
+        return None if wish.stop else _begin_again(wish, facts, rules)
+    if wish.stop or facts.stop_asked_at is not None:
+        return _stop(facts, wish.reason, now, rules)
+    if facts.members != wish.slots and facts.connected and facts.phase == "alive":
+        return TellMembers(run, wish.slots, wish.reason)
+    return None
+
+
+def _begin_again(wish: WantedRun, facts: SeenRun, rules: Rules) -> Step:
+    """An ended run that is still wanted: a new attempt asked for, an interruption, a crash; anything else is the studio's to see."""
+    if wish.spec.attempt > facts.attempt:
+        return Start(facts.run, wish.spec.attempt, 0, wish.reason)
+    if facts.interrupted:
+        return Start(facts.run, facts.attempt + 1, facts.restarts, "the node host was shut down; the run goes on where it was")
+    if crashed(facts) and facts.restarts < rules.max_restarts:
+        count = facts.restarts + 1
+        return Start(facts.run, facts.attempt + 1, count, f"{ended_how(facts.exit_code)}; restart {count} of {rules.max_restarts}")
+    return None
+
+
+def crashed(facts: SeenRun) -> bool:
+    """Ended by a signal that nobody here has sent. An exit code above zero is the script's own doing and would only repeat."""
+    return facts.exit_code is not None and facts.exit_code < 0 and facts.stop_asked_at is None
+
+
+def ended_how(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "the driver is gone"
+    if exit_code >= 0:
+        return f"the driver ended with code {exit_code}"
+    try:
+        return f"the driver was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"the driver was killed by signal {-exit_code}"
+
+
+def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
+    """Ask, then SIGTERM, then SIGKILL until nothing is left."""
+    if facts.phase == "launching":  # no user code has run yet: nothing to be asked
+        return Kill(facts.run, reason) if facts.killed_at is None else _clear(facts, now, rules)
+    if facts.phase == "clearing":
+        return _clear(facts, now, rules)
+    if facts.stop_asked_at is None:
+        return AskToStop(facts.run, reason)
+    if facts.terminated_at is None:
+        due = facts.stop_asked_at + rules.stop_grace_s
+        return due if now < due else Terminate(facts.run, f"it did not stop within {rules.stop_grace_s:g} s")
+    if facts.killed_at is None:
+        due = facts.terminated_at + rules.term_grace_s
+        return due if now < due else Kill(facts.run, f"SIGTERM did not end it within {rules.term_grace_s:g} s")
+    return _clear(facts, now, rules)
+
+
+def _clear(facts: SeenRun, now: float, rules: Rules) -> Step:
+    """Kill what is left, again and again: new processes may have been forked while the old ones were being killed."""
+    due = now if facts.killed_at is None else facts.killed_at + rules.kill_again_s
+    return due if now < due else Kill(facts.run, "not all of its processes are gone yet")
+
+
+def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
+    """Let the engine write its checkpoint and give back its slots, then end the driver; the run itself goes on at the next start."""
+    if facts.phase == "ended":
+        return None
+    if facts.phase == "clearing" or facts.killed_at is not None:
+        return _clear(facts, now, rules)
+    if facts.stop_asked_at is not None:
+        return _stop(facts, "", now, rules)
+    if facts.phase == "launching":
+        return Kill(facts.run, "the studio is shutting down", interrupts=True)
+    if facts.members != () and facts.connected:
+        return TellMembers(facts.run, (), "the studio is shutting down")
+    if not facts.holding:
+        return Kill(facts.run, "it is suspended, the studio is shutting down", interrupts=True)
+    due = since + rules.stop_grace_s
+    late = f"it did not suspend within {rules.stop_grace_s:g} s, the studio is shutting down"
+    return due if now < due else Kill(facts.run, late, interrupts=True)
+
+
+def holding(phase: Phase, told: Iterable[tuple[int, tuple[int, ...]]], workers: Iterable[int]) -> tuple[int, ...]:
+    """The slots that a process of the run may still use.
+
+    `told`: (revision, slot ids) of every Members message that the driver has not yet gone beyond: it may start a worker on any of them at
+    any moment. `workers`: the slots of processes that it has reported and that are not proven gone, whatever it says about them since.
+    """
+    if phase in ("launching", "ended"):
+        return ()
+    return tuple(sorted({slot for _, slots in told for slot in slots} | set(workers)))

@@ -1,0 +1,238 @@
+"""The box around user code (first form of law 7): levels, what a run's box is, and how a forked child enters it.
+
+Levels, strongest first; `probe.strongest` finds the one that really works on this machine:
+  user+landlock  own user per run, and Landlock closes every file but its own, its code, its data and the system's libraries
+  landlock       the studio's user (it is not root), files closed by Landlock
+  user           own user per run, files closed by their modes alone (no Landlock in the kernel)
+  limits         same user, resource limits and a scrubbed environment: no protection against a hostile script
+  off            nothing but the scrubbed environment, for debugging
+
+What no level protects against: the network is open (workers need it), so user code can reach what listens on TCP ports of this machine and
+beyond; a bug in the kernel or the GPU driver; contents of GPU memory left by another run; using up disk space, memory or processor time;
+what runs tell each other on purpose; a run tampering with its own results and its own journal. At `landlock` a path-named Unix socket of
+the same user can be connected to (the kernel has no right for it), and below version 6 of Landlock processes of the same user can be
+signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from training_runtime.errors import SandboxRefused
+from training_runtime.host import kernel
+from training_runtime.protocol import RunSpec
+
+Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
+Mode = Literal["required", "best-effort", "off"]
+RUN_USERS = 50_000
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Not all of /etc and /sys: a run that may search closed folders (see Box.read_search) would read /etc/shadow and debugfs there.
+_ETC = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "timezone", "os-release", "debian_version", "locale.alias"),
+    *("passwd", "group", "nsswitch.conf", "resolv.conf", "hosts", "host.conf", "services", "protocols", "gai.conf", "mime.types", "fonts"),
+    *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "ca-certificates", "OpenCL", "vulkan", "libibverbs.d", "nccl.conf"),
+)
+_KERNEL = ("/proc", "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
+
+
+@dataclass(frozen=True)
+class Box:
+    """All that a child needs to know to lock itself in. `uid` is also the gid.
+
+    `read_search`: an ancestor of something that the run must read is closed to its user (an interpreter under /root, a home of mode 0700),
+    so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which then bounds what can be read.
+    `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc.
+    """
+
+    level: Level
+    uid: int | None
+    read_search: bool
+    private: bool
+    execute: tuple[str, ...]
+    read: tuple[str, ...]
+    write: str
+    max_file_bytes: int
+    max_processes: int = 8192
+    max_files: int = 65536
+
+    @property
+    def landlock(self) -> bool:
+        return self.level in ("user+landlock", "landlock")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What the probe found: the strongest level that works here, whether namespaces do, and what a person should know."""
+
+    level: Level
+    private: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES)."""
+
+    mode: Mode = "best-effort"
+    uid_base: int = 200_000
+    extra_read: tuple[str, ...] = ()
+    max_file_bytes: int = 1 << 40
+
+
+def run_user(run: int, policy: Policy) -> int:
+    return policy.uid_base + run % RUN_USERS
+
+
+def runtime_folders() -> tuple[str, ...]:
+    """Where the interpreter, its packages and this runtime lie."""
+    package = Path(__file__).resolve().parents[1]
+    return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, str(package))))
+
+
+def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str) -> Box:
+    """The box of one run. Raises SandboxRefused where user code must not run at all under this policy."""
+    level = abilities.level
+    execute = (*_SYSTEM, *runtime_folders(), *policy.extra_read, fabric_home, spec.code_dir)
+    read = tuple(path for path in (spec.data_dir,) if path)
+    uid = run_user(spec.run, policy) if level in ("user+landlock", "user") else None
+    open_to_it = uid is None or all(reachable(path) for path in (*runtime_folders(), fabric_home, spec.code_dir, *read, spec.result_dir))
+    if level == "user" and not open_to_it:
+        level, uid = "limits", None
+    if policy.mode == "required" and level in ("limits", "off"):
+        raise SandboxRefused(
+            "EDT_SANDBOX=required, but this machine cannot box user code in: it has no Landlock, and the studio does not run as root "
+            "with its interpreter, code and data readable by other users"
+        )
+    return Box(
+        level=level,
+        uid=uid,
+        read_search=uid is not None and not open_to_it,
+        private=abilities.private and uid is not None,
+        execute=execute,
+        read=read,
+        write=spec.result_dir,
+        max_file_bytes=policy.max_file_bytes,
+    )
+
+
+def reachable(path: str) -> bool:
+    """Whether a user without any rights of its own can enter this folder (search on every ancestor) and read it (and a sample of its
+    files)."""
+    folder = Path(path).resolve()
+    try:
+        if any(not ancestor.stat().st_mode & 0o001 for ancestor in folder.parents):
+            return False
+        if not folder.is_dir():
+            return bool(folder.stat().st_mode & 0o004)
+        entries = [entry.stat(follow_symlinks=False).st_mode for _, entry in zip(range(64), os.scandir(folder), strict=False)]
+    except OSError:
+        return False
+    return folder.stat().st_mode & 0o005 == 0o005 and all(mode & 0o004 for mode in entries)
+
+
+def enter(box: Box) -> None:
+    """Lock the calling process in, for good. It must be single-threaded. Raises OSError or SandboxRefused, in which case it must exit."""
+    os.umask(0o027)
+    if box.level == "off":
+        return
+    _limit(box)
+    if box.private:
+        kernel.private_namespaces()
+        kernel.mount_private_shared_memory()
+        with contextlib.suppress(OSError):  # noted by the probe
+            kernel.mount_proc_without_others()
+    if box.uid is not None:
+        _hand_over(Path(box.write), box.uid)
+    ruleset = _ruleset(box) if box.landlock else None  # opened with the rights of before, so that closed ancestors do not matter
+    _drop_privileges(box)
+    kernel.set_no_new_privileges()
+    if ruleset is not None:
+        kernel.landlock_restrict(ruleset)
+        os.close(ruleset)
+
+
+def _limit(box: Box) -> None:
+    """Before the change of user: soft and hard limits at once, never above what the host itself was given."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: box.max_files,
+        resource.RLIMIT_FSIZE: box.max_file_bytes,
+    }
+    if box.uid is not None:  # counted per user: with a shared user it would hit the studio as well
+        wanted[resource.RLIMIT_NPROC] = box.max_processes
+    for limit, value in wanted.items():
+        hard = resource.getrlimit(limit)[1]
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (bounded, bounded))
+    with contextlib.suppress(OSError):  # training is what the kernel should kill first when memory runs out
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def _hand_over(folder: Path, uid: int) -> None:
+    """Give the result folder to the run's user, readable by the studio's group. Entries only as long as no user code has run in there."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        owner = os.fstat(fd)
+        if owner.st_uid == uid:
+            return
+        if owner.st_uid != os.geteuid():
+            raise SandboxRefused(f"{folder} belongs to user {owner.st_uid}, neither to the studio nor to the run")
+        for _, folders, files, inside in os.fwalk(".", dir_fd=fd, follow_symlinks=False):
+            for name in (*folders, *files):
+                os.chown(name, uid, owner.st_gid, dir_fd=inside, follow_symlinks=False)
+        os.fchown(fd, uid, owner.st_gid)
+        os.fchmod(fd, 0o2750)  # what is made inside keeps the studio's group
+    finally:
+        os.close(fd)
+
+
+def _drop_privileges(box: Box) -> None:
+    if os.geteuid() != 0:
+        return
+    kept = 1 << kernel.CAP_DAC_READ_SEARCH if box.read_search else 0
+    kernel.drop_bounding_set(keep=kept)
+    if box.uid is None:
+        kernel.refuse_root_privileges()
+    else:
+        kernel.keep_capabilities_over_setuid()
+        os.setgroups([])
+        os.setresgid(box.uid, box.uid, box.uid)
+        os.setresuid(box.uid, box.uid, box.uid)
+        kernel.set_dumpable()
+    kernel.set_capabilities(kept)
+
+
+def _ruleset(box: Box) -> int:
+    abi = kernel.landlock_abi()
+    everything = kernel.landlock_rights(abi)
+    device = (kernel.FS_READ_FILE | kernel.FS_WRITE_FILE | kernel.FS_READ_DIR | kernel.FS_TRUNCATE | kernel.FS_IOCTL_DEV) & everything
+    ruleset = kernel.landlock_ruleset(abi)
+    read_only = kernel.FS_READ_FILE | kernel.FS_READ_DIR
+    _allow(ruleset, box.execute, kernel.FS_READ)
+    _allow(ruleset, (*_KERNEL, *(f"/etc/{name}" for name in _ETC), *box.read), read_only)
+    _allow(ruleset, _devices(), device)
+    writable = everything & _NO_DEVICE_NODES & ~kernel.FS_IOCTL_DEV
+    _allow(ruleset, (SHARED_MEMORY,), writable & ~kernel.FS_EXECUTE)
+    kernel.landlock_allow(ruleset, Path(box.write), writable)
+    return ruleset
+
+
+def _allow(ruleset: int, paths: Iterable[str], rights: int) -> None:
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            kernel.landlock_allow(ruleset, Path(path), rights)
+
+
+def _devices() -> tuple[str, ...]:
+    return tuple(str(path) for pattern in _DEVICES for path in Path("/dev").glob(pattern))

@@ -1,0 +1,117 @@
+"""The host's ear for the studio: takes Apply and Subscribe on the node's socket, sends Observations. Decides nothing.
+
+A subscriber that reads slowly misses intermediate Observations, never the latest: each is the whole state, so an unsent one is replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from training_runtime.errors import ProtocolError
+from training_runtime.host import sockets
+from training_runtime.host.node import Node
+from training_runtime.host.sockets import LineSocket
+from training_runtime.protocol import Apply, Observation, Subscribe, decode, encode
+
+log = logging.getLogger(__name__)
+_MAX_CLIENTS = 256
+
+
+@dataclass(eq=False)
+class _Client:
+    line_socket: LineSocket
+    subscribed: bool = False
+    waiting: Observation | None = None
+
+
+class StudioServer:
+    """`on_apply` carries an Apply out; `look` gives the present Observation."""
+
+    def __init__(self, node: Node, *, on_apply: Callable[[Apply], None], look: Callable[[], Observation]) -> None:
+        self._node = node
+        self._on_apply = on_apply
+        self._look = look
+        self._clients: list[_Client] = []
+        self._listener = sockets.listen(node.folder / "host.sock")
+        self._listener.setblocking(False)
+        node.watch(self._listener, self._on_newcomer)
+
+    def push(self, observation: Observation) -> None:
+        """To every subscriber."""
+        for client in tuple(self._clients):
+            if client.subscribed:
+                client.waiting = observation
+                self._deliver(client)
+
+    def close(self) -> None:
+        for client in tuple(self._clients):
+            self._drop(client)
+        self._node.unwatch(self._listener)
+        self._listener.close()
+        (self._node.folder / "host.sock").unlink(missing_ok=True)
+
+    def _on_newcomer(self, _mask: int) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if _peer_user(connection) not in (0, os.geteuid()) or len(self._clients) >= _MAX_CLIENTS:
+            log.warning("a connection to the host was refused uid=%d clients=%d", _peer_user(connection), len(self._clients))
+            connection.close()
+            return
+        client = _Client(LineSocket(connection))
+        self._clients.append(client)
+        self._node.watch(client.line_socket, functools.partial(self._on_client, client))
+
+    def _on_client(self, client: _Client, mask: int) -> None:
+        try:
+            lines, is_open = client.line_socket.receive() if mask & selectors.EVENT_READ else ([], True)
+            for line in lines:
+                self._hear(client, line)
+        except ProtocolError as error:
+            log.warning("the studio sent something that is not a message, the connection is closed: %s", error)
+            is_open = False
+        if is_open:
+            self._deliver(client)
+        else:
+            self._drop(client)
+
+    def _hear(self, client: _Client, line: bytes) -> None:
+        message = decode(line)
+        if isinstance(message, Apply):
+            self._on_apply(message)
+        elif isinstance(message, Subscribe):
+            client.subscribed = True
+        else:
+            raise ProtocolError(f"the studio does not send {message.type}")
+        client.waiting = self._look()
+
+    def _deliver(self, client: _Client) -> None:
+        """What can be sent now; a new Observation only after the one before it has left."""
+        try:
+            client.line_socket.flush()
+            if client.waiting is not None and not client.line_socket.has_unsent:
+                observation, client.waiting = client.waiting, None
+                client.line_socket.send(encode(observation))
+        except OSError:
+            self._drop(client)
+            return
+        self._node.watch(client.line_socket, functools.partial(self._on_client, client))
+
+    def _drop(self, client: _Client) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+            self._node.unwatch(client.line_socket)
+            client.line_socket.close()
+
+
+def _peer_user(connection: socket.socket) -> int:
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)

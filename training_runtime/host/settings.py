@@ -1,0 +1,89 @@
+"""The settings of a node host: from its command line and environment, parsed once."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime.host.reconcile import Rules
+from training_runtime.host.sandbox import Policy
+
+DRIVER = "training_runtime.elastic.driver:main"
+_PRELOAD = "torch,torch.distributed,numpy"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS."""
+
+    home: Path
+    node: str
+    slots: int | None
+    driver: str
+    preload: tuple[str, ...]
+    rules: Rules
+    policy: Policy
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "host" / self.node
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Ends the process with status 2 and one sentence when something is wrong, as argparse does."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training_runtime.host", description="Start and watch the training processes of one machine."
+    )
+    parser.add_argument("--home", type=Path, required=True, help="the studio's home folder (EDT_HOME)")
+    parser.add_argument("--node", required=True, help="this machine's name in the studio")
+    parser.add_argument("--slots", type=int, help="how many slots of this machine are shared out")
+    parser.add_argument("--driver", default=DRIVER, help="package.module:function that runs in a driver process (default: %(default)s)")
+    parser.add_argument("--preload", default=_PRELOAD, help="modules that the warm process imports (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", given.node):
+        parser.error(f"--node {given.node!r}: letters, digits, dot, dash and underscore only, at most 63")
+    if not re.fullmatch(r"[\w.]+:\w+", given.driver):
+        parser.error(f"--driver {given.driver!r} is not of the form package.module:function")
+    if given.slots is not None and given.slots < 1:
+        parser.error(f"--slots {given.slots} must be at least 1")
+    if not given.home.is_dir():
+        parser.error(f"--home {given.home} is not a folder")
+    try:
+        rules, policy = _rules(environment), _policy(environment)
+    except ValueError as error:
+        parser.error(str(error))
+    modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
+    return Settings(given.home.resolve(), given.node, given.slots, given.driver, tuple(dict.fromkeys(modules)), rules, policy)
+
+
+def _rules(environment: Mapping[str, str]) -> Rules:
+    return Rules(
+        stop_grace_s=_number(environment, "EDT_STOP_GRACE_S", 10.0),
+        max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
+    )
+
+
+def _policy(environment: Mapping[str, str]) -> Policy:
+    mode = environment.get("EDT_SANDBOX", "best-effort")
+    if mode not in ("required", "best-effort", "off"):
+        raise ValueError(f"EDT_SANDBOX={mode!r}: one of required, best-effort, off")
+    return Policy(
+        mode=mode,  # type: ignore[arg-type]
+        uid_base=int(_number(environment, "EDT_UID_BASE", 200_000)),
+        extra_read=tuple(filter(None, environment.get("EDT_SANDBOX_READ", "").split(":"))),
+        max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: float) -> float:
+    raw = environment.get(name, "")
+    try:
+        value = float(raw) if raw else default
+    except ValueError:
+        raise ValueError(f"{name}={raw!r} is not a number") from None
+    if value < 0:
+        raise ValueError(f"{name}={raw} must not be negative")
+    return value

@@ -1,0 +1,76 @@
+"""What a node host writes down so that the next one finds its processes again: one small JSON file, replaced as a whole on every change.
+
+It survives the death of the host (the page cache does). It need not survive a power cut, after which there is no process left to be found:
+the boot's id tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime.errors import ProtocolError
+from training_runtime.host.reconcile import Phase
+from training_runtime.protocol import Worker, build
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A Members message that was sent: its revision and slot ids."""
+
+    revision: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run as it was last known; fields as in `live.LiveRun`."""
+
+    run: int
+    attempt: int
+    restarts: int
+    phase: Phase
+    pid: int
+    start_ticks: int
+    keeper: int
+    keeper_ticks: int
+    uid: int | None
+    result_dir: str
+    journal_start: int
+    told: tuple[Told, ...]
+    workers: tuple[Worker, ...]
+    exit_code: int | None
+    interrupted: bool
+    stop_asked: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    boot_id: str
+    revision: int
+    runs: tuple[SavedRun, ...]
+
+
+def load(path: Path) -> Saved | None:
+    """None where there is nothing to be found again. A file that cannot be read is reported and set aside, not overwritten."""
+    try:
+        return build(Saved, json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, ProtocolError) as error:
+        aside = path.with_suffix(".unreadable")
+        log.error("the state file cannot be read, it was set aside; runs of an earlier host are not found again: %s file=%s", error, aside)
+        path.replace(aside)
+        return None
+
+
+def save(path: Path, saved: Saved) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(dataclasses.asdict(saved), separators=(",", ":")))
+    beside.replace(path)

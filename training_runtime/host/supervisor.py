@@ -1,0 +1,249 @@
+"""The node host's loop: wait for something to happen, note the facts, ask `reconcile` what to do, do it, tell the subscribers. One thread.
+
+Signals and sockets only change facts; the loop alone acts. There is no polling but for what the kernel does not report: a retry that is
+due, and processes that are being killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+
+from training_runtime.errors import SandboxRefused
+from training_runtime.host import begin, ending, environment, reconcile, talk
+from training_runtime.host.live import LiveRun
+from training_runtime.host.node import Node
+from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, Start, TellMembers, Terminate
+from training_runtime.host.sandbox import Abilities
+from training_runtime.host.server import StudioServer
+from training_runtime.host.settings import Settings
+from training_runtime.host.warm_handle import WarmProcess
+from training_runtime.protocol import Apply, NodeFacts, Observation, WantedRun
+
+log = logging.getLogger(__name__)
+_GROWTH_PAUSE_S = 0.05
+_SAFETY_NET_S = 5.0
+_MAX_ROUNDS = 100
+
+
+class Supervisor:
+    """Made once per process; `run` returns when the host is to end, with nothing left running."""
+
+    def __init__(self, settings: Settings, *, node: Node, facts: NodeFacts, abilities: Abilities, own_environment: dict[str, str]) -> None:
+        self._settings = settings
+        self._node = node
+        self._facts = facts
+        self._abilities = abilities
+        self._wanted: dict[int, WantedRun] | None = None
+        self._shutdown_since: float | None = None
+        self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
+        self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
+        self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
+        self._pushed: Observation | None = None
+        self._pushed_growth: dict[int, float] = {}
+        self._signals = socket.socketpair()
+
+    # --- the loop -------------------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self._listen_to_signals()
+        self._start_warm()
+        wake_at: float | None = None
+        while not self._is_done():
+            self._node.wait(self._pause(wake_at))
+            self._do_what_is_due(time.monotonic())
+            wake_at = self._settle()
+            self._tell_subscribers(time.monotonic())
+        self._leave()
+
+    def _is_done(self) -> bool:
+        return self._shutdown_since is not None and all(run.phase == "ended" for run in self._node.runs.values())
+
+    def _pause(self, wake_at: float | None) -> float:
+        """Seconds until something is due by the clock."""
+        due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
+        due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
+        now = time.monotonic()
+        return max(0.0, min([at - now for at in due if at is not None], default=_SAFETY_NET_S))
+
+    def _leave(self) -> None:
+        self._node.save()
+        self._tell_subscribers(time.monotonic())
+        self._server.close()
+        self._node.unwatch(self._warm)
+        self._warm.end()
+        log.info("the host ends, nothing is left running")
+
+    # --- facts ----------------------------------------------------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        """A handler must be installed for a signal to reach the wake-up socket; it does nothing itself."""
+        ours, theirs = self._signals
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: None)
+        self._node.watch(ours, self._on_signal)
+
+    def _on_signal(self, _mask: int) -> None:
+        try:
+            numbers = set(self._signals[0].recv(4096))
+        except BlockingIOError:
+            return
+        if numbers & {signal.SIGTERM, signal.SIGINT}:
+            if self._shutdown_since is None:
+                log.info("shutting down: runs are asked to write a checkpoint and give back their slots")
+                self._shutdown_since = time.monotonic()
+            else:
+                log.info("told again to shut down: not waiting any longer")
+                self._shutdown_since = -1e9
+        self._reap()
+
+    def _reap(self) -> None:
+        """Our children are the warm process and whatever lost its own parent; drivers and keepers are watched by their pidfds."""
+        drivers = {run.pid for run in self._node.runs.values() if run.phase in ("launching", "alive", "clearing")}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self._warm.pid:
+                self._warm.reaped()
+            elif pid in drivers:
+                self._node.reaped[pid] = os.waitstatus_to_exitcode(status)
+        for run in self._in_phase("clearing"):
+            ending.check_cleared(self._node, run)
+
+    def _in_phase(self, phase: reconcile.Phase) -> list[LiveRun]:
+        return [run for run in self._node.runs.values() if run.phase == phase]
+
+    def _on_apply(self, message: Apply) -> None:
+        if message.revision < self._node.revision and self._wanted is not None:
+            log.info("an older snapshot is ignored revision=%d seen=%d", message.revision, self._node.revision)
+            return
+        self._node.revision = max(message.revision, self._node.revision)
+        self._wanted = {wish.spec.run: wish for wish in message.runs}
+        for run, wish in self._wanted.items():
+            if run in self._node.runs:
+                self._node.runs[run].spec = self._node.runs[run].spec or wish.spec
+        self._settle()
+
+    # --- deciding and acting --------------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> float | None:
+        """Decide and act until there is nothing to do now. Returns when to decide again, if nothing happens before."""
+        for _ in range(_MAX_ROUNDS):
+            now = time.monotonic()
+            seen = {number: run.seen() for number, run in self._node.runs.items()}
+            decision = reconcile.decide(self._wanted, seen, now=now, rules=self._settings.rules, shutdown_since=self._shutdown_since)
+            if not decision.actions:
+                return decision.wake_at
+            for action in decision.actions:
+                self._act(action, now)
+        log.error("decisions do not settle: %s", decision.actions[:3])
+        return time.monotonic() + 1.0
+
+    def _act(self, action: Action, now: float) -> None:
+        run = self._node.runs.get(action.run)
+        if not isinstance(action, Kill) or run is None or run.killed_at is None:
+            log.info("%s: %s run=%d", type(action).__name__, action.reason, action.run)
+        if isinstance(action, Start):
+            self._start(action)
+        elif isinstance(action, Decline):
+            self._decline(action)
+        elif run is None:
+            return
+        elif isinstance(action, TellMembers):
+            revision = self._node.revision + (self._shutdown_since is not None)
+            talk.tell(self._node, run, revision=revision, slots=action.slots, reason=action.reason)
+        elif isinstance(action, AskToStop):
+            talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
+        elif isinstance(action, Terminate):
+            ending.terminate(run, now=now)
+        elif isinstance(action, Kill):
+            ending.kill(self._node, run, now=now, interrupts=action.interrupts)
+        elif isinstance(action, Forget):
+            del self._node.runs[action.run]
+        self._node.changed = True
+
+    def _start(self, action: Start) -> None:
+        assert self._wanted is not None
+        spec = self._wanted[action.run].spec
+        run = begin.record(self._node, spec, attempt=action.attempt, restarts=action.restarts, reason=action.reason)
+        self._launch_if_possible(run)
+
+    def _launch_if_possible(self, run: LiveRun) -> None:
+        if not self._warm.ready:
+            run.problem = "waiting for the warm process" + (f": {self._warm.problem}" if self._warm.problem else "")
+            return
+        run.problem = ""
+        try:
+            orders = begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment)
+        except (SandboxRefused, OSError) as error:
+            begin.refuse(self._node, run, str(error))
+            return
+        begin.launch(self._node, run, orders, self._warm.fork)
+
+    def _decline(self, action: Decline) -> None:
+        spec = self._wanted[action.run].spec if self._wanted else None
+        if spec is not None:
+            run = begin.record(self._node, spec, attempt=action.attempt, restarts=0, reason=action.reason)
+            run.phase, run.exit_code, run.problem = "ended", -signal.SIGTERM, "stopped before it was started here"
+
+    def _do_what_is_due(self, now: float) -> None:
+        """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
+        if self._warm.restart_at is not None and now >= self._warm.restart_at:
+            self._start_warm()
+        for run in tuple(self._node.runs.values()):
+            if run.retry_at is not None and now >= run.retry_at:
+                if run.phase == "alive":
+                    talk.connect(self._node, run)
+                elif run.phase == "launching" and self._warm.ready:
+                    self._launch_if_possible(run)
+            if run.phase == "clearing":
+                ending.check_cleared(self._node, run)
+
+    # --- the warm process -----------------------------------------------------------------------------------------------------------------
+
+    def _start_warm(self) -> None:
+        self._warm.start()
+        self._node.warm_pid = self._warm.pid
+        self._node.watch(self._warm, self._on_warm)
+
+    def _on_warm(self, _mask: int) -> None:
+        before = self._warm.fileno()
+        if not self._warm.heard(time.monotonic()):
+            self._node.unwatch(before)
+        self._node.changed = True
+        if self._warm.ready:
+            for run in self._in_phase("launching"):
+                if run.gate is None and not run.pid:
+                    self._launch_if_possible(run)
+
+    # --- telling --------------------------------------------------------------------------------------------------------------------------
+
+    def _observation(self) -> Observation:
+        runs = tuple(self._node.runs[number].observation() for number in sorted(self._node.runs))
+        return Observation(revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready)
+
+    def _tell_subscribers(self, now: float) -> None:
+        """State at once; growth of journals at once too, but for each run at most every 50 ms."""
+        node = self._node
+        growth = {run for run in node.grown if now - self._pushed_growth.get(run, 0.0) >= _GROWTH_PAUSE_S}
+        if not node.changed and not growth:
+            return
+        if node.changed:
+            node.changed = False
+            node.save()
+        self._pushed_growth |= dict.fromkeys(node.grown, now)
+        node.grown.clear()
+        observation = self._observation()
+        if observation != self._pushed:
+            self._pushed = observation
+            self._server.push(observation)
