@@ -13,7 +13,7 @@ from typing import Literal
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
-from training_runtime.scheduling.sizes import bounds
+from training_runtime.scheduling.sizes import bounds, next_size
 
 Block = Literal["paused", "no_device", "too_large", "person_quota", "project_quota", "room"]
 
@@ -24,6 +24,7 @@ class Demand:
 
     `first`: the class that a run which takes any tries first while it holds nothing. `held`: how many slots of its class it holds and may
     keep. `occupied`: those, and the ones that its processes have yet to leave. `keeps`: between equals it goes before newcomers.
+    `larger`: the next useful size after `size`.
     """
 
     run: RunFacts
@@ -33,17 +34,20 @@ class Demand:
     device: Device | None
     held: int
     occupied: int
+    weight: float
     keeps: bool = False
     size: int = 0
+    larger: int | None = None
 
 
 class Limits:
-    """What may still be taken: room per class of slots, and quotas of persons and projects."""
+    """What may still be taken: room per class of slots, and quotas of persons and projects (counted only where there are any)."""
 
     def __init__(self, capacity: Mapping[Device, int], rules: Rules) -> None:
         self.capacity = capacity
         self.room = dict(capacity)
         self.person_quota, self.project_quota = rules.person_quota, rules.project_quota
+        self.any_quota = bool(rules.person_quota or rules.project_quota)
         self.persons: Counter[str] = Counter()
         self.projects: Counter[str] = Counter()
 
@@ -58,12 +62,16 @@ class Limits:
     def take(self, demand: Demand, step: int) -> bool:
         """Give `step` more slots to the run if they fit."""
         assert demand.device is not None, "a run is bound to a class of slots before it gets any"
-        if self.room[demand.device] < step or self.over_quota(demand.run, step):
+        if self.room[demand.device] < step:
             return False
+        if self.any_quota:
+            if self.over_quota(demand.run, step) is not None:
+                return False
+            self.persons[demand.run.person] += step
+            self.projects[demand.run.project] += step
         demand.size += step
+        demand.larger = next_size(demand.size, engines=demand.run.engines, most=demand.most)
         self.room[demand.device] -= step
-        self.persons[demand.run.person] += step
-        self.projects[demand.run.project] += step
         return True
 
 
@@ -95,7 +103,7 @@ def demands_of(slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, limits: 
             device = _class_for(held, least=least, plenty=plenty, limits=limits)
         keeps = held.count(device) if device else 0
         occupied = keeps + leaving[run.id, device]
-        demands[run.id] = Demand(run, least=least, most=most, first=first, device=device, held=keeps, occupied=occupied)
+        demands[run.id] = Demand(run, least, most, first, device, held=keeps, occupied=occupied, weight=positive(run.weight))
     return demands, blocks
 
 
@@ -122,3 +130,8 @@ def _never(run: RunFacts, *, least: int, limits: Limits) -> Block | None:
     if least > there_is:
         return "too_large" if there_is else "no_device"
     return limits.over_quota(run, least)
+
+
+def positive(weight: float) -> float:
+    """A weight of nothing would divide by zero; it counts as very little instead."""
+    return weight if weight > 1e-9 else 1e-9

@@ -94,9 +94,9 @@ class Floor:
 
 
 def place(slots: Iterable[SlotFacts], demands: Iterable[Demand]) -> dict[int, frozenset[int]]:
-    """Choose the slots of every run, `demand.size` of its class. The order of the input does not matter."""
-    usable = {slot.id: slot for slot in sorted(slots, key=lambda slot: slot.id) if not slot.draining}
-    ordered = sorted(demands, key=lambda demand: (demand.run.submitted_at, demand.run.id))
+    """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first."""
+    usable = {slot.id: slot for slot in slots if not slot.draining}
+    ordered = list(demands)
     grants = _keep(usable, ordered)
     kept = {slot for held in grants.values() for slot in held}
     by_device: dict[Device, list[SlotFacts]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import forecast
@@ -23,6 +24,9 @@ def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, ru
     answer applied it changes nothing. Ids must be unique within `slots` and within `runs`.
     """
     assert math.isfinite(now), "now is seconds on the clock of the runs' times"
+    # Everything below takes slots by number and runs oldest first, so that the order in which the caller names them cannot matter.
+    slots = sorted(slots, key=attrgetter("id"))
+    runs = sorted(runs, key=attrgetter("submitted_at", "id"))
     shares = share_out(slots, runs, rules=rules)
     grants = place(slots, shares.demands.values())
     forecasts = forecast(shares, rules=rules)

@@ -18,15 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
+from operator import attrgetter
 
 from training_runtime.protocol import Device
-from training_runtime.scheduling.demands import Block, Demand, Limits, capacity_of, demands_of
+from training_runtime.scheduling.demands import Block, Demand, Limits, capacity_of, demands_of, positive
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
-from training_runtime.scheduling.sizes import next_size
 
-# A person's turn: (slots per weight, 0 where they hold more already else 1, when their oldest run was submitted, next run). The smallest
-# goes first. A run's turn to grow has the same form, told of the run. Run ids are unique, so both orders are total.
-Turn = tuple[float, int, float, int]
+# (slots per weight, 0 where the step is held already else 1, since when, number): the smallest goes first; the number makes it total.
+RunTurn = tuple[float, int, float, int, Demand]
+PersonTurn = tuple[float, int, float, int, "Person"]
 
 # How often a plan is taken as carried out and asked again. Two are enough for nearly all facts that hypothesis could think of.
 ROUNDS = 6
@@ -37,19 +37,45 @@ class Person:
     """What one person has taken so far, and their runs: those still to start (next one last) and those that may grow.
 
     `claim`: how many slots they occupy with runs that go before equals. A slot on its way from one of their runs to another counts, so
-    that a tie is not decided anew in the middle of a handover.
+    that a tie is not decided anew in the middle of a handover. `since`, `number`: when their oldest run was submitted, and its id.
     """
 
     weight: float
     claim: int
     since: float
+    number: int
     starts: list[Demand]
-    growing: list[Turn] = field(default_factory=list)
+    growing: list[RunTurn] = field(default_factory=list)
     slots: int = 0
 
-    def turn(self, run: int) -> Turn:
-        """Their place in the order of the level; `run` is the one that they would start or grow next."""
-        return (self.slots / self.weight, 0 if self.claim > self.slots else 1, self.since, run)
+    def turn(self) -> PersonTurn:
+        """Their place in the order of those who share."""
+        return (self.slots / self.weight, 0 if self.claim > self.slots else 1, self.since, self.number, self)
+
+    def step(self, limits: Limits) -> bool:
+        """Start or grow one run if that fits; if not, it has got all it can. False when there is nothing left to ask."""
+        if self.starts:
+            demand = self.starts.pop()
+            if limits.take(demand, demand.least):
+                self.slots += demand.least
+                if demand.larger is not None:
+                    heappush(self.growing, _growth(demand, demand.larger))
+        else:
+            demand = self.growing[0][4]
+            assert demand.larger is not None, "a run is in the list to grow while there is a larger size"
+            step = demand.larger - demand.size
+            taken = limits.take(demand, step)
+            self.slots += step if taken else 0
+            if taken and demand.larger is not None:
+                heapreplace(self.growing, _growth(demand, demand.larger))
+            else:
+                heappop(self.growing)
+        return bool(self.starts or self.growing)
+
+
+def _growth(demand: Demand, larger: int) -> RunTurn:
+    """The run's place among its person's runs that may grow."""
+    return (demand.size / demand.weight, 0 if demand.held >= larger else 1, demand.run.submitted_at, demand.run.id, demand)
 
 
 @dataclass(frozen=True)
@@ -62,7 +88,7 @@ class Shares:
 
 
 def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules) -> Shares:
-    """Decide how many slots each run gets. The order of the input does not matter."""
+    """Decide how many slots each run gets. Slots come by number, runs oldest first."""
     capacity = capacity_of(slots)
     demands, blocks = demands_of(slots, runs, limits=Limits(capacity, rules))
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
@@ -125,84 +151,51 @@ def _fill_all(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rule
 
 def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rules) -> None:
     """Progressive filling of one class of slots among equals: see the module's own words."""
-    persons = _persons(level, rules=rules)
-    demand_of = {demand.run.id: demand for demand in level}
-    turns = [person.turn(person.starts[-1].run.id) for person in persons.values()]
+    turns = [person.turn() for person in _persons(level, rules=rules)]
     heapify(turns)
     while turns and limits.room[device]:
-        demand = demand_of[turns[0][3]]
-        person = persons[demand.run.person]
-        _step(person, demand, limits=limits)
-        if person.starts:
-            heapreplace(turns, person.turn(person.starts[-1].run.id))
-        elif person.growing:
-            heapreplace(turns, person.turn(person.growing[0][3]))
+        person = turns[0][4]
+        if person.step(limits):
+            heapreplace(turns, person.turn())
         else:
             heappop(turns)
 
 
-def _persons(level: Sequence[Demand], *, rules: Rules) -> dict[str, Person]:
+def _persons(level: Sequence[Demand], *, rules: Rules) -> list[Person]:
     """Who takes part, their runs in the order in which they start."""
     by_person: dict[str, list[Demand]] = defaultdict(list)
     for demand in level:
         by_person[demand.run.person].append(demand)
     overtaken = {name: _overtaken_since(own) for name, own in by_person.items()}
     since = min((overtaken[name] for name, own in by_person.items() if not any(demand.held for demand in own)), default=math.inf)
-    persons: dict[str, Person] = {}
+    persons: list[Person] = []
     for name, own in by_person.items():
+        oldest, claim = own[0].run, 0
         for demand in own:
-            demand.keeps = demand.held > 0 and demand.run.submitted_at <= overtaken[name]
-        own.sort(key=lambda each: (not each.keeps, each.run.submitted_at, each.run.id), reverse=True)
-        claim = sum(min(max(each.occupied, each.least), each.most) for each in own if each.held and each.run.submitted_at <= since)
-        persons[name] = Person(weight_of(name, rules), claim, min(each.run.submitted_at for each in own), own)
+            if demand.held:
+                demand.keeps = demand.run.submitted_at <= overtaken[name]
+                if demand.run.submitted_at <= since:
+                    claim += min(max(demand.occupied, demand.least), demand.most)
+            else:
+                demand.keeps = False
+        own.sort(key=attrgetter("keeps"), reverse=True)
+        own.reverse()
+        persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, own))
     return persons
 
 
 def _overtaken_since(runs: Iterable[Demand]) -> float:
-    """When the oldest waiting run that needs several slots at once was submitted (infinity where there is none).
+    """When the oldest waiting run that needs several slots at once was submitted (infinity where there is none). `runs`: oldest first.
 
     Slots become free one by one, so smaller runs that came later would take each of them and the large run would wait for ever. Holders
     younger than it therefore lose the advantage of holding and queue by age: among a person's own runs always, between people where
     the one with the large run holds nothing.
     """
-    return min((each.run.submitted_at for each in runs if each.least > 1 and not each.held and each.device == each.first), default=math.inf)
-
-
-def _step(person: Person, demand: Demand, *, limits: Limits) -> None:
-    """Start or grow one run if that fits; if not, it has got all it can."""
-    before = demand.size
-    if before == 0:
-        person.starts.pop()
-        if limits.take(demand, demand.least):
-            person.slots += demand.least
-            turn = _growth(demand)
-            if turn is not None:
-                heappush(person.growing, turn)
-        return
-    larger = next_size(before, engines=demand.run.engines, most=demand.most)
-    turn = None
-    if larger is not None and limits.take(demand, larger - before):
-        person.slots += larger - before
-        turn = _growth(demand)
-    if turn is None:
-        heappop(person.growing)
-    else:
-        heapreplace(person.growing, turn)
-
-
-def _growth(demand: Demand) -> Turn | None:
-    """The run's place among its person's runs that may grow; None when more slots would make it no faster."""
-    larger = next_size(demand.size, engines=demand.run.engines, most=demand.most)
-    if larger is None:
-        return None
-    run = demand.run
-    return (demand.size / positive(run.weight), 0 if demand.held >= larger else 1, run.submitted_at, run.id)
+    for demand in runs:
+        if demand.least > 1 and not demand.held and demand.device == demand.first:
+            return demand.run.submitted_at
+    return math.inf
 
 
 def weight_of(person: str, rules: Rules) -> float:
     return positive(rules.person_weights.get(person, 1.0))
-
-
-def positive(weight: float) -> float:
-    """A weight of nothing would divide by zero; it counts as very little instead."""
-    return max(weight, 1e-9)
