@@ -1,3 +1,5 @@
+"""Tells Django about the app, and connects the node agent's signals once the models are there."""
+
 from django.apps import AppConfig
 
 

@@ -1,0 +1,197 @@
+"""The house rules: who may import whom, how long things may be, and that importing a module does nothing."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from tests.architecture.source import ROOT, Module, dotted, functions, imports, modules, on_import
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+# Files that are still to be told as two stories: they may get shorter, never longer.
+TOO_LONG = {"training_runtime/elastic/coordinator.py": 438}
+
+# What the web side may know of the runtime.
+RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
+RUNTIME_FACE += ("training_runtime.errors",)
+WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
+
+# Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
+PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
+STANDARD_ONLY = (*PURE, "training_runtime.protocol", "training_runtime.journal", "training_runtime.errors")
+WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
+WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
+TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.warm")
+
+# Inside the Django app, top to bottom. A module imports from its own layer or a lower one. One that is not named is held to the rule
+# against circles all the same.
+LAYERS = (
+    ("urls", "apps"),
+    ("views", "api", "consumers", "tasks", "management", "agent"),
+    ("templatetags",),
+    ("selectors", "forms"),
+    ("access",),
+    ("services",),
+    ("scheduling", "fleet", "ingest", "accounting", "snapshot", "pruning"),
+    ("states",),
+    ("notify", "bundles", "runfiles", "journal_rows", "zipcheck", "accounts"),
+    ("models",),
+)
+
+# Exceptions, each with its reason.
+ALLOWED = {
+    # Celery's `current_app` is one per thread, so the application has to be named where a message is sent from a request's thread.
+    ("experiments.notify", "webapp.celery"),
+    # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
+    ("webapp.studio.processes", "training_runtime.host.processes"),
+    # The warm process imports the driver for one thing: that drivers forked from it find it in memory.
+    ("training_runtime.elastic.warm", "training_runtime.elastic.driver"),
+}
+# Django finds commands in apps only; these start the project around the app, as manage.py does.
+COMMANDS = ("experiments.management",)
+
+
+def within(name: str, packages: Iterable[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def offending(module: Module, forbidden: Iterable[str]) -> list[str]:
+    forbidden = tuple(forbidden)
+    return [
+        f"{where}: {module.name} imports {name}"
+        for name, where in imports(module).items()
+        if within(name, forbidden) and (module.name, name) not in ALLOWED
+    ]
+
+
+def layer_of(name: str) -> int | None:
+    """0 is the lowest. None for modules of other packages and for those without a place."""
+    parts = name.split(".")
+    if parts[0] != "experiments" or len(parts) == 1:
+        return None
+    return next((depth for depth, layer in enumerate(reversed(LAYERS)) if parts[1] in layer), None)
+
+
+def test_the_runtime_knows_nothing_of_the_web_side():
+    assert not [line for module in modules("training_runtime") for line in offending(module, WEB_ONLY)]
+
+
+def test_the_app_knows_nothing_of_the_project_around_it():
+    app = [module for module in modules("experiments") if not within(module.name, COMMANDS)]
+    assert not [line for module in app for line in offending(module, ("webapp",))]
+
+
+@pytest.mark.parametrize("tree", ["experiments", "webapp"])
+def test_the_web_side_knows_only_the_face_of_the_runtime(tree):
+    assert not [
+        f"{where}: {module.name} imports {name}"
+        for module in modules(tree)
+        for name, where in imports(module).items()
+        if within(name, ("training_runtime",)) and not within(name, RUNTIME_FACE) and (module.name, name) not in ALLOWED
+    ]
+
+
+def test_decisions_import_the_standard_library_only():
+    standard = (*sys.stdlib_module_names, *STANDARD_ONLY)
+    chosen = [module for module in modules("training_runtime") if within(module.name, STANDARD_ONLY)]
+    assert chosen, "the modules this is about have moved"
+    assert not [
+        f"{where}: {module.name} imports {name}"
+        for module in chosen
+        for name, where in imports(module).items()
+        if not within(name, standard)
+    ]
+
+
+def test_decisions_read_no_clock_and_touch_nothing():
+    assert not [line for module in modules("training_runtime") if within(module.name, PURE) for line in offending(module, WORLD)]
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+def test_torch_is_imported_only_where_training_happens(tree):
+    assert not [line for module in modules(tree) if not within(module.name, TORCH_HOMES) for line in offending(module, ("torch",))]
+
+
+def test_nothing_in_the_app_imports_back_up():
+    wrong = []
+    for module in modules("experiments"):
+        own = layer_of(module.name)
+        for name, where in imports(module).items():
+            other = layer_of(name)
+            if own is not None and other is not None and other > own:
+                wrong.append(f"{where}: {module.name} imports {name}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+def test_no_modules_import_each_other_in_a_circle(tree):
+    """Imports hidden inside functions count: they are how circles hide."""
+    known = {module.name for module in modules(tree)}
+    graph = {
+        module.name: sorted(
+            name for name in imports(module) if name in known and name != module.name and (module.name, name) not in ALLOWED
+        )
+        for module in modules(tree)
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])
+def test_a_file_tells_one_story(tree):
+    lengths = {module.path.relative_to(ROOT).as_posix(): module.lines for module in modules(tree)}
+    assert not {path: length for path, length in lengths.items() if length > TOO_LONG.get(path, LONGEST_FILE)}
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])
+def test_a_function_fits_on_a_screen(tree):
+    assert not [
+        f"{module.where(function)}: {function.name} has {length} lines"
+        for module in modules(tree)
+        for function in functions(module)
+        if (length := (function.end_lineno or function.lineno) - function.lineno + 1) > LONGEST_FUNCTION
+    ]
+
+
+# Calls that change the process or the world, and the wiring that is allowed to read the environment on import.
+CALLS = ("logging.basicConfig", "logging.config.dictConfig", "signal.signal", "os.fork", "os.getenv", "os.putenv", "os.chdir", "os.umask")
+CALLS += ("sys.path.insert", "sys.path.append", "socket.socket", "threading.Thread", "torch.manual_seed", "torch.set_num_threads")
+CALLS += ("subprocess.run", "subprocess.Popen", "subprocess.check_output", "open", "print", "time.sleep", "random.seed")
+WIRING = ("webapp.settings", "webapp.settings_test", "webapp.celery", "webapp.asgi")
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+def test_importing_a_module_does_nothing(tree):
+    wrong = []
+    for module in modules(tree):
+        if module.name in WIRING or module.name.endswith("__main__"):
+            continue
+        for node in on_import(module):
+            if isinstance(node, ast.Call) and dotted(node.func) in CALLS:
+                wrong.append(f"{module.where(node)}: {dotted(node.func)}()")
+            if isinstance(node, ast.Attribute) and dotted(node) == "os.environ":
+                wrong.append(f"{module.where(node)}: os.environ")
+    assert not wrong
+
+
+@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks"])
+def test_a_module_opens_by_saying_what_it_is(tree):
+    """Packages that hold nothing need not."""
+    assert not [
+        str(module.path.relative_to(ROOT))
+        for module in modules(tree)
+        if module.tree.body and not (isinstance(first := module.tree.body[0], ast.Expr) and isinstance(first.value, ast.Constant))
+    ]
