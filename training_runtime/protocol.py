@@ -10,6 +10,7 @@ Standard library only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -207,6 +208,8 @@ def build(cls: type[T], raw: object) -> T:
 
 
 def _value(kind: Any, raw: Any, where: str) -> Any:
+    if type(raw) is kind and kind in (int, str, float, bool):  # by far the most values of a journal
+        return raw
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _record(kind, raw, where)
@@ -233,12 +236,17 @@ def _float(raw: int | float, where: str) -> float:
         raise ProtocolError(f"{where}: a number too large for a float") from None
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Its fields' types; looking them up anew for each record would cost more than all the rest."""
+    return typing.get_type_hints(kind)
+
+
 def _record(kind: Any, raw: Any, where: str) -> Any:
     if not isinstance(raw, dict):
         raise ProtocolError(f"{where}: not an object")
-    hints = typing.get_type_hints(kind)
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    if unknown := set(raw) - set(known):
+    hints = _hints(kind)
+    if unknown := set(raw) - hints.keys():
         raise ProtocolError(f"{where}: unknown field {sorted(unknown)[0]!r}")
     try:
         return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in raw.items()})
