@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from experiments import access
-from experiments.models import Grant, Membership, MetricSeries, Role, RunTransition, TrainingRun, User
+from experiments.models import Grant, Membership, MetricSeries, Node, Role, RunTransition, TrainingRun, User
 from experiments.models.runs import LIVE
 
 
@@ -63,3 +63,9 @@ def writable_ids(user: User, ids: Iterable[int]) -> set[int]:
 def first_grant() -> dt.datetime | None:
     """When a slot was granted for the first time; None before that."""
     return Grant.objects.order_by("granted_at").values_list("granted_at", flat=True).first()
+
+
+def open_grants(node: Node) -> dict[int, Grant]:
+    """The grants that are open on the node, by slot id."""
+    found = Grant.objects.filter(slot__node=node, released_at__isnull=True).select_related("run__submitted_by")
+    return {grant.slot_id: grant for grant in found}

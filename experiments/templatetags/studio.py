@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
@@ -165,7 +166,7 @@ def rate(number: float | None) -> str:
 
 
 @register.filter
-def item(mapping: dict[str, object] | None, key: str) -> object:
+def item(mapping: Mapping[Any, object] | None, key: object) -> object:
     """`mapping[key]`, or None."""
     return None if mapping is None else mapping.get(key)
 

@@ -57,7 +57,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "nodes": later(lambda: list(Node.objects.all()[:200])),
         "rules": later(lambda: access.rules(user)),
     }
-    parts = {"jobs": "cluster/_jobs.html", "feed": "cluster/_feed.html", "now": "cluster/_now.html", "tiles": "cluster/_tiles.html"}
+    parts = {"jobs": "cluster/_jobs.html", "feed": "cluster/_feed.html", "now": "cluster/_now.html", "tiles": "cluster/_tiles.html", "strips": "cluster/_strips.html"}
     return page(request, "cluster/detail.html", context, parts=parts)
 
 
@@ -166,7 +166,14 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     now = timezone.now()
     lanes = later(lambda: [lane for lane in selectors.lanes(begin=now, end=now) if lane.slot.node_id == found.pk])
     silent = found.last_seen_at is None or (now - found.last_seen_at).total_seconds() > NODE_SILENT_S
-    context = {"section": "cluster", "node": found, "silent": silent, "lanes": lanes, "crumbs": [("Cluster", reverse("cluster"))]}
+    context = {
+        "section": "cluster",
+        "node": found,
+        "silent": silent,
+        "lanes": lanes,
+        "held": later(lambda: run_pages.open_grants(found)),
+        "crumbs": [("Cluster", reverse("cluster"))],
+    }
     return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html"})
 
 

@@ -91,10 +91,10 @@ def log(request: HttpRequest, pk: int) -> JsonResponse:
 
 ROLES = (
     ("model", "Model"),
-    ("checkpoint", "Checkpoints"),
-    ("log", "Logs"),
+    ("checkpoint", "Checkpoint"),
+    ("log", "Log"),
     ("journal", "Journal"),
-    ("other", "Other files"),
+    ("other", "Other"),
 )
 
 

@@ -100,7 +100,7 @@ export class Lanes {
     const holder = make('svg', { y, height, class: `bar-run run-${bar.run % COLOURS}${mine ? ' is-open' : ''}`, 'data-bar': bar.run }, this.body);
     make('rect', { width: '100%', height: '100%', class: 'bar-fill' }, holder);
     if (bar.leaving) make('rect', { width: '100%', height: '100%', fill: 'url(#hatch)' }, holder);
-    if (height >= 20) make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = bar.name;
+    if (height >= 20) make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = `${bar.name} · ${bar.person}`;
     const since = clock(new Date(bar.begin * 1000));
     const until = bar.end ? clock(new Date(bar.end * 1000)) : 'now';
     const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}\n${bar.reason}`;

@@ -1,0 +1,134 @@
+"""Every address of the studio, as nobody and as a stranger. An address that is not in the table below fails: say here who may open it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from experiments.models import User
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+PUBLIC = {"login"}
+EVERYBODY = {"home", "logout", "profile", "theme", "projects", "new_project", "cluster", "lanes", "node"}  # who is logged in
+CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
+MEMBERS = {
+    "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
+    "new_experiment", "definition", "update_definition", "delete_definition", "new_version", "code", "download_version", "experiment",
+    "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results", "run_series", "run_points", "run_log",
+    "run_log_file", "run_file", "run_archive", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
+}  # fmt: skip
+WRITES = {
+    "logout", "theme", "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
+    "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain", "slot_drain",
+}  # fmt: skip  # POST only
+FORMS = {"new_project", "members", "project_settings", "new_definition", "new_experiment", "new_version", "profile"}
+
+
+def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for each in resolver.url_patterns:
+        if isinstance(each, URLResolver):
+            yield from patterns(each, prefix + str(each.pattern))
+        else:
+            yield prefix + str(each.pattern), each
+
+
+def pages() -> list[tuple[str, URLPattern]]:
+    """All addresses but those of the REST API, whose tests walk it themselves."""
+    return [(route, each) for route, each in patterns(get_resolver()) if not route.startswith("api/")]
+
+
+def sample(name: str, studio: Seeded) -> str:
+    """The address with things of Alice's and Bob's in it."""
+    owners = {
+        "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
+        "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
+        "code": studio.version.pk, "download_version": studio.version.pk,
+        "experiment": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
+    }  # fmt: skip
+    route = next(route for route, each in pages() if each.name == name)
+    arguments: dict[str, Any] = {}
+    if "<int:pk>" in route:
+        project = route.startswith("projects/")
+        arguments["pk"] = owners.get(name, studio.digits.pk if project else studio.running.pk)
+    for key, value in (("username", "bob"), ("path", "model/model_epoch_20.pth"), ("name", "driver")):
+        if f":{key}>" in route:
+            arguments[key] = "local" if "nodes/" in route else value
+    return reverse(name, kwargs=arguments)
+
+
+def test_every_address_is_in_the_table() -> None:
+    named = {each.name for _, each in pages()}
+    assert None not in named
+    assert named == PUBLIC | EVERYBODY | CLUSTER_ADMINS | MEMBERS, "say in this file who may open a new address"
+
+
+def test_nobody_gets_further_than_the_login_page(studio: Seeded) -> None:
+    through = []
+    for name in sorted(EVERYBODY | CLUSTER_ADMINS | MEMBERS):
+        for method in ("get", "post", "head", "put", "patch", "delete"):
+            answer = getattr(Client(), method)(sample(name, studio))
+            if answer.status_code != 302 or not answer.url.startswith(reverse("login")):
+                through.append((name, method, answer.status_code))
+    assert not through
+
+
+def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger: User, as_: As) -> None:
+    client, wrong = as_(stranger), []
+    for name in sorted(MEMBERS):
+        got = client.get(sample(name, studio)).status_code, client.post(sample(name, studio)).status_code
+        wanted = (405 if name in WRITES else 404, 404 if name in WRITES | FORMS else 405)
+        if got != wanted:
+            wrong.append((name, got, wanted))
+    assert not wrong
+
+
+def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_: As) -> None:
+    client, wrong = as_(User.objects.get(username="victor")), []
+    only_for_editors = {"new_definition", "new_experiment", "new_version", "preview_run"}
+    not_written_yet = {"run_file", "run_log_file"}  # by the run that still trains
+    for name in sorted(MEMBERS - WRITES):
+        wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 200
+        got = client.get(sample(name, studio)).status_code
+        if got != wanted:
+            wrong.append((name, got, wanted))
+    assert not wrong
+
+
+def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
+    client = as_(User.objects.get(username="victor"))
+    got = {name: client.post(sample(name, studio)).status_code for name in MEMBERS & (WRITES | FORMS)}
+    assert set(got.values()) == {403}, got
+
+
+def test_the_cluster_is_changed_by_its_administrators_alone(studio: Seeded, as_: As) -> None:
+    for name in sorted(CLUSTER_ADMINS):
+        address, sent = sample(name, studio), {"policy": "priority", "draining": "yes"}
+        assert as_(studio.alice).post(address, sent).status_code == 403, name
+        assert as_(studio.dora).post(address, sent).status_code == 302, name
+        assert as_(studio.dora).get(address).status_code == 405, name
+
+
+def test_everybody_who_is_logged_in_sees_what_is_everybodys(studio: Seeded, stranger: User, as_: As) -> None:
+    got = {name: as_(stranger).get(sample(name, studio)).status_code for name in EVERYBODY - WRITES - {"home"}}
+    assert set(got.values()) == {200}, got
+
+
+def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: User, as_: As) -> None:
+    parts = {
+        "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"],
+        "run": ["head", "tiles", "notes"], "run_overview": ["body"], "run_results": ["body"],
+    }  # fmt: skip
+    alice, charlie = as_(studio.alice), as_(stranger)
+    for name, some in parts.items():
+        for part in some:
+            address = f"{sample(name, studio)}?part={part}"
+            whole = alice.get(address)
+            assert whole.status_code == 200, address
+            assert b"<html" not in whole.content, address
+            assert charlie.get(address).status_code == 404, address
+            assert Client().get(address).status_code == 302, address
+        assert alice.get(sample(name, studio), {"part": "../secrets"}).status_code == 404
