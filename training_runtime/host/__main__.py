@@ -31,8 +31,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     with lock:
-        _serve(settings)
-    return 0
+        return _serve(settings)
 
 
 def _make_folder(settings: Settings) -> None:
@@ -56,7 +55,7 @@ def _lock(path: Path, settings: Settings) -> IO[str]:
     return file
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: Settings) -> int:
     kernel.become_subreaper()
     fabric.build(settings.folder)
     abilities = probe.strongest(settings.folder, settings.policy)
@@ -65,7 +64,7 @@ def _serve(settings: Settings) -> None:
     if (saved := state.load(settings.folder / "state.json")) is not None:
         adoption.adopt(node, saved, now=time.monotonic())
     facts = node_facts.gather(settings.node, abilities)
-    Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ)).run()
+    return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ)).run()
 
 
 if __name__ == "__main__":

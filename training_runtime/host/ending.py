@@ -23,7 +23,7 @@ def terminate(run: LiveRun, *, now: float) -> None:
             os.killpg(run.pid, signal.SIGTERM)
 
 
-def kill(node: Node, run: LiveRun, *, now: float, interrupts: bool) -> None:
+def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool) -> None:
     """One pass over every process of the run; the caller comes back until none is left."""
     run.killed_at = now
     run.first_killed_at = run.first_killed_at or now
@@ -35,6 +35,8 @@ def kill(node: Node, run: LiveRun, *, now: float, interrupts: bool) -> None:
             node.changed = True
             return
     members = members_of(node, run)
+    if members:
+        log.info("Kill: %s run=%d pids=%s", reason, run.run, [process.pid for process in members])
     for process in members:
         processes.send_signal(process, signal.SIGKILL)
     if not members and now - run.first_killed_at > _STUCK_AFTER_S:  # it has nobody left to keep and does not end: stopped by somebody

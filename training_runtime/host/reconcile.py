@@ -130,7 +130,7 @@ def decide(
             step = _clear(facts, now, rules) if facts and facts.phase == "clearing" else None
         else:
             step = _settle(run, wanted.get(run), facts, now, rules)
-        if isinstance(step, float):
+        if isinstance(step, (int, float)):
             times.append(step)
         elif step is not None:
             actions.append(step)

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _GROWTH_PAUSE_S = 0.05
 _SAFETY_NET_S = 5.0
 _MAX_ROUNDS = 100
+_LAST_WAIT_S = 15.0
 
 
 class Supervisor:
@@ -48,16 +49,22 @@ class Supervisor:
 
     # --- the loop -------------------------------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """The exit status: 0, or 1 where processes could not be killed within the time a shutdown may take."""
         self._listen_to_signals()
         self._start_warm()
         wake_at: float | None = None
-        while not self._is_done():
+        while not self._is_done() and not self._gives_up(time.monotonic()):
             self._node.wait(self._pause(wake_at))
             self._do_what_is_due(time.monotonic())
             wake_at = self._settle()
             self._tell_subscribers(time.monotonic())
-        self._leave()
+        return self._leave()
+
+    def _gives_up(self, now: float) -> bool:
+        """Processes that even SIGKILL does not end must not keep the machine from shutting down."""
+        since = self._shutdown_since
+        return since is not None and now > since + self._settings.rules.stop_grace_s + _LAST_WAIT_S
 
     def _is_done(self) -> bool:
         return self._shutdown_since is not None and all(run.phase == "ended" for run in self._node.runs.values())
@@ -69,13 +76,18 @@ class Supervisor:
         now = time.monotonic()
         return max(0.0, min([at - now for at in due if at is not None], default=_SAFETY_NET_S))
 
-    def _leave(self) -> None:
+    def _leave(self) -> int:
         self._node.save()
         self._tell_subscribers(time.monotonic())
         self._server.close()
         self._node.unwatch(self._warm)
         self._warm.end()
+        if not self._is_done():
+            left = {run.run: run.stuck for run in self._node.runs.values() if run.phase != "ended"}
+            log.error("the host ends, but processes of these runs could not be killed: %s", left)
+            return 1
         log.info("the host ends, nothing is left running")
+        return 0
 
     # --- facts ----------------------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +112,7 @@ class Supervisor:
                 self._shutdown_since = time.monotonic()
             else:
                 log.info("told again to shut down: not waiting any longer")
-                self._shutdown_since = -1e9
+                self._shutdown_since = time.monotonic() - self._settings.rules.stop_grace_s
         self._reap()
 
     def _reap(self) -> None:
@@ -151,7 +163,7 @@ class Supervisor:
 
     def _act(self, action: Action, now: float) -> None:
         run = self._node.runs.get(action.run)
-        if not isinstance(action, Kill) or run is None or run.killed_at is None:
+        if not isinstance(action, Kill):  # repeated until nothing is left; said where something is killed
             log.info("%s: %s run=%d", type(action).__name__, action.reason, action.run)
         if isinstance(action, Start):
             self._start(action)
@@ -167,7 +179,7 @@ class Supervisor:
         elif isinstance(action, Terminate):
             ending.terminate(run, now=now)
         elif isinstance(action, Kill):
-            ending.kill(self._node, run, now=now, interrupts=action.interrupts)
+            ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
         elif isinstance(action, Forget):
             del self._node.runs[action.run]
         self._node.changed = True

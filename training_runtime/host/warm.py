@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from training_runtime.host import keeper
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers; what they have to say they write down
-    problems = _import_all(name for name in arguments[1].split(",") if name)
+    problems = _import_all([name for name in arguments[1].split(",") if name])
     gc.collect()
     gc.freeze()  # what is there now is never collected, so its pages stay shared with the children
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -41,8 +41,11 @@ def main(arguments: list[str]) -> int:
             os.close(fd)
 
 
-def _import_all(names: Iterable[str]) -> list[str]:
-    """Imports what drivers will need; what cannot be imported is reported, and the driver's own import then fails with the full story."""
+def _import_all(names: Sequence[str]) -> list[str]:
+    """Imports what drivers will need, and calls `warm_up()` of the modules that have one.
+
+    What cannot be imported is reported, and the driver's own import then fails with the full story.
+    """
     problems = []
     for name in names:
         try:
@@ -51,6 +54,9 @@ def _import_all(names: Iterable[str]) -> list[str]:
             problems.append(f"{name}: {error}")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+    for name in names:
+        if warm_up := getattr(sys.modules.get(name), "warm_up", None):
+            warm_up()
     return problems
 
 

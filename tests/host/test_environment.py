@@ -1,0 +1,70 @@
+"""What user code finds in its environment, and what it cannot put there."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_runtime.host.environment import Places, folder_name, run_environment, user_environment, warm_environment
+from training_runtime.protocol import RunSpec
+
+PLACES = Places("/r/_submitted_code/x", "/r/log/driver", "/r/tmp", "/h/fabric", "/h/fabric/python")
+
+
+def environment(**env: str) -> dict[str, str]:
+    spec = RunSpec(7, "x", "alice", ("main.py",), "/c", "/r", "/d", 4, env)
+    return run_environment(spec, places=PLACES, warm=warm_environment({"PATH": "/bin", "SECRET_KEY": "x"}, home="/h"))
+
+
+def test_a_script_finds_the_variables_that_wmla_scripts_expect() -> None:
+    found = environment()
+    expected = {
+        "DATA_DIR": "/d",
+        "RESULT_DIR": "/r",
+        "LOG_DIR": "/r/log/driver",
+        "SAVED_MODEL_DIR": "/r/model",
+        "TRAINING_ID": "7",
+        "DLI_EXECID": "7",
+        "DLI_WORK_DIR": "/r/_submitted_code/x",
+        "FABRIC_HOME": "/h/fabric",
+        "FABRIC_BACKEND": "pytorch",
+        "DLI_IS_ELASTIC": "true",
+        "HOME": "/r",
+        "TMPDIR": "/r/tmp",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PATH", "HOME", "EDT_SANDBOX", "lower", "A-B", "", "1A", "A=B", "A\n"]
+)
+def test_a_variable_that_could_change_which_code_runs_is_left_out(name: str) -> None:
+    assert user_environment({name: "x"}) == {}
+
+
+def test_the_users_own_variables_are_passed_on_but_do_not_replace_the_studios() -> None:
+    found = environment(EDT_PULL_WEIGHT_TIME_OUT="5", MY_FLAG="1", RESULT_DIR="/elsewhere")
+    assert (found["EDT_PULL_WEIGHT_TIME_OUT"], found["MY_FLAG"], found["RESULT_DIR"]) == ("5", "1", "/r")
+
+
+def test_the_warm_process_keeps_nothing_that_is_not_on_the_list_and_nothing_that_looks_like_a_secret() -> None:
+    own = {"PATH": "/bin", "TZ": "UTC", "CUDA_HOME": "/cuda", "NCCL_DEBUG": "INFO"}
+    secret = {
+        "DATABASE_URL": "x",
+        "EDT_SECRET": "x",
+        "REDIS_URL": "x",
+        "AWS_ACCESS_KEY_ID": "x",
+        "CUDA_API_KEY": "x",
+        "TORCH_TOKEN": "x",
+        "X": "x",
+    }
+    kept = warm_environment(own | secret, home="/h")
+    assert own.items() <= kept.items()
+    assert not set(secret) & set(kept)
+    assert kept["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("../../etc", "etc"), ("", "code"), ("a b/c", "a_b_c"), ("..", "code"), ("x" * 300, "x" * 64), ("é", "code")]
+)
+def test_a_runs_name_becomes_one_safe_folder_name(name: str, folder: str) -> None:
+    assert folder_name(name) == folder
