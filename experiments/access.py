@@ -95,7 +95,10 @@ def run(user: AnyUser, pk: int, *, need: Need = "read") -> TrainingRun:
 def run_control(user: AnyUser, pk: int) -> TrainingRun:
     """The run, for stop, pause, priority and slots: editors and admins of its project, and administrators of the cluster."""
     if isinstance(user, User) and user.is_staff and user.is_active:
-        return _run(pk)
+        found = _run(pk)
+        role = Membership.objects.filter(project=found.experiment.project_id, user=user).values_list("role", flat=True).first()
+        found.experiment.project.my_role = role or ""
+        return found
     return run(user, pk, need="write")
 
 

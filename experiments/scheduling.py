@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -77,12 +77,13 @@ def tick(now: dt.datetime) -> TickSummary:
         homes = _settle(seen, targets)
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
-        _change_states(seen, granted, now)
         _store_words(seen, decision)
+        _change_states(seen, granted, now)
         rules.tick += 1
         rules.save(update_fields=["tick"])
-        nodes = _nodes(seen, {run for run, _ in (*asked, *granted)} | homes)
-        _say(rules, nodes, moved=bool(asked or granted))
+        moved = {run for run, _ in (*asked, *granted)}
+        nodes = _nodes(seen, moved | homes)
+        _say(rules, nodes, moved=moved)
     return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
 
 
@@ -113,7 +114,7 @@ def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision:
         # A host that has not seen the request yet may be about to start a process on a slot that it does not hold at this moment: only what
         # it says after a later snapshot than the one at the time of the request proves anything.
         free = [
-            grant.pk
+            grant
             for grant in asked
             if grant.slot_id not in holding.get(grant.run_id, frozenset()) and revision > (grant.release_revision or 0)
         ]
@@ -126,17 +127,19 @@ def close_all(run: TrainingRun, *, now: dt.datetime, reason: str) -> int:
         rules = snapshot.lock_rules()
         still = Grant.objects.filter(run=run, released_at__isnull=True)
         still.filter(release_requested_at__isnull=True).update(release_requested_at=now, release_reason=reason)
-        return _close([grant.pk for grant in still], rules, now)
+        return _close(list(still), rules, now)
 
 
-def _close(grants: list[int], rules: ClusterRules, now: dt.datetime) -> int:
-    closed = Grant.objects.filter(pk__in=grants, released_at__isnull=True).update(released_at=now) if grants else 0
-    if closed:
+def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> int:
+    if grants:
+        for grant in grants:
+            grant.released_at = max(now, grant.granted_at)  # the machine that granted may have a clock ahead of the one that closes
+        Grant.objects.bulk_update(grants, ["released_at"])
         rules.tick += 1
         rules.save(update_fields=["tick"])
-        _say(rules, (), moved=True)
+        _say(rules, (), moved={grant.run_id for grant in grants})
         notify.nudge_schedule()
-    return closed
+    return len(grants)
 
 
 def _on_one_node(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> frozenset[int]:
@@ -232,14 +235,15 @@ def _nodes(seen: Snapshot, runs: Iterable[int]) -> tuple[str, ...]:
     return tuple(sorted(seen.nodes[home].name for home in homes if home is not None))
 
 
-def _say(rules: ClusterRules, nodes: Iterable[str], *, moved: bool) -> None:
+def _say(rules: ClusterRules, nodes: Iterable[str], *, moved: set[int]) -> None:
+    """Tell the nodes to look again, and the pages who holds what now; `moved` are the runs whose slots changed."""
     for name in nodes:
         notify.nudge_node(name)
     if moved:
         held = dict(Grant.objects.filter(released_at__isnull=True).values_list("slot_id", "run_id"))
         notify.slots(tick=rules.tick, held=held, counts=Counter(held.values()))
         notify.changed("cluster", "lanes", "feed")
-        for run_id in set(held.values()):
+        for run_id in moved:
             notify.changed(f"run-{run_id}", "slots")
 
 

@@ -28,25 +28,22 @@ def transition(
     reason: str,
     now: dt.datetime,
     actor: User | None = None,
-    only_from: frozenset[str] | None = None,
 ) -> bool:
-    """Bring the run to `new` if that is legal from the state it is in, as seen by the database; whether this call did it.
+    """Bring the run to `new` if that is legal from the state it is in, as the database says; whether this call did it.
 
-    `only_from` narrows the states it may come from. The first `running` sets `started_at`, an end sets `ended_at`. `run` is updated in
-    memory when it worked, and refreshed when somebody else was faster.
+    The first `running` sets `started_at`, an end sets `ended_at`. The caller's copy of the run, which may be old, is brought up to date.
     """
     with transaction.atomic():
-        old = run.state
-        sources = {state for state, targets in LEGAL.items() if new in targets and (only_from is None or state in only_from)}
-        if old not in sources:
-            run.refresh_from_db(fields=["state"])  # the caller's copy may be old
-            old = run.state
-            if old not in sources:
-                return False
+        now_in = TrainingRun.objects.select_for_update(no_key=True).filter(pk=run.pk).values_list("state", "started_at").first()
+        if now_in is None:
+            return False  # deleted meanwhile
+        old, run.started_at = now_in
+        run.state = old
+        if new not in LEGAL.get(old, ()):
+            return False
         changes = _changes(run, new, reason=reason[:REASON_LIMIT], now=now)
-        # The state is compared and swapped in one statement: of two callers who both saw `old`, one wins.
+        # Compared and swapped in one statement, so that not even a database without row locks lets two callers do the same step.
         if not TrainingRun.objects.filter(pk=run.pk, state=old).update(**changes):
-            run.refresh_from_db()
             return False
         for name, value in changes.items():
             setattr(run, name, value)

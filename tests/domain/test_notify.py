@@ -1,0 +1,125 @@
+"""What is said outward: after the commit, in the agreed shapes, and never at the writer's cost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.layers import get_channel_layer
+from django.db import transaction
+
+from experiments import ingest, notify, scheduling, services, states
+from experiments.models import Node, Project, Role, RunState, TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+
+NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def run(project: Project, alice: User, node: Node) -> TrainingRun:
+    return cast.run(project, by=alice, now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_said_before_the_commit_nor_after_a_rollback(said: Said, run: TrainingRun) -> None:
+    said.clear()
+    with transaction.atomic():
+        notify.changed("cluster", "jobs")
+        notify.nudge_schedule()
+        assert (said.messages, said.tasks) == ([], [])
+    assert (said.messages, said.tasks) == (
+        [("cluster", {"type": "changed", "topic": "cluster", "what": ["jobs"]})],
+        [("experiments.tasks.schedule", (), "control")],
+    )
+    said.clear()
+    with pytest.raises(RuntimeError), transaction.atomic():
+        notify.changed("cluster", "jobs")
+        notify.nudge_node("local")
+        raise RuntimeError
+    assert (said.messages, said.tasks) == ([], [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: Said, run: TrainingRun) -> None:
+    said.clear()
+    states.transition(run, RunState.STOPPED, reason="asked", now=NOW)
+    topics = {topic for topic, _ in said.messages}
+    assert topics == {f"run-{run.pk}", f"experiment-{run.experiment_id}", f"project-{run.experiment.project_id}", "cluster"}
+    (end,) = said.about(f"run-{run.pk}", "completed")
+    assert end == {"type": "completed", "topic": f"run-{run.pk}", "run": run.pk, "state": "stopped", "metrics": {}}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_is_nudged_by_what(said: Said, run: TrainingRun, node: Node, alice: User) -> None:
+    said.clear()
+    scheduling.tick(node.last_seen_at or NOW)
+    assert said.task_names() == ["apply_node"]
+    said.clear()
+    services.stop_run(run, by=alice)
+    assert said.task_names() == ["schedule", "apply_node"]
+    said.clear()
+    cast.Host(node).apply(NOW, exits={run.pk: 0})
+    assert "schedule" in said.task_names()
+    assert "apply_node" in said.task_names()
+
+
+async def test_a_message_arrives_as_it_was_sent() -> None:
+    layer: Any = get_channel_layer()
+    channel = await layer.new_channel()
+    await layer.group_add(notify.group("run-7"), channel)
+    await sync_to_async(notify._send_now)("run-7", {"type": "changed", "topic": "run-7", "what": ["state"]})
+    received = await layer.receive(channel)
+    assert received == {"type": "push", "message": {"type": "changed", "topic": "run-7", "what": ["state"]}}
+
+
+@pytest.mark.parametrize("topic", ["cluster", "run-7", "project-12345678901234567", "node-Ä /x", "x" * 300])
+def test_every_topic_makes_a_name_that_the_layer_takes(topic: str) -> None:
+    layer: Any = get_channel_layer()
+    assert layer.require_valid_group_name(notify.group(topic))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once(
+    alice: User, tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker of the test settings does not run; the layer is pointed at a server that does not either."""
+    settings.CHANNEL_LAYERS = {
+        "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [f"unix://{tmp_path}/none.sock"]}}
+    }
+    monkeypatch.setattr(notify, "_ended_well", {"layer": True, "broker": True})
+    caplog.set_level(logging.INFO, logger="experiments.notify")
+    cast.node(now=NOW)
+    project = services.create_project(by=alice, name="Digits")
+    begin = time.monotonic()
+    for number in range(5):
+        cast.run(project, by=alice, name=f"run {number}", now=NOW)
+    scheduling.tick(NOW)
+    assert time.monotonic() - begin < 10
+    assert TrainingRun.objects.filter(state=RunState.STARTING).count() == 4
+    assert sorted(record.args[0] for record in caplog.records if record.args) == ["broker", "layer"]  # type: ignore[index]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_points_are_told_with_their_journal_lines(said: Said, run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), cast.step(1, loss=0.5))
+    said.clear()
+    ingest.catch_up(run.pk, now=NOW)
+    (message,) = said.about(f"run-{run.pk}", "points")
+    assert set(message) == {"type", "topic", "after", "seq", "points", "progress"}
+    assert (message["after"], message["seq"]) == (0, 2)
+    group, name, step, t, value, workers, epoch = message["points"][0]
+    assert (group, name, step, value, workers, epoch) == ("train", "loss", 1, 0.5, 4, 1)
+    assert t > 1e9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_members_are_told_of_members(said: Said, project: Project, alice: User, charlie: User) -> None:
+    said.clear()
+    services.add_member(project, by=alice, username="charlie", role=Role.VIEWER)
+    assert said.about(f"project-{project.pk}") == [{"type": "changed", "topic": f"project-{project.pk}", "what": ["members"]}]
