@@ -190,8 +190,9 @@ def slow(puppet: Puppet) -> int:
 
 
 def nonsense(puppet: Puppet) -> int:
-    """Sends what is no message, then a line without end, then lies about a process that is not its own; then behaves."""
-    for hostile in (b"hello\n", b"x" * (3 << 20), encode(Holding((Worker(1, 1, 1),))) + b"{}\n"):
+    """Sends what is no message, then a line without end, then claims the process in its arguments as a worker; then behaves."""
+    stranger = Worker(1, int(puppet.spec.argv[1]), int(puppet.spec.argv[2]))
+    for hostile in (b"hello\n", b"x" * (3 << 20), encode(Holding((stranger,))) + b"{}\n"):
         connection, _ = puppet.listener.accept()
         connection.settimeout(5)
         connection.recv(4096)  # the host has spoken, so it is listening

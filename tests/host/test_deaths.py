@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
@@ -90,6 +91,63 @@ def test_runs_live_on_when_the_warm_process_is_killed_and_a_new_one_forks_the_ne
     host.until_holding(8, 2)
     assert host.pid(7) == driver
     assert warm_pid(host) != warm
+
+
+def keeper_of(host: HostUnderTest, run: int) -> int:
+    return next(saved["keeper"] for saved in host.saved()["runs"] if saved["run"] == run)
+
+
+def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_same(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "stubborn"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    os.kill(keeper_of(host, 7), signal.SIGKILL)
+    until(lambda: "the keeper of a run was killed" in host.log())
+    assert host.run(7).holding == (1,)
+    host.want(host.spec(7, "stubborn"), 1, stop=True)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.holding) == (-9, ())
+    assert all(is_gone(pid) for pid in pids_of(host, 7))
+
+
+def test_the_exit_code_of_a_driver_without_a_keeper_is_known_too(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    os.kill(keeper_of(host, 7), signal.SIGKILL)
+    until(lambda: "the keeper of a run was killed" in host.log())
+    host.want(host.spec(7, "obey"), 1, stop=True)
+    host.apply()
+    assert host.until_run(7, lambda run: run.state == "exited").exit_code == 0
+
+
+def test_a_keeper_that_was_stopped_does_not_hold_a_slot_for_ever(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    os.kill(keeper_of(host, 7), signal.SIGSTOP)
+    host.want(host.spec(7, "obey"), 1, stop=True)
+    host.apply()
+    assert host.until_run(7, lambda run: run.state == "exited").holding == ()
+
+
+def test_runs_of_two_nodes_under_the_same_user_do_not_touch_each_other(host: HostUnderTest, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = HostUnderTest(tmp_path / "other", host.uid_base)
+    try:
+        other.start()
+        for one in (host, other):
+            one.want(one.spec(7, "obey"), 1)
+            one.apply()
+            one.until_holding(7, 1)
+        host.wanted.clear()
+        host.apply()
+        until(lambda: host.look().runs == ())
+        assert not is_gone(other.pid(7))
+        assert other.run(7).holding == (1,)
+    finally:
+        other.clean_up()
 
 
 def test_a_host_killed_during_a_start_starts_nothing_twice(idle_host: HostUnderTest) -> None:

@@ -199,7 +199,8 @@ def test_a_folder_that_cannot_be_made_fails_the_run_with_a_clear_message(host: H
 
 
 def test_a_driver_that_talks_nonsense_is_cut_off_and_harms_nobody(host: HostUnderTest) -> None:
-    host.want(host.spec(7, "nonsense"), 1)
+    mine = processes.look(os.getpid())
+    host.want(host.spec(7, "nonsense", str(mine.pid), str(mine.start_ticks)), 1)
     host.want(host.spec(8, "obey"), 2)
     host.apply()
     host.until_holding(8, 2)

@@ -48,12 +48,12 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
 def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
     """Every live process of the run.
 
-    Where runs share a user this includes orphans that came to us because their keeper was killed: a child of ours that is nobody's driver
-    or keeper was left behind by a run that is gone. (A child that is being launched may not have said yet whose it is.)
+    This includes orphans that came to us because their keeper was killed: a child of ours that is nobody's driver or keeper was left behind
+    by a run that is gone. (A child that is being launched may not have said yet whose it is.)
     """
     found = processes.table()
     members = processes.of_run(run.traces(), found)
-    if run.phase == "clearing" and run.uid is None and not any(other.phase == "launching" for other in node.runs.values()):
+    if run.phase == "clearing" and not any(other.phase == "launching" for other in node.runs.values()):
         known = {pid for other in node.runs.values() for pid in (other.pid, other.keeper)} | {node.warm_pid}
         strays = {p.pid for p in found.values() if p.parent == os.getpid() and p.pid not in known}
         strays |= processes.descendants(strays, found)

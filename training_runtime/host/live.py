@@ -62,7 +62,7 @@ class LiveRun:
     stuck: tuple[int, ...] = ()
 
     def traces(self) -> Traces:
-        return Traces(self.pid, self.keeper, self.uid, self.result_dir)
+        return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
 
     def holding(self) -> tuple[int, ...]:
         return holding(self.phase, [(t.revision, t.slots) for t in self.told], [w.slot for w in self.workers])

@@ -74,28 +74,25 @@ def table() -> dict[int, Process]:
 class Traces:
     """What the processes of a run have in common, however they were started.
 
-    `keeper` is an ancestor of all of them as long as nobody kills it. Should that happen: `driver` leads their session and is the parent
-    that their orphans get while it lives; `uid` is the run's own user, None where it shares one with others; `result_dir` stands in the
-    environment of every program that the run has started by exec.
+    `keeper` and its start ticks: an ancestor of all of them, exactly, as long as nobody kills it. Should that happen: `driver` leads their
+    session, and `result_dir` stands in the environment of every program that the run has started by exec. (Their user does not tell: it may
+    be that of a run of another studio on the same machine as well.)
     """
 
-    driver: int
     keeper: int
-    uid: int | None
+    keeper_ticks: int
+    driver: int
     result_dir: str
 
 
 def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, ...]:
-    """The live processes of a run without its keeper (zombies left out), the driver last, so that its children have a parent that we know
-    until they are gone."""
-    if traces.uid is not None:
-        mine = {p.pid for p in processes.values() if p.uid == traces.uid}
+    """The live processes of a run without its keeper, zombies left out, the driver last."""
+    keeper = processes.get(traces.keeper)
+    if keeper is not None and keeper.start_ticks == traces.keeper_ticks and keeper.state not in "ZX":
+        mine = descendants({keeper.pid}, processes)
     else:
         mine = {p.pid for p in processes.values() if p.session == traces.driver or _carries(p.pid, traces.result_dir)}
-    if traces.driver in processes:
-        mine.add(traces.driver)
-    mine |= descendants(mine | ({traces.keeper} if traces.keeper else set()), processes)
-    mine.discard(traces.keeper)
+        mine |= descendants(mine, processes)
     members = [processes[pid] for pid in mine if processes[pid].state not in "ZX"]
     return tuple(sorted(members, key=lambda p: p.pid == traces.driver))
 

@@ -12,7 +12,7 @@ from training_runtime.host.reconcile import Rules
 from training_runtime.host.sandbox import Policy
 
 DRIVER = "training_runtime.elastic.driver:main"
-_PRELOAD = "torch,torch.distributed,numpy,training_runtime.elastic.warm"
+_PRELOAD = "torch,torch.distributed,numpy"
 
 
 @dataclass(frozen=True)

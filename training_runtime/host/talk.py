@@ -128,22 +128,20 @@ def _take_holding(node: Node, run: LiveRun, message: Holding) -> None:
 
 def watch_worker(node: Node, run: LiveRun, worker: Worker) -> None:
     """Only processes of the run can hold its slots: a driver could otherwise name a process that never ends."""
-    if not _belongs(run, worker):
-        log.warning("a driver names a process that is not of its run or has ended run=%d pid=%d slot=%d", run.run, worker.pid, worker.slot)
+    process = processes.look(worker.pid)
+    if process is None or process.start_ticks != worker.start_ticks:
+        return  # it has ended since
+    if not _belongs(run, process):
+        log.warning("a driver names a process that is not of its run run=%d pid=%d slot=%d", run.run, worker.pid, worker.slot)
         return
     if (handle := processes.open_handle(worker.pid, worker.start_ticks)) is not None:
         run.workers[worker] = handle
         node.watch(handle, lambda _: worker_ended(node, run, worker))
 
 
-def _belongs(run: LiveRun, worker: Worker) -> bool:
-    process = processes.look(worker.pid)
-    if process is None or process.start_ticks != worker.start_ticks:
-        return False
-    if run.uid is not None:
-        return process.uid == run.uid
+def _belongs(run: LiveRun, process: processes.Process | None) -> bool:
     while process is not None and process.pid > 1:
-        if run.pid in (process.pid, process.session):
+        if run.pid in (process.pid, process.session) or run.keeper == process.pid:
             return True
         process = processes.look(process.parent)
     return False
