@@ -93,7 +93,7 @@ class Coordinator:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.inbox, self.outbox = reports.pair()
         self.template_pid, self.commands = template.start(self.job, self._child, self.outbox)
-        self.template_fd, self.template_ticks = os.pidfd_open(self.template_pid), start_ticks(self.template_pid)
+        self.template_fd = os.pidfd_open(self.template_pid)
         try:
             self._await_sizes()
             while not self._finished():
@@ -180,7 +180,7 @@ class Coordinator:
         self.inbox.close()
         self.outbox.close()
         if self.link is not None:
-            self.link.hold(())
+            self.link.hold((), forking=False)
 
     # -- events
 
@@ -425,9 +425,9 @@ class Coordinator:
 
     def _tell_holding(self) -> None:
         if self.link is not None:
-            # A worker that is about to be forked is the template so far: the slot is in use from the command on.
             alive = [s for s in self.seats.values() if not s.gone]
-            self.link.hold(tuple(protocol.Worker(s.slot.id, s.pid or self.template_pid, s.ticks or self.template_ticks) for s in alive))
+            known = tuple(protocol.Worker(s.slot.id, s.pid, s.ticks) for s in alive if s.pid)
+            self.link.hold(known, forking=len(known) < len(alive))
 
 
 def start_ticks(pid: int) -> int:

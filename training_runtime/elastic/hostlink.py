@@ -28,6 +28,8 @@ class HostLink:
         self.wanted: Members | None = None
         self.stop: Stop | None = None
         self._holding: tuple[Worker, ...] = ()
+        self._settled = 0
+        self._forking = False
         self._journal_bytes = 0
 
     def readable(self) -> list[int]:
@@ -55,13 +57,18 @@ class HostLink:
         self._send(b"")
         return None
 
-    def hold(self, workers: tuple[Worker, ...]) -> None:
-        if workers != self._holding:
-            self._holding = workers
+    def hold(self, workers: tuple[Worker, ...], *, forking: bool) -> None:
+        """The processes there are. `forking`: there may soon be more, on slots of the Members taken in so far."""
+        if (workers, forking) != (self._holding, self._forking):
+            self._holding, self._forking = workers, forking
             self._send(self._said())
 
     def _said(self) -> bytes:
-        return encode(Holding(self._holding, self.wanted.revision if self.wanted else 0))
+        # A fork that is under way has no pid yet: until it has, the host must go on counting the slots of the Members that asked for it,
+        # so the number of a newer one is not told before.
+        if not self._forking and self.wanted:
+            self._settled = self.wanted.revision
+        return encode(Holding(self._holding, self._settled))
 
     def grown(self, journal_bytes: int) -> None:
         if journal_bytes != self._journal_bytes:
