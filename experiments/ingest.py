@@ -8,6 +8,7 @@ What lines mean is in `journal_rows`; here is only the way into the tables.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from dataclasses import dataclass
 
 from django.db import connection, transaction
@@ -22,6 +23,7 @@ from training_runtime.journal import Batch
 MAX_SERIES = 500
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
+TURN_BATCHES = 4
 LATE_S = 600.0
 
 
@@ -37,6 +39,8 @@ class Recorded:
 def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     """Store a batch that begins where the cursor stands."""
     with transaction.atomic():
+        if _offset(run_id) is None:
+            return Recorded(taken=False)  # deleted since the batch was read
         JournalCursor.objects.get_or_create(run_id=run_id)
         # Two readers of one journal: the second waits here, then finds that its offset is not the cursor any more.
         cursor = JournalCursor.objects.select_for_update().get(run_id=run_id)
@@ -59,12 +63,20 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 
-def catch_up(run_id: int, *, now: dt.datetime) -> int:
-    """Read the run's journal from the cursor to its end; the number of lines taken. Harmless when two do it at once."""
+def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None) -> int:
+    """Read the run's journal from the cursor to its end; the number of lines taken. Harmless when two do it at once.
+
+    After `most_batches` it asks for another turn instead of going on, so that plans and other runs are not kept waiting by a long journal.
+    """
     path = runfiles.folder(run_id) / journal.FILE_NAME
     taken = 0
-    while TrainingRun.objects.filter(pk=run_id).exists():
-        offset = JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first() or 0
+    for turn in itertools.count():
+        offset = _offset(run_id)
+        if offset is None:
+            break
+        if turn == most_batches:
+            notify.nudge_ingest(run_id)
+            break
         batch = journal.read(path, offset, limit_bytes=BATCH_BYTES)
         if batch.end_offset == batch.offset:
             break
@@ -72,11 +84,17 @@ def catch_up(run_id: int, *, now: dt.datetime) -> int:
     return taken
 
 
+def _offset(run_id: int) -> int | None:
+    """How far the run's journal has been read; None where there is no such run."""
+    offset = JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first()
+    return 0 if offset is None and TrainingRun.objects.filter(pk=run_id).exists() else offset
+
+
 def catch_up_all(now: dt.datetime) -> int:
     """`catch_up` for each live run, and for those that ended a short time ago."""
     late = now - dt.timedelta(seconds=LATE_S)
     live = TrainingRun.objects.filter(state__in=LIVE) | TrainingRun.objects.filter(ended_at__gte=late)
-    return sum(catch_up(run_id, now=now) for run_id in live.values_list("pk", flat=True))
+    return sum(catch_up(run_id, now=now, most_batches=TURN_BATCHES) for run_id in live.values_list("pk", flat=True))
 
 
 def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:

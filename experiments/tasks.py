@@ -40,7 +40,7 @@ def apply_node(name: str) -> None:
 @shared_task
 def ingest_run(run_id: int) -> None:
     """Take in what the run's journal has got since."""
-    ingest.catch_up(run_id, now=timezone.now())
+    ingest.catch_up(run_id, now=timezone.now(), most_batches=ingest.TURN_BATCHES)
 
 
 @shared_task

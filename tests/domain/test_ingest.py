@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+from typing import Any
 
 import pytest
 
@@ -238,11 +239,27 @@ def test_all_live_runs_are_caught_up(run: TrainingRun, project: Project, alice: 
     assert ingest.catch_up_all(NOW) == 2
 
 
+def test_a_long_journal_takes_turns(
+    run: TrainingRun, said: Said, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    monkeypatch.setattr(ingest, "BATCH_BYTES", 2000)
+    cast.write_journal(run, *map(cast.step, range(1, 201)))
+    with django_capture_on_commit_callbacks(execute=True):
+        first = ingest.catch_up(run.pk, now=NOW, most_batches=3)
+    assert 0 < first < 200
+    assert ("experiments.tasks.ingest_run", (run.pk,), "control") in said.tasks
+    while ingest.catch_up(run.pk, now=NOW, most_batches=3):
+        pass
+    assert Metric.objects.count() == 200
+
+
 def test_a_deleted_run_is_nothing_to_do(run: TrainingRun) -> None:
     cast.write_journal(run, cast.step(1))
     number = run.pk
     TrainingRun.objects.filter(pk=number).delete()
+    batch = journal.read(runfiles.folder(number) / journal.FILE_NAME, 0)
     assert ingest.catch_up(number, now=NOW) == 0
+    assert not ingest.record(number, batch, now=NOW).taken
 
 
 def test_points_after_a_line_neither_miss_nor_repeat(run: TrainingRun) -> None:
