@@ -136,17 +136,15 @@ def size(count: int | None) -> str:
 
 @register.filter
 def value(number: float | str | None) -> str:
-    """A metric: four significant digits; what is not a number is said, not hidden."""
+    """A metric: four significant digits. NaN and infinities are stored as nothing, and said, not hidden."""
     if number is None:
-        return "NaN"
+        return "not finite"
     try:
         number = float(number)
     except (TypeError, ValueError):
         return str(number)[:40]
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "∞" if number > 0 else "−∞"
+    if not math.isfinite(number):
+        return "not finite"
     if number and (abs(number) < 1e-3 or abs(number) >= 1e6):
         return f"{number:.3e}"
     return f"{number:.4g}" if abs(number) < 1000 else f"{number:.0f}"

@@ -57,7 +57,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "nodes": later(lambda: list(Node.objects.all()[:200])),
         "rules": later(lambda: access.rules(user)),
     }
-    parts = {"jobs": "cluster/_jobs.html", "feed": "cluster/_feed.html", "now": "cluster/_now.html", "tiles": "cluster/_tiles.html", "strips": "cluster/_strips.html"}
+    parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
 
 

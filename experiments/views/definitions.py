@@ -45,7 +45,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         form.add_error("upload", FILE_AGAIN)
     context = {"section": "projects", "project": project, "form": form, "crumbs": project_crumbs(project)}
     if in_panel:
-        return render(request, "definitions/_form.html", {**context, "in_panel": True}, status=422 if form.errors else 200)
+        return render(request, "definitions/_form.html", {**context, "in_panel": True})
     return page(request, "definitions/new.html", context)
 
 

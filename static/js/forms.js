@@ -118,7 +118,7 @@ async function send(form, dialog, table) {
       dialog.close();
       const fresh = await fetch(form.action, { headers: { 'HX-Request': 'true' } });
       fill(form, await fresh.text());
-    } else if (response.status === 422) {
+    } else if (response.status === 200 && !response.redirected) {
       fill(form, html);
       /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid=true]'))?.focus();
     } else location.reload();

@@ -1,39 +1,134 @@
-"""The real ASGI application on a port of its own, in a thread of the test's process: pages, static files and sockets for a real browser."""
+"""A studio with a past on a port of its own, as a process: what the browser tests open, and anybody who wants to look.
+
+    python -m tests.web.serving
+
+prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
+train on, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import json
+import logging
+import os
+import shutil
 import socket
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import uvicorn
-from channels.routing import ProtocolTypeRouter
-from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+if TYPE_CHECKING:
+    from tests.web.seed import Seeded
+
+DEADLINE_S = 30.0
 
 
-@contextlib.contextmanager
-def served(*, deadline_s: float = 20.0) -> Iterator[str]:
-    """The address of a running studio."""
-    from webapp.asgi import application
+def main() -> int:
+    home = tempfile.mkdtemp(prefix="edt-web-")
+    os.environ |= {"EDT_HOME": home, "DJANGO_SETTINGS_MODULE": "webapp.settings_test"}
+    try:
+        serve()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return 0
 
-    routed = application.application_mapping
-    whole = ProtocolTypeRouter({"http": ASGIStaticFilesHandler(routed["http"]), "websocket": routed["websocket"]})
+
+def serve() -> None:
+    import django
+
+    django.setup()
+    logging.disable(logging.WARNING)
+    from django.core.management import call_command
+    from django.utils import timezone
+
+    from experiments import notify
+    from tests.web import seed
+
+    notify.app.send_task = lambda *_, **__: None  # no Celery here: what would be scheduled is not
+    call_command("migrate", verbosity=0)
+    studio = seed.studio(now=timezone.now())
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(whole, log_level="error", lifespan="off", ws="websockets-sansio", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    server = _server()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    end = time.monotonic() + deadline_s
+    end = time.monotonic() + DEADLINE_S
     while not server.started:
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.02)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(deadline_s)
-        listener.close()
-        assert not thread.is_alive(), "the server did not stop"
+    _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **_addresses(studio)})
+    for line in sys.stdin:
+        _obey(line.split(), studio)
+        _say({"done": line.strip()})
+    server.should_exit = True
+    thread.join(DEADLINE_S)
+
+
+def _server():  # type: ignore[no-untyped-def]
+    import uvicorn
+    from channels.routing import ProtocolTypeRouter
+    from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+
+    from webapp.asgi import application
+
+    parts = application.application_mapping
+    whole = ProtocolTypeRouter({"http": ASGIStaticFilesHandler(parts["http"]), "websocket": parts["websocket"]})
+    return uvicorn.Server(uvicorn.Config(whole, log_level="error", lifespan="off", timeout_graceful_shutdown=2))
+
+
+def _addresses(studio: Seeded) -> dict[str, str]:
+    project, definition, run = studio.digits.pk, studio.version.definition.pk, studio.running.pk
+    done = studio.completed.pk
+    return {
+        "projects": "/projects/",
+        "new project": "/projects/new/",
+        "project": f"/projects/{project}/",
+        "assets": f"/projects/{project}/assets/",
+        "jobs": f"/projects/{project}/jobs/",
+        "members": f"/projects/{project}/members/",
+        "settings": f"/projects/{project}/settings/",
+        "new definition": f"/projects/{project}/definitions/new/",
+        "new experiment": f"/projects/{project}/experiments/new/",
+        "definition": f"/definitions/{definition}/",
+        "new version": f"/definitions/{definition}/versions/new/",
+        "code": f"/versions/{studio.version.pk}/code/",
+        "experiment": f"/experiments/{studio.experiment.pk}/",
+        "run": f"/runs/{run}/",
+        "run overview": f"/runs/{run}/overview/",
+        "logs": f"/runs/{done}/logs/",
+        "results": f"/runs/{done}/results/",
+        "failed run": f"/runs/{studio.failed.pk}/",
+        "waiting run": f"/runs/{studio.queued.pk}/",
+        "cluster": "/cluster/",
+        "node": "/cluster/nodes/local/",
+        "profile": "/profile/",
+    }
+
+
+def _obey(words: list[str], studio: Seeded) -> None:
+    from django.utils import timezone
+
+    from experiments import ingest, notify
+    from experiments.models import TrainingRun
+    from tests import cast
+
+    run = TrainingRun.objects.get(pk=studio.running.pk)
+    now = timezone.now()
+    match words:
+        case ["steps", count]:
+            for step in range(run.step + 1, run.step + 1 + int(count)):
+                cast.write_journal(run, cast.step(step, loss=0.2, workers=2, epoch=run.epoch), t=now.timestamp())
+            ingest.catch_up(run.pk, now=now)
+        case ["changed"]:
+            notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
+
+
+def _say(what: dict[str, str]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

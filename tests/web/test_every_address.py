@@ -17,13 +17,16 @@ EVERYBODY = {"home", "logout", "profile", "theme", "projects", "new_project", "c
 CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
-    "new_experiment", "definition", "update_definition", "delete_definition", "new_version", "code", "download_version", "experiment",
+    "new_experiment",
+    "definition", "update_definition", "delete_definition", "new_version", "code", "download_version", "experiment",
     "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results", "run_series", "run_points", "run_log",
-    "run_log_file", "run_file", "run_archive", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
+    "run_log_file", "run_file", "run_archive",
+    "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
     "logout", "theme", "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
-    "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain", "slot_drain",
+    "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
+    "slot_drain",
 }  # fmt: skip  # POST only
 FORMS = {"new_project", "members", "project_settings", "new_definition", "new_experiment", "new_version", "profile"}
 

@@ -1,0 +1,239 @@
+"""The pages in a real browser: no error, no violation of the policy, nothing wider than the screen, readable for everybody, live."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect, sync_playwright
+
+from tests import cast
+from tests.e2e.conftest import CHROMIUM_ARGUMENTS, chromium
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+AXE = Path(__file__).with_name("vendor") / "axe-core" / "axe.min.js"
+TIMEOUT_MS = 20_000
+
+
+@dataclass
+class Site:
+    """The served studio and its addresses."""
+
+    process: subprocess.Popen[str]
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def said(self) -> dict[str, str]:
+        assert self.process.stdout
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def tell(self, order: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        assert self.said() == {"done": order}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    command = [sys.executable, "-m", "tests.web.serving"]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        made = Site(process)
+        made.pages = made.said()
+        yield made
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
+        yield found
+        found.close()
+
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """`visit(width=360, theme="dark")`: a browser with Alice logged in. Any script error or policy violation fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_(*, width: int = 1280, theme: str = "light", script: bool = True, username: str = "alice") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if theme == "dark" else "light", java_script_enabled=script
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)
+        page.goto(site.pages["url"] + "/login/")
+        page.get_by_label("Username").fill(username)
+        page.get_by_label("Password").fill(cast.PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/projects/")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not complaints, "\n".join(complaints)
+
+
+def go(page: Page, site: Site, name: str) -> None:
+    page.goto(site.pages["url"] + site.pages[name])
+    if name == "run" or (name == "cluster" and page.viewport_size and page.viewport_size["width"] > 700):
+        page.locator(".uplot").first.wait_for()
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds that is serious, by the rules of WCAG 2 A and AA. Its script comes in past the page's policy, for the test alone."""
+    page.evaluate(AXE.read_text())
+    found: dict[str, Any] = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']})"
+    )
+    return [
+        f"{page.url} {each['id']} ({each['impact']}): {each['nodes'][0]['html'][:160]} {each['nodes'][0]['failureSummary'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_every_page_is_readable_for_everybody_and_fits_the_screen(width: int, theme: str, visit: Visit, site: Site) -> None:
+    page = visit(width=width, theme=theme)
+    found = []
+    for name in site.pages:
+        if name != "url":
+            go(page, site, name)
+            found += violations(page)
+            extra = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            found += [f"{name} is {extra} pixels too wide"] if extra > 0 else []
+    assert not found, "\n".join(found)
+
+
+def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    step = page.locator("#tiles [data-f=step]")
+    before = int(step.inner_text().replace(",", ""))
+    plot = page.locator(".chart").filter(has_text="loss").first.locator(".u-over")
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 50, steps=5)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.get_by_role("button", name="Whole run").focus()
+    site.tell("steps 5")
+    expect(step).to_have_text(f"{before + 5:,}")
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    expect(page.get_by_role("button", name="Whole run")).to_be_focused()
+    page.get_by_role("button", name="Whole run").click()
+    expect(page.locator(".chart").filter(has_text="loss").first).to_contain_text("train 0.2")
+
+
+def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: Visit, site: Site) -> None:
+    page = visit()
+    routes: list[WebSocketRoute] = []
+    away = [False]
+
+    def pass_on(route: WebSocketRoute) -> None:
+        if away[0]:
+            route.close()
+            return
+        routes.append(route)
+        route.connect_to_server()
+
+    page.route_web_socket("**/ws/", pass_on)
+    go(page, site, "run")
+    sign = page.locator("#live")
+    expect(sign).to_have_text("Live")
+    before = int(page.locator("#tiles [data-f=step]").inner_text().replace(",", ""))
+    away[0] = True
+    routes[-1].close()
+    expect(sign).to_have_text("Reconnecting")
+    site.tell("steps 7")
+    away[0] = False
+    expect(sign).to_have_text("Live")
+    expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 7:,}")
+
+
+def test_typing_in_the_clusters_filter_survives_updates(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    expect(page.locator("#live")).to_have_text("Live")
+    box = page.get_by_role("searchbox")
+    box.press_sequentially("Base")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    site.tell("changed")
+    box.press_sequentially("line")
+    expect(box).to_be_focused()
+    expect(box).to_have_value("Baseline")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    expect(page.locator("#lanes .bar-run")).not_to_have_count(0)
+
+
+def test_a_definition_is_added_in_the_side_panel_and_run(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit()
+    (tmp_path / "model.zip").write_bytes(cast.zipped({"folder/train.py": "print(1)\n", "folder/net.py": ""}).getvalue())
+    go(page, site, "new experiment")
+    page.get_by_label("Name").first.fill("From the panel")
+    page.get_by_role("button", name="Add training definition").click()
+    panel = page.get_by_role("dialog")
+    panel.locator("input[type=file]").set_input_files(tmp_path / "model.zip")
+    panel.get_by_role("button", name="train.py").click()
+    panel.get_by_role("button", name="Create").click()
+    expect(panel.locator("#panel_name_error")).to_be_visible()
+    panel.get_by_label("Name").fill("net one")
+    panel.locator("input[type=file]").set_input_files(tmp_path / "model.zip")
+    panel.get_by_role("button", name="Create").click()
+    expect(panel).to_be_hidden()
+    expect(page.locator("#associated")).to_contain_text("net one")
+    page.get_by_role("button", name="Add training definition").click()
+    page.get_by_role("tab", name="Existing training definition").click()
+    page.get_by_role("dialog").get_by_label("LeNet").check()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#associated tr")).to_have_count(2)
+    page.get_by_role("button", name="Create and run").click()
+    expect(page.get_by_role("heading", name="From the panel")).to_be_visible()
+    expect(page.locator("tbody tr", has_text="From the panel")).to_have_count(2)
+
+
+def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit(script=False, username="bob")
+    (tmp_path / "model.zip").write_bytes(cast.zipped().getvalue())
+    page.goto(site.pages["url"] + site.pages["new experiment"])
+    page.get_by_label("Name").first.fill("Without script")
+    page.get_by_role("checkbox", name="LeNet").check()
+    page.get_by_role("button", name="Create and run").click()
+    expect(page.get_by_role("heading", name="Without script")).to_be_visible()
+    page.get_by_role("link", name="Without script").last.click()
+    expect(page.get_by_text("Queued").first).to_be_visible()
+
+
+def test_the_theme_changes_at_once_and_stays(visit: Visit, site: Site) -> None:
+    page = visit(username="bob")
+    page.locator("summary", has_text="Account menu").click()
+    page.get_by_role("button", name="Dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.wait_for_load_state("networkidle")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to main content")).to_be_focused()

@@ -1,0 +1,86 @@
+"""The cluster page: everybody's jobs, the lanes as data and as a table, what happened, nodes."""
+
+from __future__ import annotations
+
+from django.urls import reverse
+
+from experiments.models import ClusterRules, Node, Slot, User
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+
+def test_everybodys_jobs_are_there_but_only_ones_own_are_links(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("cluster"), {"part": "jobs"}).content.decode()
+    for name in ("Learning rates", "Baseline", "Wider net"):
+        assert name in page
+    assert f'href="{reverse("run", args=[studio.running.pk])}"' in page
+    assert f'href="{reverse("run", args=[studio.other.pk])}"' not in page
+    assert reverse("stop_run", args=[studio.running.pk]) in page
+    assert reverse("stop_run", args=[studio.other.pk]) not in page
+
+
+def test_a_viewer_sees_no_stop_and_an_administrator_sees_all(studio: Seeded, as_: As) -> None:
+    assert "/stop/" not in as_(User.objects.get(username="victor")).get(reverse("cluster")).content.decode()
+    assert as_(studio.dora).get(reverse("cluster")).content.decode().count('hx-post="/runs/') == 3
+
+
+def test_jobs_are_filtered_by_name_submitter_id_and_state(studio: Seeded, as_: As) -> None:
+    def shown(**wanted: str) -> str:
+        return as_(studio.alice).get(reverse("cluster"), {"part": "jobs", **wanted}).content.decode()
+
+    assert "Baseline" not in shown(name="learning")
+    assert "Learning rates" not in shown(name="Baseline")
+    assert f'id="job-{studio.failed.pk}"' in shown(state="failed")
+    assert f'id="job-{studio.running.pk}"' not in shown(state="failed")
+    assert "No job matches" in shown(name="<script>")
+    assert "<script>" not in shown(name="<script>")
+
+
+def test_the_lanes_say_who_held_what_and_the_table_says_the_same(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("lanes"), {"window": "10m"}).json()
+    assert [lane["label"] for lane in answer["lanes"]] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
+    third = [(bar["run"], bar["end"] is None) for bar in answer["lanes"][2]["bars"]]
+    assert third == [(studio.running.pk, False), (studio.other.pk, True)]
+    assert studio.running.pk in answer["readable"]
+    assert studio.other.pk not in answer["readable"]
+    assert answer["curves"] == [studio.running.pk]
+    table = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
+    bars = sum(len(lane["bars"]) for lane in as_(studio.alice).get(reverse("lanes"), {"window": "1h"}).json()["lanes"])
+    assert table.count("<bdi>") == bars
+
+
+def test_the_window_can_end_in_the_past(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("lanes"), {"window": "1m", "back": "300"}).json()
+    assert 299 < answer["now"] - answer["end"] < 301
+    assert {bar["run"] for lane in answer["lanes"] for bar in lane["bars"]} == {studio.running.pk}
+    for odd in ({"window": "x"}, {"back": "-5"}, {"back": "9" * 40}, {"window": "all"}):
+        assert as_(studio.alice).get(reverse("lanes"), odd).status_code == 200
+
+
+def test_what_happened_is_said_in_words(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("cluster"), {"part": "feed"}).content.decode()
+    assert "4 → 2 workers" in page
+    assert "23 ms pause" in page
+
+
+def test_an_administrator_changes_the_policy(studio: Seeded, as_: As) -> None:
+    as_(studio.dora).post(reverse("policy"), {"policy": "priority"})
+    assert ClusterRules.current().policy == "priority"
+    client = as_(studio.dora)
+    client.post(reverse("policy"), {"policy": "lottery"})
+    assert "Choose one of the policies." in client.get(reverse("cluster")).content.decode()
+
+
+def test_a_node_and_a_slot_are_drained_and_used_again(studio: Seeded, as_: As) -> None:
+    client, slot = as_(studio.dora), Slot.objects.get(index=3)
+    page = reverse("node", args=["local"])
+    assert "own session, Landlock" in client.get(page).content.decode()
+    for wanted in ("yes", "no"):
+        client.post(reverse("slot_drain", args=["local", slot.pk]), {"draining": wanted})
+        client.post(reverse("node_drain", args=["local"]), {"draining": wanted})
+        slot.refresh_from_db()
+        assert slot.draining is (wanted == "yes")
+        assert Node.objects.get().draining is (wanted == "yes")
+    client.post(reverse("slot_drain", args=["local", 999]), {"draining": "yes"})
+    assert "no such slot" in client.get(page).content.decode()
+    assert "/drain/" not in as_(studio.alice).get(page).content.decode()

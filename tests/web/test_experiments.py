@@ -1,0 +1,118 @@
+"""Experiments in the browser: Create and run, with and without script; the page with its runs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from experiments.models import DefinitionVersion, Experiment, Project, TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+from tests.web.conftest import As, definition_form
+from tests.web.seed import Seeded
+
+
+@pytest.fixture
+def version(project: Project, alice: User, said: Said) -> DefinitionVersion:
+    return cast.definition(project, by=alice)
+
+
+def create(client: Client, project: Project, **changes: Any) -> Any:
+    sent = {"request_id": str(uuid.uuid4()), "name": "first try", "description": "", "source_folder": "", "global_command": "", **changes}
+    return client.post(reverse("new_experiment", args=[project.pk]), sent)
+
+
+def test_create_and_run_makes_a_run_of_each_definition_and_goes_to_the_page(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    other = cast.definition(project, by=alice, name="resnet")
+    answer = create(as_(alice), project, versions=[other.pk, version.pk])
+    experiment = Experiment.objects.get()
+    assert answer.url == reverse("experiment", args=[experiment.pk])
+    assert [part.version for part in experiment.parts.all()] == [other, version]
+    assert TrainingRun.objects.filter(experiment=experiment, state="queued").count() == 2
+    assert "Queued" in as_(alice).get(answer.url).content.decode()
+
+
+def test_the_same_form_sent_twice_makes_one_experiment_and_one_run(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    request_id = str(uuid.uuid4())
+    addresses = {create(as_(alice), project, request_id=request_id, versions=[version.pk]).url for _ in range(2)}
+    assert len(addresses) == 1
+    assert (Experiment.objects.count(), TrainingRun.objects.count()) == (1, 1)
+
+
+def test_without_script_a_definition_is_written_on_the_same_form(project: Project, alice: User, said: Said, as_: As) -> None:
+    inline = {f"new-{key}": value for key, value in definition_form().items()}
+    answer = create(as_(alice), project, **inline)
+    assert answer.status_code == 302
+    assert Experiment.objects.get().versions.get().definition.name == "lenet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said_there"),
+    [
+        ({"name": ""}, 'id="id_name_error"'),
+        ({"name": "x" * 300}, "at most 120"),
+        ({"versions": []}, "training definition"),
+        ({"use_global": "on"}, 'id="id_global_command_error"'),
+        ({"source_folder": "../../etc"}, 'id="id_source_folder_error"'),
+        ({"source_folder": "no/such/folder"}, 'id="id_source_folder_error"'),
+    ],
+)
+def test_bad_input_is_said_and_what_was_chosen_stays(
+    changes: dict[str, Any], said_there: str, project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    page = create(as_(alice), project, **{"versions": [version.pk], "description": "typed before", **changes}).content.decode()
+    assert said_there in page
+    assert "typed before" in page
+    if changes.get("versions", True):
+        assert f'<tr data-version="{version.pk}">' in page.split('id="none-associated"')[0]
+    assert not Experiment.objects.exists()
+    assert not TrainingRun.objects.exists()
+
+
+def test_another_projects_definition_cannot_be_run(project: Project, alice: User, charlie: User, said: Said, as_: As) -> None:
+    theirs = cast.shared_project(charlie, editor=cast.person("erin"), viewer=cast.person("frank"), name="Theirs")
+    version = cast.definition(theirs, by=charlie)
+    assert create(as_(alice), project, versions=[version.pk]).status_code == 200
+    assert not Experiment.objects.exists()
+
+
+def test_it_is_run_again_once_per_click(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    experiment = cast.experiment(project, by=alice, versions=[version])
+    request_id = str(uuid.uuid4())
+    for _ in range(2):
+        as_(alice).post(reverse("run_experiment", args=[experiment.pk]), {"request_id": request_id})
+    assert experiment.runs.count() == 1
+
+
+def test_edit_as_new_starts_with_what_was_there(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    experiment = cast.experiment(project, by=alice, versions=[version], name="baseline")
+    page = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": experiment.pk}).content.decode()
+    assert "baseline (copy)" in page
+    assert f'<tr data-version="{version.pk}">' in page.split('id="none-associated"')[0]
+
+
+def test_the_page_has_the_three_tables_with_reasons_and_metrics(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("experiment", args=[studio.experiment.pk])).content.decode()
+    queued, rest = page.split('id="progress-title"')
+    progress, completed = rest.split('id="completed-title"')
+    assert "No training runs found." in queued
+    assert f'id="run-{studio.running.pk}"' in progress
+    assert "fair share while two people have work" in progress
+    assert f'id="run-{studio.completed.pk}"' in completed
+    assert f'id="run-{studio.failed.pk}"' in completed
+    assert "Test accuracy" in completed
+
+
+def test_an_experiment_is_deleted_with_its_runs_but_not_while_one_is_live(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    address = reverse("delete_experiment", args=[studio.experiment.pk])
+    assert client.post(address).url == reverse("experiment", args=[studio.experiment.pk])
+    assert Experiment.objects.filter(pk=studio.experiment.pk).exists()

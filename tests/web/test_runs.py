@@ -1,0 +1,194 @@
+"""A run's pages, its curves, its files, and what people do to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from experiments import ingest, runfiles
+from experiments.models import TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+
+def test_the_head_says_state_reason_slots_and_progress(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
+    for wanted in ("Running", "fair share while two people have work", "GPU 0, GPU 1", "Steps a second", "4 → 2", "23 ms"):
+        assert wanted in page, wanted
+
+
+def test_a_failed_run_shows_its_message_and_traceback_before_anything_else(studio: Seeded, as_: As) -> None:
+    for name in ("run", "run_overview", "run_logs", "run_results"):
+        page = as_(studio.alice).get(reverse(name, args=[studio.failed.pk])).content.decode()
+        content = page.split('<div class="content">')[1]
+        assert "Traceback (most recent call last)" in content.split("<h2")[0], name
+
+
+def test_a_waiting_run_says_why_and_where_in_the_queue(studio: Seeded, as_: As) -> None:
+    page = as_(studio.bob).get(reverse("run", args=[studio.queued.pk])).content.decode()
+    assert "needs 1 slot" in page
+    assert "Position 1 in the queue" in page
+
+
+def test_curves_come_down_sampled_with_the_journal_line_they_reach(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk]), {"max": 20}).json()
+    loss = next(c for c in answer["curves"] if (c["group"], c["name"]) == ("train", "loss"))
+    assert len(loss["steps"]) <= 45
+    assert len(loss["steps"]) == len(loss["values"]) == len(loss["times"])
+    assert loss["total"] == 60
+    assert answer["seq"] == studio.running.cursor.seq
+    assert [(m["before"], m["workers"]) for m in answer["marks"]] == [(0, 4), (4, 2)]
+    huge = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk]), {"max": "9" * 30})
+    assert huge.status_code == 200
+
+
+def test_points_after_a_line_are_exactly_what_the_page_misses(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.alice), reverse("run_points", args=[studio.running.pk])
+    last = studio.running.cursor.seq
+    missed = client.get(address, {"after": last - 3}).json()
+    assert (missed["after"], missed["seq"]) == (last - 3, last)
+    assert {point[2] for point in missed["points"] if point[0] == "train"} <= set(range(50, 61))
+    assert client.get(address, {"after": last}).json()["points"] == []
+    assert client.get(address, {"after": "x"}).status_code == 200
+
+
+def test_values_that_are_no_numbers_are_gaps_in_json_and_words_on_the_page(project: Any, alice: User, said: Said, as_: As) -> None:
+    run = cast.run(project, by=alice)
+    losses = (1.0, float("nan"), float("inf"))
+    cast.write_journal(run, cast.started(), *(cast.step(n, loss=loss) for n, loss in enumerate(losses, start=1)))
+    ingest.catch_up(run.pk, now=timezone.now())
+    raw = as_(alice).get(reverse("run_series", args=[run.pk])).content.decode()
+    curve = json.loads(raw, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["curves"][0]
+    assert curve["values"][0] == 1.0
+    assert set(curve["values"][1:]) == {None}
+    assert "not finite" in as_(alice).get(reverse("run", args=[run.pk])).content.decode()
+    points = as_(alice).get(reverse("run_points", args=[run.pk]), {"after": 0}).content.decode()
+    json.loads(points, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_logs_show_the_end_and_are_followed_from_there(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    page = client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+    assert "step 299" in page
+    assert "worker-0" in page
+    end = int(page.split('data-end="')[1].split('"')[0])
+    address = reverse("run_log", args=[studio.completed.pk])
+    with open(runfiles.folder(studio.completed.pk) / "log" / "driver" / "console.log", "a") as log:
+        log.write("one more <b>line</b>\n")
+    assert client.get(address, {"name": "driver", "offset": end}).json()["text"] == "one more <b>line</b>\n"
+    assert client.get(address, {"name": "../../secret", "offset": 0}).json()["text"] == ""
+    assert "&lt;b&gt;line" in client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+
+
+def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.completed
+    answer = client.get(reverse("run_file", args=[run.pk, "model/model_epoch_20.pth"]))
+    assert len(b"".join(answer)) == 184_320
+    assert answer["Content-Disposition"] == 'attachment; filename="model_epoch_20.pth"'
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in answer["Content-Security-Policy"]
+    (runfiles.folder(run.pk) / "page.html").write_text("<script>alert(1)</script>")
+    page = client.get(reverse("run_file", args=[run.pk, "page.html"]))
+    assert page["Content-Type"] == "application/octet-stream"
+    (runfiles.folder(run.pk) / "link").symlink_to("/etc/passwd")
+    base = reverse("run_file", args=[run.pk, "x"])[:-1]
+    for path in (
+        "../../db.sqlite3",
+        "..%2f..%2fdb.sqlite3",
+        "%2e%2e/%2e%2e/db.sqlite3",
+        "%252e%252e/x",
+        "link",
+        "//etc/passwd",
+        "model",
+        "nothing",
+    ):
+        assert client.get(base + path).status_code == 404, path
+    log = client.get(reverse("run_log_file", args=[run.pk, "driver"]))
+    assert log["Content-Disposition"] == f'attachment; filename="run-{run.pk}-driver.log"'
+    assert b"step 0" in b"".join(log)
+
+
+def test_all_files_come_as_one_zip_without_links(studio: Seeded, as_: As) -> None:
+    run = studio.completed
+    (runfiles.folder(run.pk) / "link").symlink_to("/etc/passwd")
+    answer = as_(studio.alice).get(reverse("run_archive", args=[run.pk]))
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(answer)))
+    assert archive.testzip() is None
+    names = {name.split("/", 1)[1] for name in archive.namelist()}
+    assert {"journal.jsonl", "model/model_epoch_20.pth", "checkpoint/engine_00240.pt", "log/driver/console.log"} <= names
+    assert "link" not in names
+
+
+def test_verbs_reach_the_run_and_say_what_they_did(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.running
+    page = reverse("run", args=[run.pk])
+    assert client.post(reverse("set_priority", args=[run.pk]), {"priority": "7000"}).url == page
+    assert "The priority of Learning rates is now 7000." in client.get(page).content.decode()
+    client.post(reverse("set_slots", args=[run.pk]), {"min_slots": "1", "max_slots": "3"})
+    client.post(reverse("pause_run", args=[run.pk]))
+    run.refresh_from_db()
+    assert (run.priority, run.max_slots, run.paused) == (7000, 3, True)
+    client.post(reverse("resume_run", args=[run.pk]))
+    client.post(reverse("stop_run", args=[run.pk]))
+    run.refresh_from_db()
+    assert not run.paused
+    assert run.state == "stopping"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("set_priority", {"priority": "0"}), ("set_priority", {"priority": "10001"}), ("set_priority", {}),
+        ("set_slots", {"min_slots": "0", "max_slots": "2"}), ("set_slots", {"min_slots": "3", "max_slots": "2"}),
+    ],
+)  # fmt: skip
+def test_bad_numbers_change_nothing_and_are_said(name: str, sent: dict[str, str], project: Any, alice: User, said: Said, as_: As) -> None:
+    run = cast.run(project, by=alice)
+    client = as_(alice)
+    client.post(reverse(name, args=[run.pk]), sent)
+    assert "note-error" in client.get(reverse("run", args=[run.pk])).content.decode()
+    assert TrainingRun.objects.values_list("priority", "min_slots", "max_slots").get() == (5000, 1, 4)
+
+
+def test_with_htmx_a_verb_answers_a_word_and_no_page(project: Any, alice: User, said: Said, as_: As) -> None:
+    run = cast.run(project, by=alice)
+    answer = as_(alice).post(reverse("stop_run", args=[run.pk]), headers={"HX-Request": "true"})
+    assert answer.status_code == 204
+    assert json.loads(answer["HX-Trigger"])["toast"]["kind"] == "success"
+    again = as_(alice).post(reverse("set_priority", args=[run.pk]), {"priority": "x"}, headers={"HX-Request": "true"})
+    assert json.loads(again["HX-Trigger"])["toast"]["kind"] == "error"
+
+
+def test_an_administrator_stops_a_run_of_a_project_they_cannot_read(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    assert client.get(reverse("run", args=[studio.running.pk])).status_code == 404
+    assert client.post(reverse("stop_run", args=[studio.running.pk]), {"next": reverse("cluster")}).url == reverse("cluster")
+    away = client.post(reverse("stop_run", args=[studio.other.pk]), {"next": "//elsewhere.example/"})
+    assert away.url == reverse("run", args=[studio.other.pk])
+
+
+def test_a_preview_says_what_a_change_would_do_and_changes_nothing(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"min_slots": "1", "max_slots": "1"})
+    assert "2 → 1" in answer.content.decode()
+    assert (
+        "minimum is greater"
+        in as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"min_slots": "4", "max_slots": "2"}).content.decode()
+    )
+    studio.running.refresh_from_db()
+    assert studio.running.max_slots == 4
+
+
+def test_a_run_is_deleted_when_it_has_ended(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    client.post(reverse("delete_run", args=[studio.running.pk]))
+    assert TrainingRun.objects.filter(pk=studio.running.pk).exists()
+    assert client.post(reverse("delete_run", args=[studio.completed.pk])).url == reverse("experiment", args=[studio.experiment.pk])
+    assert not TrainingRun.objects.filter(pk=studio.completed.pk).exists()
