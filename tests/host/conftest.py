@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,11 +52,12 @@ class HostUnderTest:
         self.process: subprocess.Popen[bytes] | None = None
         self.revision = 0
         self.wanted: dict[int, WantedRun] = {}
+        self._log_begins = 0
 
     def start(self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True) -> None:
         command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", NODE]
         command += ["--driver", "tests.host.puppet:main", "--preload", preload]
-        base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5"}
+        base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5", "EDT_TERM_GRACE_S": "0.2"}
         with open(self.home / "host.log", "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
         if wait:
@@ -68,7 +70,21 @@ class HostUnderTest:
         return False
 
     def log(self) -> str:
-        return (self.home / "host.log").read_text()
+        """What the host has logged during this test."""
+        return (self.home / "host.log").read_text()[self._log_begins :]
+
+    def warm_pid(self) -> int:
+        return int((self.home / "host.log").read_text().rsplit("the warm process is ready pid=", 1)[1].split()[0])
+
+    def forget_everything(self) -> None:
+        """As new for the next test; the host itself stays."""
+        self.wanted.clear()
+        self.apply()
+        until(lambda: self.look().runs == (), what="every run of the test before has ended")
+        for entry in self.home.iterdir():
+            if entry.name not in ("host", "host.log"):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self._log_begins = len((self.home / "host.log").read_text())
 
     def spec(
         self, run: int, *argv: str, code: dict[str, str] | None = None, env: dict[str, str] | None = None, attempt: int = 1
@@ -171,16 +187,49 @@ def _names(pid: int, text: str) -> bool:
 
 
 @pytest.fixture
-def idle_host(tmp_path: Path) -> Iterator[HostUnderTest]:
-    """Not started yet."""
-    host = HostUnderTest(tmp_path, next(_bases))
+def make_host() -> Iterator[Callable[[Path], HostUnderTest]]:
+    """For a home of the test's own choosing; not started yet."""
+    made: list[HostUnderTest] = []
+
+    def make(home: Path) -> HostUnderTest:
+        home.mkdir(parents=True, exist_ok=True)
+        made.append(HostUnderTest(home, next(_bases)))
+        return made[-1]
+
     try:
+        yield make
+    finally:
+        for host in made:
+            host.clean_up()
+
+
+@pytest.fixture
+def idle_host(tmp_path: Path, make_host: Callable[[Path], HostUnderTest]) -> HostUnderTest:
+    """Not started yet."""
+    return make_host(tmp_path)
+
+
+@pytest.fixture
+def own_host(idle_host: HostUnderTest) -> HostUnderTest:
+    """For tests that kill it or shut it down."""
+    idle_host.start()
+    return idle_host
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostUnderTest]:
+    host = HostUnderTest(tmp_path_factory.mktemp("host"), next(_bases))
+    try:
+        host.start()
         yield host
     finally:
         host.clean_up()
 
 
 @pytest.fixture
-def host(idle_host: HostUnderTest) -> HostUnderTest:
-    idle_host.start()
-    return idle_host
+def host(shared_host: HostUnderTest) -> Iterator[HostUnderTest]:
+    """Running, and without any run."""
+    if shared_host.process is None or shared_host.process.poll() is not None:
+        shared_host.start()
+    yield shared_host
+    shared_host.forget_everything()

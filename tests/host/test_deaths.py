@@ -6,18 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
-from training_runtime.host import processes
 
 
-def warm_pid(host: HostUnderTest) -> int:
-    return int(host.log().rsplit("the warm process is ready pid=", 1)[1].split()[0])
-
-
-def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(host: HostUnderTest) -> None:
+def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "obey"), 1, 2)
     host.want(host.spec(8, "obey"), 3)
     host.apply()
@@ -37,7 +36,8 @@ def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(host: 
     host.until_holding(7, 2)
 
 
-def test_the_outcome_of_a_run_that_ended_while_no_host_was_there_is_read_from_its_journal(host: HostUnderTest) -> None:
+def test_the_outcome_of_a_run_that_ended_while_no_host_was_there_is_read_from_its_journal(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "slow"), 1)
     host.apply()
     host.until_run(7, lambda run: run.holding == (1,))
@@ -52,7 +52,8 @@ def test_the_outcome_of_a_run_that_ended_while_no_host_was_there_is_read_from_it
     assert (seen.exit_code, seen.attempt) == (0, 1)
 
 
-def test_a_run_that_was_killed_while_no_host_was_there_goes_on_with_the_next_attempt(host: HostUnderTest) -> None:
+def test_a_run_that_was_killed_while_no_host_was_there_goes_on_with_the_next_attempt(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "stubborn"), 1)
     host.apply()
     host.until_holding(7, 1)
@@ -67,7 +68,8 @@ def test_a_run_that_was_killed_while_no_host_was_there_goes_on_with_the_next_att
     assert all(is_gone(pid) for pid in leftovers)
 
 
-def test_a_run_found_again_is_stopped_like_any_other(host: HostUnderTest) -> None:
+def test_a_run_found_again_is_stopped_like_any_other(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "stubborn"), 1)
     host.apply()
     host.until_holding(7, 1)
@@ -80,24 +82,26 @@ def test_a_run_found_again_is_stopped_like_any_other(host: HostUnderTest) -> Non
     assert all(is_gone(pid) for pid in leftovers)
 
 
-def test_runs_live_on_when_the_warm_process_is_killed_and_a_new_one_forks_the_next(host: HostUnderTest) -> None:
+def test_runs_live_on_when_the_warm_process_is_killed_and_a_new_one_forks_the_next(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
-    driver, warm = host.pid(7), warm_pid(host)
+    driver, warm = host.pid(7), host.warm_pid()
     os.kill(warm, signal.SIGKILL)
     host.want(host.spec(8, "obey"), 2)
     host.apply()
     host.until_holding(8, 2)
     assert host.pid(7) == driver
-    assert warm_pid(host) != warm
+    assert host.warm_pid() != warm
 
 
 def keeper_of(host: HostUnderTest, run: int) -> int:
     return next(saved["keeper"] for saved in host.saved()["runs"] if saved["run"] == run)
 
 
-def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_same(host: HostUnderTest) -> None:
+def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_same(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "stubborn"), 1)
     host.apply()
     host.until_holding(7, 1)
@@ -111,7 +115,8 @@ def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_sa
     assert all(is_gone(pid) for pid in pids_of(host, 7))
 
 
-def test_the_exit_code_of_a_driver_without_a_keeper_is_known_too(host: HostUnderTest) -> None:
+def test_the_exit_code_of_a_driver_without_a_keeper_is_known_too(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
@@ -122,7 +127,8 @@ def test_the_exit_code_of_a_driver_without_a_keeper_is_known_too(host: HostUnder
     assert host.until_run(7, lambda run: run.state == "exited").exit_code == 0
 
 
-def test_a_keeper_that_was_stopped_does_not_hold_a_slot_for_ever(host: HostUnderTest) -> None:
+def test_a_keeper_that_was_stopped_does_not_hold_a_slot_for_ever(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
@@ -132,9 +138,11 @@ def test_a_keeper_that_was_stopped_does_not_hold_a_slot_for_ever(host: HostUnder
     assert host.until_run(7, lambda run: run.state == "exited").holding == ()
 
 
-def test_runs_of_two_nodes_under_the_same_user_do_not_touch_each_other(host: HostUnderTest, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = HostUnderTest(tmp_path / "other", host.uid_base)
+def test_runs_of_two_studios_under_the_same_user_do_not_touch_each_other(own_host: HostUnderTest, tmp_path: Path) -> None:
+    host, other = own_host, HostUnderTest(tmp_path, own_host.uid_base)
+    other.home = tmp_path / "other"
+    other.folder = other.home / "host" / NODE
+    other.home.mkdir()
     try:
         other.start()
         for one in (host, other):
@@ -150,19 +158,25 @@ def test_runs_of_two_nodes_under_the_same_user_do_not_touch_each_other(host: Hos
         other.clean_up()
 
 
-def test_a_host_killed_during_a_start_starts_nothing_twice(idle_host: HostUnderTest) -> None:
-    host = idle_host
-    for _ in range(5):
-        host.start()
-        host.want(host.spec(7, "obey"), 1)
-        host.apply()
-        host.kill()
+KILLED_WHEN: dict[str, Callable[[HostUnderTest], object]] = {
+    "the studio has its answer": lambda host: True,
+    "the new process is known": lambda host: any(run["pid"] for run in host.saved()["runs"]),
+    "the new process is let go": lambda host: any(run["phase"] == "alive" for run in host.saved()["runs"]),
+    "it was told its slots": lambda host: any(run["told"] for run in host.saved()["runs"]),
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_WHEN)
+def test_a_host_killed_during_a_start_starts_nothing_twice(own_host: HostUnderTest, moment: str) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    until(lambda: KILLED_WHEN[moment](host))
+    host.kill()
     host.start()
     host.apply()
     host.until_holding(7, 1)
-    drivers = [p for p in processes.table().values() if p.uid == host.uid_base + 7 and p.session == p.pid]
-    named = [p for p in host.processes() if _comm(p.pid) == "edt-run-7" and p.session == p.pid]
-    assert [p.pid for p in drivers or named] == [host.pid(7)]
+    assert [p.pid for p in host.processes() if _comm(p.pid) == "edt-run-7" and p.session == p.pid] == [host.pid(7)]
 
 
 def _comm(pid: int) -> str:
@@ -173,7 +187,8 @@ def _comm(pid: int) -> str:
         return ""
 
 
-def test_shutting_down_suspends_and_leaves_no_process_and_the_next_start_goes_on(host: HostUnderTest) -> None:
+def test_shutting_down_suspends_and_leaves_no_process_and_the_next_start_goes_on(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "obey"), 1, 2)
     host.apply()
     host.until_holding(7, 1, 2)
@@ -188,7 +203,8 @@ def test_shutting_down_suspends_and_leaves_no_process_and_the_next_start_goes_on
     assert (seen.attempt, seen.state) == (2, "running")
 
 
-def test_shutting_down_does_not_wait_for_ever(host: HostUnderTest) -> None:
+def test_shutting_down_does_not_wait_for_ever(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "stubborn"), 1)
     host.want(host.spec(8, "keep_slots"), 2)
     host.apply()
@@ -198,7 +214,8 @@ def test_shutting_down_does_not_wait_for_ever(host: HostUnderTest) -> None:
     assert host.processes() == []
 
 
-def test_a_run_that_had_ended_is_not_run_again_after_a_restart(host: HostUnderTest) -> None:
+def test_a_run_that_had_ended_is_not_run_again_after_a_restart(own_host: HostUnderTest) -> None:
+    host = own_host
     host.want(host.spec(7, "stop_without_a_word"), 1)
     host.apply()
     host.until_run(7, lambda run: run.state == "exited")
@@ -208,7 +225,8 @@ def test_a_run_that_had_ended_is_not_run_again_after_a_restart(host: HostUnderTe
     assert (answer.runs[0].state, answer.runs[0].exit_code, answer.runs[0].attempt) == ("exited", 1, 1)
 
 
-def test_a_second_host_on_the_same_node_says_so_and_ends(host: HostUnderTest) -> None:
+def test_a_second_host_on_the_same_node_says_so_and_ends(own_host: HostUnderTest) -> None:
+    host = own_host
     command = [sys.executable, "-m", "training_runtime.host", "--home", str(host.home), "--node", NODE]
     second = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=20, check=False)
     assert second.returncode == 1

@@ -213,7 +213,7 @@ def peek(pid):
 
 @needs_box
 def test_user_code_cannot_signal_or_trace_the_host_or_the_warm_process(host: HostUnderTest) -> None:
-    warm = int(host.log().rsplit("the warm process is ready pid=", 1)[1].split()[0])
+    warm = host.warm_pid()
     findings = try_in_the_box(
         host,
         PTRACE

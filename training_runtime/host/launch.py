@@ -114,7 +114,7 @@ def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
         return 1
     gate.sendall(to_line(Ready()))
     if lines.readline(len(GO)) != GO:
-        return 1
+        os.kill(os.getpid(), signal.SIGKILL)  # nobody will take this for the script's own failure
     lines.close()
     gate.close()
     module, function = launch.driver.split(":")

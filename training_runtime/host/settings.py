@@ -62,6 +62,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 def _rules(environment: Mapping[str, str]) -> Rules:
     return Rules(
         stop_grace_s=_number(environment, "EDT_STOP_GRACE_S", 10.0),
+        term_grace_s=_number(environment, "EDT_TERM_GRACE_S", 2.0),
         max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
     )
 
