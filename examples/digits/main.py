@@ -46,26 +46,28 @@ class Digits(Dataset):
 
 
 class Net(nn.Module):
-    """Three convolutions, a mean over what is left of the image, a linear layer: about 110,000 parameters at width 64."""
+    """Three convolutions on the image at twice its size and a linear layer: 243,000 parameters at width 64. For images from 8x8 up."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.features = nn.Sequential(
+            nn.Upsample(scale_factor=2, mode="bilinear"),
             nn.Conv2d(1, width, 3, padding=1),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1),
-            nn.BatchNorm2d(width),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Conv2d(width, 2 * width, 3, padding=1),
+            nn.GroupNorm(8, 2 * width),
             nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+            nn.GroupNorm(8, 2 * width),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4),
         )
-        self.dropout = nn.Dropout(0.2)
-        self.classes = nn.Linear(2 * width, 10)
+        self.classes = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(2 * width * 4 * 4, 10))
 
     def forward(self, x: Tensor) -> Tensor:  # x: (batch, 1, H, W) -> (batch, 10)
-        return self.classes(self.dropout(self.features(x).mean(dim=(2, 3))))
+        return self.classes(self.features(x))
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
@@ -75,11 +77,12 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=16, help="of one engine; the global batch is this times the engines")
     parser.add_argument("--engines", type=int, default=4, help="parts of a global batch: the most slots that can help")
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--width", type=int, default=64, help="channels of the first convolution")
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--width", type=int, default=64, help="channels of the first convolution, a multiple of 4")
+    parser.add_argument("--checkpoint-every", type=int, default=10, help="epochs; 0: only at the end")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -95,7 +98,7 @@ def main() -> None:
         return Digits(folder, "train", shift=True), Digits(folder, "t10k", shift=False)
 
     edt = FabricModel(model, datasets, nn.functional.cross_entropy, optimizer, metrics=[accuracy])
-    edt.train(args.epochs, args.batch_size, engines_number=args.engines)
+    edt.train(args.epochs, args.batch_size, engines_number=args.engines, checkpoint_freq=args.checkpoint_every)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.management.demonstration import picture, story, verdict
-from experiments.management.demonstration.verdict import Held
+from experiments.management.demonstration.verdict import Held, Share
 from experiments.selectors.timeline import Bar
 
 NOON = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
@@ -34,17 +34,27 @@ AS_PROMISED = [
 ]
 
 
+def pairs(seen: list[Share]) -> list[tuple[int, int]]:
+    return [(share.first, share.second) for share in seen]
+
+
+def walk(*held: tuple[int, int]) -> list[Share]:
+    return [Share(at(i), *pair) for i, pair in enumerate(held)]
+
+
 def test_shares_follow_the_grants() -> None:
-    assert verdict.shares(AS_PROMISED, first=ALICE, second=BOB) == [(0, 0), (4, 0), (2, 2), (0, 4), (0, 0)]
+    seen = verdict.shares(AS_PROMISED, first=ALICE, second=BOB)
+    assert pairs(seen) == [(4, 0), (2, 2), (0, 4), (0, 0)]
+    assert [share.at for share in seen] == [at(0), at(20), at(100), at(130)]
 
 
 def test_a_slot_that_changes_hands_later_than_another_is_seen() -> None:
     grants = [held(ALICE, 0, 20), held(ALICE, 0, 21), held(BOB, 20.5, None), held(BOB, 21.5, None)]
-    assert verdict.shares(grants, first=ALICE, second=BOB) == [(0, 0), (2, 0), (1, 0), (1, 1), (0, 1), (0, 2)]
+    assert pairs(verdict.shares(grants, first=ALICE, second=BOB)) == [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2)]
 
 
 def test_grants_of_others_do_not_count() -> None:
-    assert verdict.shares([held(99, 0, None)], first=ALICE, second=BOB) == [(0, 0)]
+    assert verdict.shares([held(99, 0, None)], first=ALICE, second=BOB) == []
 
 
 def test_nothing_is_missing_when_it_went_as_promised() -> None:
@@ -61,11 +71,18 @@ def test_nothing_is_missing_when_it_went_as_promised() -> None:
     ],
 )
 def test_what_did_not_come_is_named(seen: list[tuple[int, int]], slots: int, fault: str) -> None:
-    assert verdict.missing_shares(seen, slots=slots) == fault
+    assert verdict.missing_shares(walk(*seen), slots=slots) == fault
 
 
 def test_an_odd_number_of_slots_is_halved_as_well_as_it_can_be() -> None:
-    assert verdict.missing_shares([(3, 0), (2, 1), (0, 3)], slots=3) == ""
+    assert verdict.missing_shares(walk((3, 0), (2, 1), (0, 3)), slots=3) == ""
+
+
+@pytest.mark.parametrize(("first", "second", "shared"), [(30, 40, True), (10, 40, False), (30, 120, False)])
+def test_both_must_make_steps_while_they_share(first: float, second: float, shared: bool) -> None:
+    seen = verdict.shares(AS_PROMISED, first=ALICE, second=BOB)  # half each from 20 to 100 s
+    fault = verdict.missing_work(seen, slots=4, first=[at(first).timestamp()], second=[at(second).timestamp()])
+    assert fault == ("" if shared else "the two runs never both made steps while they held half of the slots each")
 
 
 @pytest.mark.parametrize(

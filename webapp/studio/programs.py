@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import sys
@@ -31,7 +32,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         Program(
             "host",
             (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node, *offered),
-            without_secrets(environment),
+            {"EDT_UID_BASE": str(uid_base(home)), **without_secrets(environment)},
             REPOSITORY,
             tied=False,  # training outlives everything above it
             stop_s=HOST_STOP_S,
@@ -64,6 +65,11 @@ def _celery(name: str, *arguments: str) -> tuple[str, ...]:
     """Gossip, mingle and heartbeats serve workers that watch each other; here the database says what is wanted, and they cost a second."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", os.environ.get("EDT_LOG_LEVEL", "INFO"))
     return (sys.executable, "-m", "celery", "--app", "webapp", "--quiet", "worker", "--hostname", f"{name}@%h", *arguments, *quiet)
+
+
+def uid_base(home: Path) -> int:
+    """First of the user ids of this studio's runs: all processes of a run's user end with it, so two studios must not share them."""
+    return 1_000_000 + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

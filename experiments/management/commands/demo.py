@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -57,7 +58,7 @@ class Command(BaseCommand):
     def _show(self, running: Running, tale: Story, *, leave: bool) -> None:
         heading = [f"EDT Studio is at {running.address}", *(f"  {n:<6} password {p}" for n, p in self.passwords.items())]
         self._say("\n".join(["", *heading, "Watch the cluster page there, or the picture here. Ctrl-C stops everything.", ""]))
-        drawing = Picture(sys.stdout, heading)
+        drawing = Picture(sys.stdout)
         end, due, told = time.monotonic() + LONGEST_S, 0.0, False
         while running.supervisor.turn(0.1):
             if told or time.monotonic() < due:
@@ -82,10 +83,16 @@ class Command(BaseCommand):
         alice, bob = tale.runs
         grants = Grant.objects.filter(run__in=tale.runs).values_list("run_id", "granted_at", "released_at")
         seen = verdict.shares((Held(*grant) for grant in grants), first=alice.pk, second=bob.pk)
-        faults = [verdict.missing_shares(seen, slots=tale.slots), *(_fault(run) for run in tale.runs)]
+        steps = [_steps(run) for run in tale.runs]
+        times = [[line.t for line in lines] for lines in steps]
+        faults = [
+            verdict.missing_shares(seen, slots=tale.slots),
+            verdict.missing_work(seen, slots=tale.slots, first=times[0], second=times[1]),
+            *(_fault(run, lines) for run, lines in zip(tale.runs, steps, strict=True)),
+        ]
         if any(faults):
             raise DemonstrationFailed("Not as promised: " + "; ".join(filter(None, faults)) + ".")
-        walk = " → ".join(f"{a}+{b}" for a, b in seen if a + b == tale.slots)
+        walk = " → ".join(f"{share.first}+{share.second}" for share in seen if share.first + share.second == tale.slots)
         self._say(f"\nBoth completed. Slots of alice+bob: {walk}. No step was lost or repeated.")
 
     def _say(self, text: str) -> None:
@@ -93,11 +100,16 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _fault(run: TrainingRun) -> str:
-    """What is wrong with a run that has ended, from its journal; empty if nothing is."""
+def _steps(run: TrainingRun) -> list[journal.Line]:
+    """The lines of its journal that tell of a step."""
+    lines = journal.follow(settings.EDT_HOME / "runs" / str(run.pk) / journal.FILE_NAME)
+    return [line for line in lines if isinstance(line.event, journal.Train)]
+
+
+def _fault(run: TrainingRun, lines: Sequence[journal.Line]) -> str:
+    """What is wrong with a run that has ended; empty if nothing is."""
     if run.state != RunState.COMPLETED:
         return f"{run.submitted_by}'s run {run.state}"
-    lines = journal.follow(settings.EDT_HOME / "runs" / str(run.pk) / journal.FILE_NAME)
     steps = [line.event.step for line in lines if isinstance(line.event, journal.Train)]
     fault = verdict.missing_steps(steps, total=run.total_steps() or 0)
     return f"in {run.submitted_by}'s run {fault}" if fault else ""

@@ -7,9 +7,10 @@ what the pages read, and nothing else.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -21,6 +22,7 @@ COLOURS = (34, 35)
 PLAIN_EVERY_S = 5.0
 FEED_LINES = 6
 LABEL_WIDTH = 7
+WINDOW = dt.timedelta(minutes=4)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,9 @@ def lane_text(bars: Sequence[Bar], *, marks: dict[int, str], begin: dt.datetime,
 
 @dataclass
 class Picture:
-    """`heading` stands above it for good: the address, the logins."""
+    """Where it is drawn, and what is remembered of what has been drawn or told."""
 
     out: TextIO
-    heading: Sequence[str]
     _drawn: int = 0
     _last: dict[int, tuple[object, ...]] = field(default_factory=dict)
     _printed_at: dt.datetime | None = None
@@ -88,57 +89,66 @@ class Picture:
         self.out.flush()
 
     def _redraw(self, seen: Seen) -> None:
-        width = max(40, min(110, shutil.get_terminal_size().columns - 1))
-        lines = [self._fit(line, width) for line in self._lines(seen, width)]
+        size = shutil.get_terminal_size()
+        width = max(40, min(110, size.columns - 1))
+        lines = self._lines(seen, width)[: max(4, size.lines - 2)]  # what has scrolled away cannot be drawn over
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         self.out.write(up + "\n".join(lines) + "\n")
         self._drawn = len(lines)
 
     def _lines(self, seen: Seen, width: int) -> list[str]:
         marks = {run.pk: run.submitted_by.username[0].upper() for run in seen.runs}
-        begin = max(seen.began_at, seen.at - dt.timedelta(minutes=4))
-        room = width - LABEL_WIDTH
-        lanes = [
-            f"{lane.slot.label():<{LABEL_WIDTH}}"
-            + self._coloured(lane_text(lane.bars, marks=marks, begin=begin, end=seen.at, width=room), seen.runs)
-            for lane in seen.lanes
-        ]
-        span = f"{(seen.at - begin).total_seconds():.0f} s"
-        runs = [
-            line
-            for run, slots, loss in zip(seen.runs, seen.slots, seen.losses, strict=True)
-            for line in (run_line(run, slots=slots, loss=loss), f"       {run.plan_reason or run.state_reason}")
-        ]
-        feed = [f"{timezone_free(item.at)} {item.text}" for item in seen.feed[:FEED_LINES]]
-        return [*lanes, f"{'':<{LABEL_WIDTH}}{'now':>{room}}".replace(" " * len(span), span, 1), "", *runs, "", *feed]
-
-    def _coloured(self, text: str, runs: Sequence[TrainingRun]) -> str:
-        if "NO_COLOR" in os.environ:
-            return text
-        for place, run in enumerate(runs):
-            mark = run.submitted_by.username[0].upper()
-            text = text.replace(mark, f"\x1b[{COLOURS[place % len(COLOURS)]}m█\x1b[0m")
-        return text
-
-    def _fit(self, line: str, width: int) -> str:
-        return line if "\x1b" in line or len(line) <= width else line[: width - 1] + "…"
+        colours = {mark: COLOURS[place % len(COLOURS)] for place, mark in enumerate(marks.values())}
+        begin, room = max(seen.began_at, seen.at - WINDOW), width - LABEL_WIDTH
+        lines = []
+        for lane in seen.lanes:
+            held = lane_text(lane.bars, marks=marks, begin=begin, end=seen.at, width=room)
+            lines.append(f"{lane.slot.label():<{LABEL_WIDTH}}{blocks(held, colours)}")
+        ago = f"{(seen.at - begin).total_seconds():.0f} s ago"
+        lines += [f"{'':<{LABEL_WIDTH}}{ago}{'now':>{room - len(ago)}}", ""]
+        for run, slots, loss in zip(seen.runs, seen.slots, seen.losses, strict=True):
+            lines.append(f"{blocks(marks[run.pk], colours)} {cut(run_line(run, slots=slots, loss=loss), width - 2)}")
+            lines.append(cut(f"         {run.plan_reason or run.state_reason}", width))
+        return [*lines, "", *(cut(f"{clock(item.at)} {brief(item, seen.runs)}", width) for item in seen.feed[:FEED_LINES])]
 
     def _tell(self, seen: Seen) -> None:
         """Plain lines: each happening once, and each run when its state or slots have changed or some seconds have passed."""
         for item in reversed(seen.feed):
             if (item.at, item.text) not in self._told:
                 self._told.add((item.at, item.text))
-                self.out.write(f"{timezone_free(item.at)} {item.text}\n")
+                self.out.write(f"{clock(item.at)} {brief(item, seen.runs)}\n")
         due = self._printed_at is None or (seen.at - self._printed_at).total_seconds() >= PLAIN_EVERY_S
         for run, slots, loss in zip(seen.runs, seen.slots, seen.losses, strict=True):
             key = (run.state, slots)
             if self._last.get(run.pk) != key or (due and run.is_live()):
                 self._last[run.pk] = key
-                self.out.write(f"{timezone_free(seen.at)} {run_line(run, slots=slots, loss=loss)}  {run.plan_reason}\n")
+                self.out.write(f"{clock(seen.at)} {run_line(run, slots=slots, loss=loss)}  {run.plan_reason}".rstrip() + "\n")
         if due:
             self._printed_at = seen.at
 
 
-def timezone_free(at: dt.datetime) -> str:
+def blocks(text: str, colours: Mapping[str, int]) -> str:
+    """Marks as coloured blocks, or as they are where colours are not wanted."""
+    if "NO_COLOR" in os.environ:
+        return text
+    return "".join(
+        f"\x1b[{colours[mark]}m{'█' * len(list(group))}\x1b[0m" if mark in colours else "".join(group)
+        for mark, group in itertools.groupby(text)
+    )
+
+
+def brief(item: FeedItem, runs: Sequence[TrainingRun]) -> str:
+    """Without the runs' names: each person has one here."""
+    text = item.text
+    for run in runs:
+        text = text.replace(f"'s run {run.name}", "'s run")
+    return text
+
+
+def cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def clock(at: dt.datetime) -> str:
     """The local time of day."""
     return at.astimezone().strftime("%H:%M:%S")

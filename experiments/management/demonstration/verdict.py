@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,17 @@ class Held:
     end: dt.datetime | None
 
 
-def shares(held: Iterable[Held], *, first: int, second: int) -> list[tuple[int, int]]:
-    """How many slots (first, second) held, one entry for each change, from nobody to the end. What changes at one instant is one change."""
+@dataclass(frozen=True)
+class Share:
+    """From `at` on, and until the next one, the two runs held so many slots."""
+
+    at: dt.datetime
+    first: int
+    second: int
+
+
+def shares(held: Iterable[Held], *, first: int, second: int) -> list[Share]:
+    """How many slots the two runs held, one entry for each change. What changes at one instant is one change."""
     changes: dict[dt.datetime, list[int]] = {}
     for one in held:
         place = 0 if one.run == first else 1 if one.run == second else None
@@ -26,24 +36,39 @@ def shares(held: Iterable[Held], *, first: int, second: int) -> list[tuple[int, 
         changes.setdefault(one.begin, [0, 0])[place] += 1
         if one.end is not None:
             changes.setdefault(one.end, [0, 0])[place] -= 1
-    now, seen = (0, 0), [(0, 0)]
+    a, b = 0, 0
+    seen: list[Share] = []
     for at in sorted(changes):
-        now = (now[0] + changes[at][0], now[1] + changes[at][1])
-        if now != seen[-1]:
-            seen.append(now)
+        a, b = a + changes[at][0], b + changes[at][1]
+        if not seen or (seen[-1].first, seen[-1].second) != (a, b):
+            seen.append(Share(at, a, b))
     return seen
 
 
-def missing_shares(seen: Sequence[tuple[int, int]], *, slots: int) -> str:
-    """Empty if all were the first's, then halves (a difference of one where the number is odd), then all one's; else what did not come."""
+def halves(share: Share, slots: int) -> bool:
+    """A difference of one is as good as it gets where the number is odd."""
+    return share.first + share.second == slots and abs(share.first - share.second) <= slots % 2
+
+
+def missing_shares(seen: Sequence[Share], *, slots: int) -> str:
+    """Empty if all were the first's, then half each, then all one's; else what did not come."""
     rest = iter(seen)
-    if (slots, 0) not in rest:
+    if not any((share.first, share.second) == (slots, 0) for share in rest):
         return f"the first run never held all {slots} slots"
-    if not any(sum(pair) == slots and abs(pair[0] - pair[1]) <= slots % 2 for pair in rest):
+    if not any(halves(share, slots) for share in rest):
         return f"the two runs never held half of the {slots} slots each"
-    if not any(pair in ((slots, 0), (0, slots)) for pair in rest):
+    if not any((share.first, share.second) in ((slots, 0), (0, slots)) for share in rest):
         return f"the run that was left never grew back to {slots} slots"
     return ""
+
+
+def missing_work(seen: Sequence[Share], *, slots: int, first: Sequence[float], second: Sequence[float]) -> str:
+    """Empty if both runs finished steps (at these Unix times) while they held half each; sharing is no more than a word otherwise."""
+    for share, after in itertools.pairwise(seen):
+        begin, end = share.at.timestamp(), after.at.timestamp()
+        if halves(share, slots) and all(any(begin <= t < end for t in times) for times in (first, second)):
+            return ""
+    return "the two runs never both made steps while they held half of the slots each"
 
 
 def missing_steps(steps: Sequence[int], *, total: int) -> str:
