@@ -94,7 +94,11 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", 
 CELERY_BROKER_URL = BROKER_URL
 # A writer that cannot reach the broker goes on within a moment (beat makes up for it); workers have their own, patient way to reconnect.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "max_retries": 1, "interval_start": 0, "interval_step": 0.05, "interval_max": 0.1, "connect_retries_timeout": 1,
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0.05,
+    "interval_max": 0.1,
+    "connect_retries_timeout": 1,
 }
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
@@ -153,10 +157,11 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]  # no app brings files that our pages use
 STATIC_ROOT = EDT_HOME / "static"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "webapp.static_files.HashedStaticFiles"},
 }
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]  # streamed to disk, whatever the size
 FILE_UPLOAD_TEMP_DIR = EDT_HOME / "tmp"
