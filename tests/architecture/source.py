@@ -15,7 +15,7 @@ GENERATED = ("migrations",)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """One source file. `name` as it is imported; a package is named without its `__init__`."""
 
@@ -45,12 +45,18 @@ def modules(*trees: str) -> tuple[Module, ...]:
     return tuple(found)
 
 
+@cache
+def names() -> frozenset[str]:
+    return frozenset(each.name for each in modules())
+
+
+@cache
 def imports(module: Module) -> dict[str, str]:
     """What the module imports, also inside functions, and where. Types that only a checker sees do not count.
 
     `from package import name` counts as `package.name` where that is a module of this project, else as `package`.
     """
-    known = {each.name for each in modules()}
+    known = names()
     found: dict[str, str] = {}
     for node in _seen_when_running(module.tree):
         if isinstance(node, ast.Import):

@@ -20,7 +20,7 @@ PEOPLE = ("alice", "bob", "carol", "dave")
 PROJECTS = ("digits", "faces")
 
 # More examples than the suite has time for: EDT_EXAMPLES=2000 python -m pytest tests/scheduling
-EXAMPLES = int(os.environ.get("EDT_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("EDT_EXAMPLES", "50"))
 
 Facts = tuple[list[SlotFacts], list[RunFacts], Rules]
 
