@@ -231,7 +231,7 @@ class Run:
         if self.connection is not None:
             self.connection.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
-        assert not in_session(self.pid), f"processes of the run are left: {in_session(self.pid)}"
+        until_gone(self.pid)
 
 
 def until_gone(session: int) -> None:

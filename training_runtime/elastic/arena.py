@@ -23,7 +23,7 @@ RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # Words of the head
-WANTED, ABORT, RING_WRITTEN, RING_READ = range(4)
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES = range(5)
 HEAD_WORDS = 16
 # Words of a seat
 PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, DOING = 0, 1, 3, 4, 5, 6, 7

@@ -70,7 +70,7 @@ def load_engine(job: Job, shape: Shape) -> int:
     """Restore the engine checkpoint into the job's objects; its tick. UserError where it belongs to another job."""
     content = torch.load(engine_path(job.result_dir), weights_only=True, map_location="cpu")
     check(content, shape)
-    state.restore(content["state"], job.model, job.optimizer, job.user_callbacks)
+    state.restore(content["state"], state.InMemory(), job.model, job.optimizer, job.user_callbacks)
     return int(content["tick"])
 
 

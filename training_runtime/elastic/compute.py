@@ -31,7 +31,7 @@ class Compute:
         inputs, targets = self._load(job.train_set, indices)
         seed_everything(derive(seed, *place, "forward"))
         if job.train_function is not None:
-            return self._train_by_user(inputs, targets, weight, len(indices))
+            return self._train_by_user(inputs, targets, len(indices))
         outputs = job.model(inputs)
         loss = job.loss(outputs, targets)
         (loss * weight).backward()  # type: ignore[no-untyped-call]
@@ -67,15 +67,13 @@ class Compute:
         right = correct(outputs, targets)
         return [count, 0 if right is None else count, loss * count, 0.0 if right is None else right * count]
 
-    def _train_by_user(self, inputs: Any, targets: Any, weight: float, count: int) -> list[float]:
-        """fn_step_train(model, data, eva, train_loader, fn_args) -> (accuracy in percent, loss); it calls backward() itself."""
+    def _train_by_user(self, inputs: Any, targets: Any, count: int) -> list[float]:
+        """fn_step_train(model, data, eva, train_loader, fn_args) -> (accuracy in percent, loss); it calls backward() itself, so its
+        gradients are weighted afterwards (see Exchange.end)."""
         model: Any = self.job.model
         model.get_optimizer, model.get_loss_function = lambda: self.job.optimizer, lambda: self.job.loss
         assert self.job.train_function is not None
         accuracy, loss = self.job.train_function(model, (inputs, targets), _percent, None, {})
-        for p in self.job.trained:
-            if p.grad is not None:
-                p.grad.mul_(weight)
         return [count, count, float(loss) * count, float(accuracy) / 100 * count]
 
 

@@ -113,7 +113,7 @@ class Coordinator:
 
     def _child(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the template."""
-        fields = {name: command[name] for name in ("seat", "slot", "index", "kind", "resume")}
+        fields = {name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after")}
         place = Place(**fields, arena_fd=self.arena_fd, state_fd=self.state_fd, wake_fd=self.wake_fd, reports=self.outbox)
         worker.run(self.job, place, lengths)
 
@@ -282,6 +282,8 @@ class Coordinator:
         ratio = -(-self.job.engines // now) / -(-self.job.engines // before) if before else 1.0
         self.recorder.generation(event, stood_s=stood_s, work_ratio=ratio)
         self.workers_before, self.begun_number = now, generation
+        for number in [n for n in self.published if n < generation]:
+            del self.published[number], self.identities[number]
         if generation == self.record.number:  # else an abort has overtaken it
             self.begun = True
             self._settle_states()
@@ -382,11 +384,20 @@ class Coordinator:
 
     def _start(self, slot: SlotRef) -> None:
         assert self.arena is not None
-        seat = next(i for i in range(self.job.seats) if i not in self.seats or self.seats[i].gone)
+        seat = self._free_seat()
+        if seat is None:
+            return
         self.arena.clear_seat(seat)
         self.seats[seat] = Seated(seat, slot, "starting")
         self._tell_holding()
-        self._command(do="fork", seat=seat, slot=slot.id, index=slot.index, kind=slot.device, resume=self.has_state)
+        self._command(do="fork", seat=seat, slot=slot.id, index=slot.index, kind=slot.device, resume=self.has_state, after=self.generation)
+
+    def _free_seat(self) -> int | None:
+        """A seat whose words nobody reads any more: a slow member may still look at those of the last generation that has begun, and
+        of any since."""
+        read = {seat for n, (record, _) in self.published.items() if n >= self.begun_number for seat in record.members + record.visitors}
+        free = (i for i in range(self.job.seats) if i not in read and (i not in self.seats or self.seats[i].gone))
+        return next(free, None)
 
     def _publish(self, publish: membership.Publish) -> None:
         assert self.arena is not None

@@ -1,10 +1,13 @@
 """Gradients through shared memory, summed in the one fixed tree (see `tree`).
 
-A worker copies the gradient of each of its engines into that engine's row and makes the additions it can make alone. After a barrier it
-makes the additions that join parts of different workers for its own shard of every lane, chunk by chunk so that the parts stay in the
-cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum. A row is written again only after
-the next first barrier's predecessor, the sum only after the next first barrier: by then nobody reads them. Each element is added by one
-worker in one order: exact.
+As soon as the backward pass of an engine has finished a parameter's gradient, it is copied into the engine's row while it is still in the
+cache, and dropped. An engine whose first addition is to its left neighbour on the same worker needs no row: it is added to the neighbour's.
+After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
+in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
+
+Who may write when: a row, between a second barrier and the next first one, by the worker that computes its engine; the sum, between a first
+barrier and the second, each piece by one worker; both are read in between. So nobody needs a lock. Each element is added in one order by
+one worker: exact.
 """
 
 from __future__ import annotations
@@ -46,7 +49,16 @@ class Exchange:
         self._engines = arena.layout.engines
         self._flat = [[arena.lane(row, lane) for lane in arena.layout.lanes] for row in range(self._engines + 1)]
         self._views: dict[int, list[torch.Tensor]] = {}
+        self._target: list[torch.Tensor] = []  # of the engine that is being computed; empty: gradients stay where autograd puts them
+        self._adding = False
+        self._times = [0] * len(self._parameters)
         self._on_cpu = all(p.device.type == "cpu" for p in self._parameters)
+        self._where = {id(p): i for i, p in enumerate(self._parameters)}
+        for p in self._parameters:
+            flag = p.requires_grad
+            p.requires_grad_(True)  # a frozen parameter may be trained later
+            p.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+            p.requires_grad_(flag)
 
     def _row(self, row: int) -> list[torch.Tensor]:
         """Views of `row`, one shaped like each parameter."""
@@ -61,42 +73,63 @@ class Exchange:
             self._views[row] = views
         return self._views[row]
 
-    def put(self, engine: int, scale: float | None = None) -> None:
-        """Copy the gradients of `engine` into its row and drop them; a parameter it did not use counts as zero. `scale` multiplies
-        them first."""
-        row, used, targets, sources = self._row(engine), [], [], []
-        for view, p in zip(row, self._parameters, strict=True):
-            grad = p.grad
-            used.append(grad is not None)
-            if grad is None:
-                if p.requires_grad:  # another engine may have used it
-                    view.zero_()
-            else:
-                targets.append(view)
-                sources.append(_dense(grad))
-                p.grad = None
-        if scale is not None:
-            torch._foreach_mul_(sources, scale)
-        if targets:
-            torch._foreach_copy_(targets, sources)
-        self._arena.used[engine] = torch.tensor(used, dtype=torch.uint8)
+    def begin(self, engine: int, mine: range, engines: int) -> None:
+        """From now on gradients are those of `engine`."""
+        self._adding = (engine - 1, engine) in tree.own_merges(mine, engines)[engine]
+        self._target = self._row(engine - 1 if self._adding else engine)
+        self._times = [0] * len(self._parameters)
 
-    def merge_own(self, engine: int, mine: range, engines: int) -> None:
-        """Make the additions that this worker can make alone once `engine` is done."""
+    def _take(self, p: torch.Tensor) -> None:
+        """A parameter's gradient is there (autograd calls this). More than once in an engine only where the script runs several
+        backward passes."""
+        if not self._target or p.grad is None:
+            return
+        if p.grad.layout != torch.strided:
+            raise UserError("sparse gradients are not supported: build the layer with sparse=False")
+        i = self._where[id(p)]
+        self._times[i] += 1
+        if self._adding:  # added at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
+            return
+        with torch.no_grad():
+            if self._times[i] == 1:
+                self._target[i].copy_(p.grad)
+            else:
+                self._target[i].add_(p.grad)
+        p.grad = None
+
+    def end(self, engine: int, mine: range, engines: int, *, scale: float | None = None) -> None:
+        """`engine` is computed: a parameter it did not use counts as zero; then the additions that this worker can make alone.
+
+        `scale` multiplies its gradients first, where the loss could not be multiplied.
+        """
+        for view, p, times in zip(self._target, self._parameters, self._times, strict=True):
+            if self._adding:
+                if p.grad is not None:
+                    view.add_(p.grad if scale is None else p.grad.mul_(scale))
+                    p.grad = None
+                elif p.requires_grad:  # another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0
+                    view.add_(0)
+            elif times and scale is not None:
+                view.mul_(scale)
+            elif not times and p.requires_grad:
+                view.zero_()
+        self._arena.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
+        self._target = []
         for left, right in tree.own_merges(mine, engines)[engine]:
-            for a, b in zip(self._flat[left], self._flat[right], strict=True):
-                a.add_(b)
+            if not (self._adding and right == engine):
+                for a, b in zip(self._flat[left], self._flat[right], strict=True):
+                    a.add_(b)
 
     def merge_joint(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
         joint = tree.joint_merges(workers, engines)
         for i, lane in enumerate(self._arena.layout.lanes):
             chunk = CHUNK_BYTES // lane.dtype.itemsize
-            lines = -(-lane.size // chunk)
-            for piece in tree.share(rank, workers, lines):
-                self._add_chunk(i, slice(piece * chunk, min((piece + 1) * chunk, lane.size)), joint)
+            pieces = -(-lane.size // chunk)
+            for piece in tree.share(rank, workers, pieces):
+                self._add_piece(i, slice(piece * chunk, min((piece + 1) * chunk, lane.size)), joint)
 
-    def _add_chunk(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
+    def _add_piece(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
         total = self._flat[self._engines][lane][part]
         if not joint:  # a last step that one worker computed alone
             total.copy_(self._flat[0][lane][part])
@@ -114,11 +147,7 @@ class Exchange:
             p.grad = (view if self._on_cpu else view.to(p.device)) if some else None
 
     def drop(self) -> None:
+        """The optimizer has used the gradients; also: a step was dropped, whatever stands anywhere is void."""
+        self._target = []
         for p in self._parameters:
             p.grad = None
-
-
-def _dense(grad: torch.Tensor) -> torch.Tensor:
-    if grad.layout != torch.strided:
-        raise UserError("sparse gradients are not supported: build the layer with sparse=False")
-    return grad

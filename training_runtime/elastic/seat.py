@@ -15,13 +15,15 @@ from training_runtime.elastic.job import Job
 
 @dataclass(frozen=True)
 class Place:
-    """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number)."""
+    """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `resume`: begin with the engine
+    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it."""
 
     seat: int
     slot: int
     index: int
     kind: str
     resume: bool
+    after: int
     arena_fd: int
     state_fd: int
     wake_fd: int

@@ -1,23 +1,24 @@
 """The whole state of a training as a tree of plain values and tensors: parameters, buffers, optimizer, callbacks.
 
-It is captured from and restored into the live objects in place (views and hooks that the user holds stay good), and packed into a memfd
-from which newcomers take it: the pages never touch a disk. Nothing here knows about steps or members.
+It is captured from and restored into the live objects in place (views and hooks that the user holds stay good). On its way to newcomers it
+goes through a memfd, written and read in parts, so the pages never touch a disk. Nothing here knows about steps or members.
 """
 
 from __future__ import annotations
 
-import mmap
+import ctypes
 import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 _ALIGN = 64
+_HEAD = 16  # bytes: where the index lies, and how long it is
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,18 @@ class _Placed:
     dtype: torch.dtype
     shape: tuple[int, ...]
     offset: int
+
+
+class Source(Protocol):
+    """Where the tensors of a tree come from. `leaf` is the type that stands for a tensor in it."""
+
+    leaf: type[Any]
+
+    def fill(self, target: torch.Tensor, leaf: Any) -> None:
+        """Write the tensor into `target`."""
+
+    def make(self, leaf: Any) -> torch.Tensor:
+        """The tensor on the CPU, in memory that nobody else uses."""
 
 
 class Buffers:
@@ -64,28 +77,29 @@ def capture(model: nn.Module, optimizer: torch.optim.Optimizer, callbacks: Seque
     }
 
 
-def restore(tree: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, callbacks: Sequence[object]) -> None:
-    """Make the live objects equal to `tree`. Its tensors are copied, never kept."""
+def restore(tree: dict[str, Any], source: Source, model: nn.Module, optimizer: torch.optim.Optimizer, callbacks: Sequence[object]) -> None:
+    """Make the live objects equal to `tree`, whose tensors come from `source`."""
     with torch.no_grad():
-        for p, value in zip(all_parameters(model, optimizer), tree["parameters"], strict=True):
-            p.copy_(value)
-        for b, value in zip(Buffers(model).live(), tree["buffers"], strict=True):
-            b.copy_(value)
+        for p, leaf in zip(all_parameters(model, optimizer), tree["parameters"], strict=True):
+            source.fill(p, leaf)
+        for b, leaf in zip(Buffers(model).live(), tree["buffers"], strict=True):
+            source.fill(b, leaf)
     for p, flag in zip(all_parameters(model, optimizer), tree["grads"], strict=True):
         p.requires_grad_(flag)
     for module, flag in zip(model.modules(), tree["modes"], strict=True):
         module.training = flag
     for p, value in zip(trained_parameters(optimizer), tree["optimizer"], strict=True):
-        optimizer.state[p] = replace(value, partial(_copy_for, p.device))
+        made = replace(value, source.make, source.leaf)
+        # Scalars (Adam's step) stay on the CPU, where torch keeps them.
+        optimizer.state[p] = made if p.device.type == "cpu" else replace(made, partial(_to_device, p.device))
     for group, values in zip(optimizer.param_groups, tree["groups"], strict=True):
-        group.update(replace(values, lambda t: t.clone()))
-    for c, values in zip(callbacks, tree["callbacks"], strict=True):
+        group.update(replace(values, source.make, source.leaf))
+    for c, values in zip(callbacks, replace(tree["callbacks"], source.make, source.leaf), strict=True):
         _restore_callback(c, values)
 
 
-def _copy_for(device: torch.device, value: torch.Tensor) -> torch.Tensor:
-    """A copy on `device`; scalars (Adam's step) stay on the CPU, where torch keeps them."""
-    return value.clone() if device.type == "cpu" or value.dim() == 0 else value.to(device)
+def _to_device(device: torch.device, value: torch.Tensor) -> torch.Tensor:
+    return value if value.dim() == 0 else value.to(device)
 
 
 def replace(value: Any, tensor: Callable[[Any], Any], kind: type[Any] = torch.Tensor) -> Any:
@@ -118,15 +132,27 @@ def _callback_state(callback: object) -> dict[str, tuple[str, Any]]:
 def _restore_callback(callback: object, values: dict[str, tuple[str, Any]]) -> None:
     for name, (how, value) in values.items():
         if how == "state":
-            getattr(callback, name).load_state_dict(replace(value, lambda t: t.clone()))
+            getattr(callback, name).load_state_dict(value)
         else:
             setattr(callback, name, pickle.loads(value))  # noqa: S301 - written by this run's own worker
+
+
+class InMemory:
+    """Source of a tree of tensors that is not used for anything else afterwards (one that was just loaded)."""
+
+    leaf = torch.Tensor
+
+    def fill(self, target: torch.Tensor, leaf: torch.Tensor) -> None:
+        target.copy_(leaf)
+
+    def make(self, leaf: torch.Tensor) -> torch.Tensor:
+        return leaf
 
 
 def place(tree: Any) -> tuple[list[tuple[torch.Tensor, int]], bytes, int]:
     """Lay a tree out: (tensor, offset) pairs, the pickled index, and the offset of the index. The same for equal states."""
     tensors: list[tuple[torch.Tensor, int]] = []
-    at = 16
+    at = _HEAD
 
     def put(t: torch.Tensor) -> _Placed:
         nonlocal at
@@ -140,40 +166,95 @@ def place(tree: Any) -> tuple[list[tuple[torch.Tensor, int]], bytes, int]:
 
 
 def pack(fd: int, tree: Any, part: int, parts: int) -> None:
-    """Write the tree into memfd `fd`; of `parts` writers with equal trees, number `part` writes its share. Part 0 writes the index."""
+    """Write the tree into memfd `fd`; of `parts` writers with equal trees, number `part` writes its share of bytes. Part 0 writes the
+    index.
+
+    Plain writes: they need no page of this process to be mapped, which would cost more than the copy.
+    """
     tensors, index, end = place(tree)
-    size = end + len(index)
-    if os.fstat(fd).st_size < size:
-        os.ftruncate(fd, size)
-    with mmap.mmap(fd, size) as memory:
-        if part == 0:
-            memory[0:16] = end.to_bytes(8, "little") + len(index).to_bytes(8, "little")
-            memory[end:size] = index
-        for t, offset in _portion(tensors, part, parts):
-            if t.numel():
-                flat = torch.frombuffer(memory, dtype=t.dtype, count=t.numel(), offset=offset)
-                flat.view(t.shape).copy_(t)
-                del flat
+    if part == 0:
+        os.pwrite(fd, end.to_bytes(8, "little") + len(index).to_bytes(8, "little"), 0)
+        os.pwrite(fd, index, end)
+    low, high = end * part // parts, end * (part + 1) // parts
+    for t, offset in tensors:
+        first, last = max(low, offset), min(high, offset + t.numel() * t.element_size())
+        if first < last:
+            held = t.detach().contiguous().cpu()
+            _write_all(fd, memoryview(_bytes_of(held))[first - offset : last - offset], first)
 
 
-def _portion(tensors: list[tuple[torch.Tensor, int]], part: int, parts: int) -> Iterable[tuple[torch.Tensor, int]]:
-    """A share of about equal bytes, by where a tensor lies."""
-    end = tensors[-1][1] + 1 if tensors else 1
-    return [(t, offset) for t, offset in tensors if offset * parts // end == part]
+def packed_bytes(tree: Any) -> int:
+    """The size of the memfd that `pack` writes."""
+    _, index, end = place(tree)
+    return end + len(index)
 
 
-def unpack(fd: int) -> Any:
-    """The packed tree; its tensors are views of the shared pages, so copy them before anybody packs again."""
-    memory = mmap.mmap(fd, 0)
-    end, length = (int.from_bytes(memory[i : i + 8], "little") for i in (0, 8))
-    tree = pickle.loads(memory[end : end + length])  # noqa: S301 - written by this run's own worker
+def index_of(fd: int) -> Any:
+    """The packed tree, with `_Placed` where its tensors are."""
+    head = os.pread(fd, _HEAD, 0)
+    end, length = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+    return pickle.loads(os.pread(fd, length, end))  # noqa: S301 - written by this run's own worker
 
-    def view(placed: _Placed) -> torch.Tensor:
+
+class Landing:
+    """Source of the tree that lies in memfd `fd`. Prepared before the tree is there: `expected_bytes` of touched memory wait for new
+    tensors."""
+
+    leaf = _Placed
+
+    def __init__(self, fd: int, expected_bytes: int) -> None:
+        self._fd = fd
+        self._room = torch.zeros(expected_bytes, dtype=torch.uint8)
+        self._used = 0
+        if expected_bytes and os.fstat(fd).st_size < expected_bytes:
+            os.posix_fallocate(fd, 0, expected_bytes)  # its pages too
+
+    def fill(self, target: torch.Tensor, leaf: _Placed) -> None:
+        if target.device.type == "cpu" and target.is_contiguous():
+            _read_all(self._fd, target, leaf.offset)
+        else:
+            target.copy_(self.make(leaf))
+
+    def make(self, leaf: _Placed) -> torch.Tensor:
+        made = self._allocate(leaf)
+        _read_all(self._fd, made, leaf.offset)
+        return made
+
+    def _allocate(self, leaf: _Placed) -> torch.Tensor:
         count = 1
-        for n in placed.shape:
+        for n in leaf.shape:
             count *= n
-        if not count:
-            return torch.empty(placed.shape, dtype=placed.dtype)
-        return torch.frombuffer(memory, dtype=placed.dtype, count=count, offset=placed.offset).view(placed.shape)
+        size = count * leaf.dtype.itemsize
+        start = -(-self._used // _ALIGN) * _ALIGN
+        if start + size > len(self._room):
+            return torch.empty(leaf.shape, dtype=leaf.dtype)
+        self._used = start + size
+        return self._room[start : start + size].view(leaf.dtype).view(leaf.shape)
 
-    return replace(tree, view, _Placed)
+
+def touch(tensors: Iterable[torch.Tensor]) -> None:
+    """Write every page of these tensors without changing a bit: pages shared with the process this one was forked from become its own
+    now, not in a step."""
+    with torch.no_grad():
+        for t in tensors:
+            t.copy_(t.clone())
+
+
+def _bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
+    """The memory of a contiguous CPU tensor."""
+    return (ctypes.c_char * (t.numel() * t.element_size())).from_address(t.data_ptr())
+
+
+def _write_all(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _read_all(fd: int, into: torch.Tensor, offset: int) -> None:
+    data = memoryview(_bytes_of(into))
+    while data:
+        read = os.preadv(fd, [data], offset)
+        if not read:
+            raise EOFError("the packed state ends before its last tensor")
+        data, offset = data[read:], offset + read

@@ -24,6 +24,7 @@ from training_runtime.elastic.arena import (
     RING_READ,
     RING_WRITTEN,
     STATE,
+    STATE_BYTES,
     STATE_LEFT,
     WANTED,
     Arena,
@@ -55,6 +56,7 @@ class Worker:
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat)
         self.last_commit = 0.0
+        self.landing: state.Landing | None = None
         self._order: tuple[int, list[int]] = (-1, [])
         self._tested: list[int] = []
 
@@ -62,6 +64,7 @@ class Worker:
         """Until the end of the training, or until the worker is not a member any more."""
         self.hooks.begin()
         self.buffers.keep()
+        self._prepare()
         self._commit(self.tick)
         self.arena.set(self.seat, PID, os.getpid())
         self._report("ready")
@@ -77,12 +80,19 @@ class Worker:
         except Left:
             self.arena.set(self.seat, STATE, STATE_LEFT)
 
+    def _prepare(self) -> None:
+        """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
+        to come."""
+        state.touch(state.all_parameters(self.job.model, self.job.optimizer))
+        if expected_bytes := self.arena.words[STATE_BYTES]:
+            self.landing = state.Landing(self.place.state_fd, expected_bytes)
+
     def _await_first(self) -> int:
         """The first generation that has this worker in it. Raises Left after EDT_PULL_FAILED_LIMITS waits of EDT_PULL_WEIGHT_TIME_OUT
         seconds."""
         timeout_s, limit = float(os.environ.get("EDT_PULL_WEIGHT_TIME_OUT", "600")), int(os.environ.get("EDT_PULL_FAILED_LIMITS", "5"))
         for attempt in range(1, limit + 1):
-            generation = await_membership(self.arena, self.seat, after=0, timeout_s=timeout_s)
+            generation = await_membership(self.arena, self.seat, after=self.place.after, timeout_s=timeout_s)
             if generation is not None:
                 return generation
             self._report(
@@ -98,6 +108,7 @@ class Worker:
         """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
         arena, record = self.arena, self.arena.generation(number)
         self.buffers.rewind()  # a step that was dropped may have touched them
+        self.exchange.drop()
         if self.seat not in record.members + record.visitors:
             raise Left
         old, group = self.group, Group(arena, record, self.seat)
@@ -138,7 +149,10 @@ class Worker:
 
     def _take_over(self, top: int) -> None:
         self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
-        state.restore(state.unpack(self.place.state_fd), self.job.model, self.job.optimizer, self.job.user_callbacks)
+        fd = self.place.state_fd
+        landing = self.landing or state.Landing(fd, 0)
+        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.user_callbacks)
+        self.landing = None
         self.buffers.keep()
         self._commit(top)
 
@@ -188,23 +202,32 @@ class Worker:
         self.buffers.adopt(parity)
         self._commit(self.tick + 1)
         if group.rank == 0:
+            self._announce_size()
             self._record(unit, group, time.monotonic() - started)
         self.hooks.trained(rows, unit.epoch, group.size)
         self._move_on(agreed)
+
+    def _announce_size(self) -> None:
+        """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
+        if not self.arena.words[STATE_BYTES]:
+            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
+            self.arena.words[STATE_BYTES] = state.packed_bytes(tree_of_state)
 
     def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> list[float]:
         """Compute one engine: its metrics into their row, its gradients into theirs."""
         parity = unit.step % 2
         if m != mine.start:
             self.buffers.rewind()
-        place = (unit.epoch, unit.index, m)
-        row = self.compute.train(place, self._indices(unit, m), sizes[m] / sum(sizes))
+        alone = len(sizes) == 1 and self.group.size == 1
+        weight = sizes[m] / sum(sizes)
+        if not alone:
+            self.exchange.begin(m, mine, len(sizes))
+        row = self.compute.train((unit.epoch, unit.index, m), self._indices(unit, m), weight)
         self.arena.metrics[parity, m] = torch.tensor(row, dtype=torch.float64)
         if m == 0:
             self.buffers.publish(parity)
-        if len(sizes) > 1 or self.group.size > 1:
-            self.exchange.put(m)
-            self.exchange.merge_own(m, mine, len(sizes))
+        if not alone:
+            self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
         return row
 
     def _indices(self, unit: Unit, m: int) -> list[int]:
