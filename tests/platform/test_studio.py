@@ -54,7 +54,7 @@ def refused(studio: Studio, *arguments: str, **environment: str) -> str:
 def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Studio) -> None:
     studio.start()
     assert {path.stem for path in (studio.home / "run").glob("*.pid")} == CHILDREN
-    assert re.search(r"Log in as admin with the password \S{12,}", studio.tail())
+    wait_until(lambda: re.search(r"Log in as admin with the password \S{12,}", studio.tail()), "the first login", deadline_s=10)
 
     password = (studio.home / "secrets" / "broker_password").read_text()
     for process in studio.processes():
@@ -72,6 +72,7 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
 
     studio.output.unlink()
     studio.start()  # finds the data of the first
+    wait_until(lambda: "EDT Studio is at" in studio.tail(), "the address", deadline_s=10)
     assert "password" not in studio.tail()
 
 

@@ -15,6 +15,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from webapp.studio.checks import Refusal
 
+NOT_SERVED = ["django_htmx"]  # that package brings copies of htmx; the pages use the one under static/vendor
+
 
 def database() -> bool:
     """Bring the tables up to date; True where something had to be done."""
@@ -41,7 +43,7 @@ def static_files(home: Path) -> bool:
     if stamp.exists() and stamp.read_text() == now and (home / "static" / "staticfiles.json").exists():
         return False
     stamp.unlink(missing_ok=True)
-    call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+    call_command("collectstatic", verbosity=0, interactive=False, clear=True, ignore_patterns=NOT_SERVED)
     stamp.write_text(now)
     return True
 
@@ -55,6 +57,6 @@ def _fingerprint() -> str:
 
 def _files() -> Iterator[str]:
     for finder in get_finders():
-        for name, storage in finder.list(ignore_patterns=[]):
+        for name, storage in finder.list(ignore_patterns=NOT_SERVED):
             status = Path(storage.path(name)).stat()
             yield f"{storage.path(name)} {status.st_size} {status.st_mtime_ns}\n"
