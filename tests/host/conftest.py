@@ -162,7 +162,7 @@ class HostUnderTest:
         mine = {self.process.pid} if self.process else set()
         members = processes.descendants(mine, found) | mine
         for process in found.values():
-            if self.uid_base <= process.uid < self.uid_base + 1000 or _names(process.pid, str(self.home)):
+            if 0 < self.uid_base <= process.uid < self.uid_base + 1000 or _names(process.pid, str(self.home)):
                 members.add(process.pid)
         members |= processes.descendants(members, found)
         return [found[pid] for pid in members if pid in found and found[pid].state not in "ZX" and pid != os.getpid()]
@@ -217,8 +217,14 @@ def own_host(idle_host: HostUnderTest) -> HostUnderTest:
 
 
 @pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostUnderTest]:
-    host = HostUnderTest(tmp_path_factory.mktemp("host"), next(_bases))
+def users() -> str:
+    """A module may ask for "one user": runs then keep the studio's own, as where it is not root."""
+    return "own users"
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory, users: str) -> Iterator[HostUnderTest]:
+    host = HostUnderTest(tmp_path_factory.mktemp("host"), next(_bases) if users == "own users" else 0)
     try:
         host.start()
         yield host

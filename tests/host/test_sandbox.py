@@ -18,6 +18,22 @@ needs_landlock = pytest.mark.skipif(not has_landlock, reason="this kernel has no
 needs_root = pytest.mark.skipif(not is_root, reason="only root can give each run its own user")
 needs_box = pytest.mark.skipif(not (has_landlock or is_root), reason="this machine can box nothing in: no Landlock, not root")
 
+
+@pytest.fixture(scope="module", params=["own users", "one user"])
+def users(request: pytest.FixtureRequest) -> str:
+    """Each promise is kept at both levels, except where a test says otherwise."""
+    if request.param == "own users" and not is_root:
+        pytest.skip("only root can give each run its own user")
+    if request.param == "one user" and not has_landlock:
+        pytest.skip("this kernel has no Landlock")
+    return str(request.param)
+
+
+def needs_own_users(host: HostUnderTest) -> None:
+    if "user" not in host.look().node.sandbox_level:
+        pytest.skip("promised only where each run has its own user")
+
+
 ATTEMPT = """
 import json, os, sys
 from pathlib import Path
@@ -53,7 +69,7 @@ def refused(finding: list[str]) -> bool:
 @needs_box
 def test_the_level_and_its_limits_are_reported(host: HostUnderTest) -> None:
     node = host.look().node
-    assert node.sandbox_level == ("user+landlock" if is_root and has_landlock else "user" if is_root else "landlock")
+    assert node.sandbox_level == ("landlock" if host.uid_base == 0 else "user+landlock" if has_landlock else "user")
     assert "the network is open to user code" in node.sandbox_notes
 
 
@@ -79,6 +95,7 @@ findings["roots home"] = attempt(lambda: os.listdir("/root"))
 @needs_root
 @needs_landlock
 def test_the_right_to_search_closed_folders_does_not_open_files_by_handle(host: HostUnderTest) -> None:
+    needs_own_users(host)
     secret = host.home / "db.sqlite3"
     secret.write_text("secret")
     handle = ctypes.create_string_buffer(8 + 128)
@@ -122,7 +139,7 @@ findings["data"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").write_
 findings["data removed"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").unlink())
 findings["data mode"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").chmod(0o777) if os.geteuid() else open("/none"))
 findings["home"] = attempt(lambda: Path({str(host.home)!r}, "x").write_text("x"))
-findings["host socket"] = attempt(lambda: Path({str(host.folder)!r}, "run-7.sock").unlink())
+findings["host socket"] = attempt(lambda: Path({str(host.folder)!r}, "host.sock").unlink())
 findings["runtime"] = attempt(lambda: Path(sys.modules["training_runtime"].__path__[0], "errors.py").open("a"))
 findings["fabric"] = attempt(lambda: Path(os.environ["FABRIC_HOME"], "libs", "fabric.zip").open("ab"))
 findings["tmp"] = attempt(lambda: Path("/tmp/edt-intruder").write_text("x"))
@@ -179,6 +196,7 @@ findings["through its cwd"] = attempt(lambda: os.listdir("/proc/{other}/cwd/"))
 
 @needs_root
 def test_shared_memory_is_a_runs_own(host: HostUnderTest) -> None:
+    needs_own_users(host)
     if "runs share /dev/shm" in " ".join(host.look().node.sandbox_notes):
         pytest.skip("no mount namespaces on this machine")
     outside = Path("/dev/shm", f"edt-test-{os.getpid()}")
@@ -256,6 +274,7 @@ findings["program"] = attempt(lambda: subprocess.run(["env"], capture_output=Tru
 
 @needs_root
 def test_user_code_cannot_connect_to_a_socket_of_the_studio(host: HostUnderTest) -> None:
+    needs_own_users(host)
     (host.home / "redis").mkdir(mode=0o700)
     path = host.home / "redis" / "s"
     listener = socket.socket(socket.AF_UNIX)
@@ -276,9 +295,35 @@ def connect(folder, name):
     connection.connect(f"/proc/self/fd/{{fd}}/{{name}}")
 findings["broker"] = attempt(lambda: connect({str(path.parent)!r}, "s"))
 findings["host"] = attempt(lambda: connect({str(host.folder)!r}, "host.sock"))
-findings["own driver's"] = attempt(lambda: connect({str(host.folder)!r}, "run-7.sock"))
 """,
         )
+    assert opened(findings) == {}
+
+
+@needs_box
+def test_user_code_cannot_command_the_host_or_another_driver(host: HostUnderTest) -> None:
+    host.want(host.spec(8, "obey"), 1)
+    host.apply()
+    host.until_holding(8, 1)
+    (driver_socket,) = host.folder.glob("run-8.*.sock")
+    findings = try_in_the_box(
+        host,
+        f"""
+import socket
+def command():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(10)
+    connection.connect("/proc/self/fd/%d/host.sock" % os.open({str(host.folder)!r}, os.O_PATH))
+    connection.sendall(b'{{"type":"subscribe"}}\\n')
+    if not connection.recv(100):
+        raise PermissionError("closed")
+findings["host"] = attempt(command)
+findings["names"] = attempt(lambda: os.listdir({str(host.folder)!r}))
+findings["bound names"] = attempt(lambda: {driver_socket.name!r} in Path("/proc/net/unix").read_text() or open("/none"))
+findings["open files"] = attempt(lambda: os.readlink("/proc/{host.process.pid}/fd/5"))
+""",
+    )
+    findings["host"] = ["PermissionError"] if findings["host"][0] == "ConnectionResetError" else findings["host"]
     assert opened(findings) == {}
 
 
@@ -297,14 +342,15 @@ findings["core"] = ["done", str(__import__("resource").getrlimit(4))]
 """,
     )
     status = findings["status"]
-    uid = str(host.uid_base + 7)
-    assert status["Uid"] == status["Gid"] == [uid] * 4
-    assert status["Groups"] == []
+    if host.uid_base:
+        assert status["Uid"] == status["Gid"] == [str(host.uid_base + 7)] * 4
+        assert status["Groups"] == []
     assert status["NoNewPrivs"] == ["1"]
     for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[kind][0], 16) in (0, 1 << 2), findings
     assert findings["core"] == ["done", "(0, 0)"]
-    assert {findings[name][0] for name in ("become root", "su", "mount")} <= {"PermissionError", "CalledProcessError", "FileNotFoundError"}
+    tried = ("become root", "su", "mount") if host.uid_base else ("mount",)
+    assert {findings[name][0] for name in tried} <= {"PermissionError", "CalledProcessError", "FileNotFoundError"}
 
 
 @needs_box
@@ -322,6 +368,7 @@ findings["fresh"] = attempt(lambda: subprocess.run([sys.executable, "-c", code],
 
 @needs_root
 def test_a_link_that_an_earlier_attempt_left_behind_leads_nowhere(host: HostUnderTest) -> None:
+    needs_own_users(host)
     target = host.home / "victim"
     target.mkdir()
     spec = host.spec(7, "obey")
@@ -341,6 +388,7 @@ def test_a_link_that_an_earlier_attempt_left_behind_leads_nowhere(host: HostUnde
 
 @needs_root
 def test_a_console_that_was_replaced_by_a_pipe_does_not_block_the_start(host: HostUnderTest) -> None:
+    needs_own_users(host)
     spec = host.spec(7, "obey")
     folder = Path(spec.result_dir, "log", "driver")
     folder.mkdir(parents=True)
@@ -352,6 +400,7 @@ def test_a_console_that_was_replaced_by_a_pipe_does_not_block_the_start(host: Ho
 
 @needs_root
 def test_the_result_folder_belongs_to_the_runs_user_and_is_closed_to_others(host: HostUnderTest) -> None:
+    needs_own_users(host)
     try_in_the_box(host, "findings['nothing'] = attempt(lambda: None)")
     found = host.result(7).stat()
     assert (found.st_uid, found.st_gid, oct(found.st_mode & 0o7777)) == (host.uid_base + 7, os.getgid(), "0o2750")

@@ -33,7 +33,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run = LiveRun(record.run, record.attempt, record.result_dir, restarts=record.restarts, uid=record.uid, phase=record.phase)
     run.pid, run.start_ticks, run.journal_start = record.pid, record.start_ticks, record.journal_start
     run.keeper, run.keeper_ticks = record.keeper, record.keeper_ticks
-    run.told = list(record.told)
+    run.told, run.socket_token = list(record.told), record.socket_token
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None
     run.journal_bytes = journal_size(run.result_dir)

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -47,9 +48,9 @@ def refuse(node: Node, run: LiveRun, why: str) -> None:
 
 def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
     """Have a driver forked and send it its orders; the rest happens as it answers."""
-    run.uid, run.retry_at = orders.box.uid, None
+    run.uid, run.retry_at, run.socket_token = orders.box.uid, None, secrets.token_hex(16)
     ours, theirs = socket.socketpair()
-    with theirs, sockets.listen(node.socket_file(run.run)) as listener:
+    with theirs, sockets.listen(node.socket_file(run)) as listener:
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))

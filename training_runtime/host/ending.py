@@ -112,7 +112,7 @@ def check_cleared(node: Node, run: LiveRun) -> None:
     run.exit_code = _how_it_ended(node, run)
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
     run.journal_bytes = max(run.journal_bytes, journal_size(run.result_dir))
-    node.socket_file(run.run).unlink(missing_ok=True)
+    node.socket_file(run).unlink(missing_ok=True)
     node.changed = True
     log.info("a run has ended run=%d attempt=%d pid=%d exit_code=%s", run.run, run.attempt, run.pid, run.exit_code)
 

@@ -41,6 +41,7 @@ class LiveRun:
     keeper: int = 0
     keeper_ticks: int = 0
     keeper_handle: int | None = None
+    socket_token: str = ""
     gate: LineSocket | None = None
     link: LineSocket | None = None
     retry_at: float | None = None
@@ -118,6 +119,7 @@ class LiveRun:
             start_ticks=self.start_ticks,
             keeper=self.keeper,
             keeper_ticks=self.keeper_ticks,
+            socket_token=self.socket_token,
             uid=self.uid,
             result_dir=self.result_dir,
             journal_start=self.journal_start,

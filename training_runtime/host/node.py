@@ -40,8 +40,9 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._callbacks: dict[int, Callable[[int], None]] = {}
 
-    def socket_file(self, run: int) -> Path:
-        return self.folder / f"run-{run}.sock"
+    def socket_file(self, run: LiveRun) -> Path:
+        """Where its driver listens. The name is a secret: where runs share a user, it keeps them from speaking to each other's drivers."""
+        return self.folder / f"run-{run.run}.{run.socket_token}.sock"
 
     def exit_file(self, run: LiveRun) -> Path:
         """Where the keeper of this attempt writes the driver's exit code."""

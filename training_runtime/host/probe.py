@@ -30,7 +30,8 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
     if policy.mode == "off":
         return Abilities("off", private=False, notes=_WEAKER["off"])
     is_root = os.geteuid() == 0
-    candidates: tuple[Level, ...] = ("user+landlock", "landlock", "user") if is_root else ("landlock",)
+    own_users = is_root and policy.uid_base > 0
+    candidates: tuple[Level, ...] = ("user+landlock", "landlock", "user") if own_users else ("landlock",)
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
         private = is_root and _works(_own_namespaces)

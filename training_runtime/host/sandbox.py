@@ -82,7 +82,8 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Policy:
-    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES)."""
+    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES). `uid_base` 0: runs keep the studio's
+    user."""
 
     mode: Mode = "best-effort"
     uid_base: int = 200_000

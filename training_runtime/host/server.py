@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from training_runtime.errors import ProtocolError
-from training_runtime.host import sockets
+from training_runtime.host import processes, sockets
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.protocol import Apply, Observation, Subscribe, decode, encode
@@ -62,13 +62,30 @@ class StudioServer:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        if _peer_user(connection) not in (0, os.geteuid()) or len(self._clients) >= _MAX_CLIENTS:
-            log.warning("a connection to the host was refused uid=%d clients=%d", _peer_user(connection), len(self._clients))
+        pid, uid = _peer(connection)
+        if uid not in (0, os.geteuid()) or self._is_user_code(pid) or len(self._clients) >= _MAX_CLIENTS:
+            log.warning("a connection to the host was refused pid=%d uid=%d clients=%d", pid, uid, len(self._clients))
             connection.close()
             return
         client = _Client(LineSocket(connection))
         self._clients.append(client)
         self._node.watch(client.line_socket, functools.partial(self._on_client, client))
+
+    def _is_user_code(self, pid: int) -> bool:
+        """Where runs share the studio's user, the socket's mode does not keep them out: then it is whose descendant one is that counts.
+
+        (A process that connects and ends before it is looked at has no ancestors any more, and is refused as well.)
+        """
+        drivers = {run.pid for run in self._node.runs.values()} - {0}
+        ours = {os.getpid()} | {run.keeper for run in self._node.runs.values()} - {0} | drivers
+        process = processes.look(pid) if pid else None
+        if process is None:
+            return pid != 0  # 0: it lives in another container
+        while process is not None:
+            if process.pid in ours or process.session in drivers:
+                return True
+            process = processes.look(process.parent) if process.parent else None
+        return False
 
     def _on_client(self, client: _Client, mask: int) -> None:
         try:
@@ -112,6 +129,7 @@ class StudioServer:
             client.line_socket.close()
 
 
-def _peer_user(connection: socket.socket) -> int:
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(uid)
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Process number and user of who has connected."""
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid), int(uid)

@@ -29,17 +29,21 @@ def _short_address(path: Path) -> Iterator[str]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at `path` that only its owner can connect to; whatever was there is replaced."""
+    """A listening socket at `path` that only its owner can connect to; whatever was there is replaced.
+
+    It is renamed after it was bound, because /proc/net/unix shows everybody the name that a socket was bound to.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    bound = path.with_name(".new.sock")
+    bound.unlink(missing_ok=True)
     mask = os.umask(0o177)  # the file must not be open to others even for a moment
     try:
-        with _short_address(path) as address:
+        with _short_address(bound) as address:
             listener.bind(address)
     finally:
         os.umask(mask)
     listener.listen(64)
+    bound.replace(path)
     return listener
 
 

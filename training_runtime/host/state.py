@@ -39,6 +39,7 @@ class SavedRun:
     start_ticks: int
     keeper: int
     keeper_ticks: int
+    socket_token: str
     uid: int | None
     result_dir: str
     journal_start: int

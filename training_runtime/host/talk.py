@@ -26,7 +26,7 @@ def connect(node: Node, run: LiveRun) -> None:
     """To the driver's socket. It succeeds before the driver accepts: what is sent waits in the socket."""
     run.retry_at = None
     try:
-        link = LineSocket(sockets.connect(node.socket_file(run.run), timeout_s=0))
+        link = LineSocket(sockets.connect(node.socket_file(run), timeout_s=0))
     except OSError as error:
         _lost(node, run, f"cannot connect: {error}")
         return
