@@ -98,7 +98,7 @@ def _by_arrival(active: Active) -> tuple[float, int]:
 
 def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping[int, int]) -> Grants:
     demands = []
-    for each in sorted(active, key=_by_arrival):
+    for each in sorted((one for one in active if sizes[one.job.id]), key=_by_arrival):
         run, held = facts(each), len(each.held)
         demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", held=held, occupied=held, weight=1.0, size=sizes[run.id])
         demands.append(demand)
@@ -193,7 +193,7 @@ class Replay:
     def _apply(self, grants: Grants, now: float) -> None:
         self.decisions += 1
         for number, each in self.active.items():
-            granted = grants[number]
+            granted = grants.get(number, frozenset())
             if granted == each.held:
                 continue
             each.advance(now)

@@ -52,6 +52,11 @@ def test_a_newcomer_gets_slots_that_are_really_free_first():
     assert decide(across, [a_run(1, "alice", max_slots=2)]).grants == {1: frozenset({3, 4})}
 
 
+def test_a_newcomer_does_not_wait_for_a_slow_leaver_on_a_fuller_machine():
+    slots = [*machine(2, holder=99), *machine(4, node="n2", first=3)]
+    assert decide(slots, [a_run(1, "alice", max_slots=2)]).grants == {1: frozenset({3, 4})}
+
+
 def test_slots_not_yet_free_are_promised_all_the_same():
     slots = machine(2, holder=99)
     assert sizes(decide(slots, [a_run(1, "alice")])) == {1: 2}

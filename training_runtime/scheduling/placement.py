@@ -1,9 +1,10 @@
 """Which slots a run gets, once `shares` has said how many. Standard library only.
 
 In this order: a run keeps what it holds; what it must give up comes from the machines where it has least; what it gains comes first from
-the machines it is already on, then from the fullest machine that takes all it still needs (best fit), else from the emptiest. Slots whose
-process is gone go before slots that someone has yet to leave. At the end a run is moved onto fewer machines where free slots allow it:
-gradients that cross no network are the only benefit for which a run is moved at all.
+the machines it is already on, then from the fullest machine that takes all it still needs (best fit), else from the emptiest. Vacant
+slots go before slots that somebody's process has yet to leave, so that nobody waits for a slow leaver while there is room. At the end a
+run is moved onto fewer machines where vacant slots allow it: gradients that cross no network are the only benefit for which a run is
+moved at all.
 """
 
 from __future__ import annotations
@@ -57,13 +58,16 @@ class Floor:
             self.nodes[slot.node].free.append(slot)
             self.nodes[slot.node].occupied += slot.holder is not None
         largest = max((len(node.free) for node in self.nodes.values()), default=0)
-        # One heap for each number of free slots. Entries go stale when a machine changes; they are recognised and dropped when met.
+        # One heap for each number of vacant and of free slots, with the other number, the machine's place and its name. Entries go stale
+        # when a machine changes; they are recognised and dropped when met.
+        self._by_vacant: list[list[tuple[int, int, str]]] = [[] for _ in range(largest + 1)]
         self._by_free: list[list[tuple[int, int, str]]] = [[] for _ in range(largest + 1)]
         for node in self.nodes.values():
             self._file(node)
 
     def _file(self, node: Node) -> None:
-        heappush(self._by_free[len(node.free)], (node.occupied, node.order, node.name))
+        heappush(self._by_vacant[node.vacant], (len(node.free), node.order, node.name))
+        heappush(self._by_free[len(node.free)], (-node.vacant, node.order, node.name))
 
     def take(self, name: str, count: int, *, by: int) -> list[int]:
         node = self.nodes[name]
@@ -79,15 +83,22 @@ class Floor:
         self._file(node)
 
     def best(self, count: int) -> str | None:
-        """The machine with the fewest free slots that still has `count`, else the one with the most; among equals the most really free."""
-        upwards = range(min(count, len(self._by_free)), len(self._by_free))
-        downwards = range(min(count, len(self._by_free)) - 1, 0, -1)
-        for free in (*upwards, *downwards):
-            heap = self._by_free[free]
+        """The fullest machine that has `count` vacant slots, else the fullest with `count` free ones, else the one with most free."""
+        most = len(self._by_free)
+        for size in range(count, most):
+            heap = self._by_vacant[size]
             while heap:
-                occupied, _, name = heap[0]
+                free, _, name = heap[0]
                 node = self.nodes[name]
-                if len(node.free) == free and node.occupied == occupied:
+                if node.vacant == size and len(node.free) == free:
+                    return node.name
+                heappop(heap)
+        for size in (*range(count, most), *range(min(count, most) - 1, 0, -1)):
+            heap = self._by_free[size]
+            while heap:
+                vacant, _, name = heap[0]
+                node = self.nodes[name]
+                if len(node.free) == size and node.vacant == -vacant:
                     return node.name
                 heappop(heap)
         return None
