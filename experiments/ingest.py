@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from experiments import journal_rows, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
-from experiments.models import GenerationRecord, Grant, JournalCursor, Metric, MetricSeries, RunEvent, RunState, TrainingRun
+from experiments.models import GenerationRecord, Grant, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunState, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime import journal
 from training_runtime.journal import Batch
@@ -120,7 +120,34 @@ def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
     MetricSeries.objects.bulk_update(
         [series[key] for key in {(p.group, p.name) for p in kept}], ["points", "last_step", "last_value"], batch_size=100
     )
+    _summarise([(series[p.group, p.name].pk, p) for p in kept])
     return kept
+
+
+def _summarise(points: list[tuple[int, NewPoint]]) -> None:
+    """Bring the stretches that the points (of a series' key each, in order) lie in up to date."""
+    firsts: dict[int, int] = {}
+    for series, point in points:
+        firsts.setdefault(series, point.step // MetricStretch.STEPS)
+    begun = MetricStretch.objects.filter(series__in=firsts, index__in=set(firsts.values()))  # only a first one can be there already
+    stretches = {(one.series_id, one.index): one for one in begun}
+    for series, point in points:
+        place = (series, point.step // MetricStretch.STEPS)
+        one = stretches.get(place)
+        if one is None:
+            one = stretches[place] = MetricStretch(series_id=series, index=place[1])
+            one.least = one.greatest = point.value
+            one.least_step = one.greatest_step = point.step
+            one.least_t = one.greatest_t = point.t
+        elif point.value is not None:
+            if one.least is None or point.value < one.least:
+                one.least, one.least_step, one.least_t = point.value, point.step, point.t
+            if one.greatest is None or point.value > one.greatest:
+                one.greatest, one.greatest_step, one.greatest_t = point.value, point.step, point.t
+    columns = ["least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t"]
+    MetricStretch.objects.bulk_create(
+        stretches.values(), update_conflicts=True, unique_fields=["series", "index"], update_fields=columns, batch_size=500
+    )
 
 
 def _insert(values: list[tuple[int | float | None, ...]]) -> None:

@@ -3,7 +3,7 @@
 from experiments.models.cluster import ClusterRules, Grant, Node, Slot
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
-from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, RunEvent, RunTransition
+from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunTransition
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 
@@ -19,6 +19,7 @@ __all__ = [
     "Membership",
     "Metric",
     "MetricSeries",
+    "MetricStretch",
     "Node",
     "Project",
     "Role",

@@ -96,3 +96,21 @@ class Metric(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["series", "step"], name="one_point_per_step")]
+
+
+class MetricStretch(models.Model):
+    """The least and the greatest point of STEPS steps of a curve (`index` of them): what a long curve is drawn from. Kept by ingest."""
+
+    STEPS = 64
+
+    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
+    index = models.BigIntegerField()
+    least_step = models.BigIntegerField()
+    least_t = models.FloatField()
+    least = models.FloatField(null=True)
+    greatest_step = models.BigIntegerField()
+    greatest_t = models.FloatField()
+    greatest = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "index"], name="one_stretch_per_place")]

@@ -1,27 +1,26 @@
-"""Metric curves for charts: whole ones down-sampled in the database, and what is new since a journal line."""
+"""Metric curves for charts: whole ones down-sampled, long ones from stretches that ingest keeps, and what is new since a line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from django.db import connection
-
 from experiments.ingest import progress_of
-from experiments.models import JournalCursor, Metric, MetricSeries, TrainingRun
+from experiments.models import JournalCursor, Metric, MetricSeries, MetricStretch, TrainingRun
 from experiments.notify import Point
 
 MOST_CURVES = 200
 MOST_POINTS = 100_000  # of all curves of a page together
 MIN_POINTS = 20
 CHUNK = 500
+Row = tuple[int, float, float | None]  # step, Unix seconds, value
 
 
 @dataclass(frozen=True)
 class Curve:
     """One curve: parallel lists of steps, Unix seconds and values (None where the value is not a number), at most about max_points long.
 
-    `total` is the number of points stored; `sampled` says that they are more than these (then each bucket gave its least and greatest).
+    `total` is the number of points stored; `sampled` says that they are more than these.
     """
 
     group: str
@@ -47,7 +46,7 @@ class NewPoints:
 def series(run: TrainingRun, *, max_points: int = 1000, x: Literal["step", "time"] = "step") -> tuple[int, list[Curve]]:
     """(sequence number, curves): everything up to that journal line, so that `points_after` it neither misses nor repeats a point.
 
-    A longer curve is cut into equal stretches of `x`; each gives its least value at its first step and its greatest at its last one.
+    A longer curve is cut into equal stretches of `x`, each of which gives its least and its greatest point.
     """
     seq = _seq(run)  # before the points: what comes in between is left to points_after
     found = list(run.series.order_by("group", "name")[:MOST_CURVES])
@@ -75,44 +74,53 @@ def _seq(run: TrainingRun) -> int:
 
 
 def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"]) -> Curve:
-    points = Metric.objects.filter(series=one, seq__lte=seq)
-    sampled = one.points > most
-    rows = _stretches(one, seq=seq, count=most // 2, x=x) if sampled else list(points.order_by("step").values_list("step", "t", "value"))
+    many = one.points > most * MetricStretch.STEPS // 2  # then the stretches are still finer than what will be shown
+    rows = _extremes(one, seq=seq) if many else _points(one, seq=seq)
+    sampled = len(rows) > most
+    axis = [float(row[0]) for row in rows] if x == "step" else [row[1] for row in rows]
+    shown = _thin(rows, axis, count=most // 2) if sampled else rows
     return Curve(
         group=one.group,
         name=one.name,
-        steps=[row[0] for row in rows],
-        times=[row[1] for row in rows],
-        values=[row[2] for row in rows],
+        steps=[row[0] for row in shown],
+        times=[row[1] for row in shown],
+        values=[row[2] for row in shown],
         total=one.points,
         sampled=sampled,
     )
 
 
-def _stretches(one: MetricSeries, *, seq: int, count: int, x: Literal["step", "time"]) -> list[tuple[int, float, float | None]]:
-    """Two points for each of `count` equal stretches, found by the database in one pass over the curve."""
-    column = "step" if x == "step" else "t"
-    ends = Metric.objects.filter(series=one, seq__lte=seq)
-    first, last = (
-        ends.order_by("step").values_list(column, flat=True).first(),
-        ends.order_by("-step").values_list(column, flat=True).first(),
-    )
-    if first is None or last is None:
-        return []
-    width = max((last - first) / count, 1e-9)
-    table = connection.ops.quote_name(Metric._meta.db_table)
-    query = (
-        f"SELECT CAST(({column} - %s) / %s AS BIGINT) AS stretch, MIN(step), MIN(t), MIN(value), MAX(step), MAX(t), MAX(value) "  # noqa: S608
-        f"FROM {table} WHERE series_id = %s AND seq <= %s GROUP BY stretch ORDER BY stretch"
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(query, [float(first), width, one.pk, seq])
-        return [point for row in cursor.fetchall() for point in _two_points(row)]
+def _points(one: MetricSeries, *, seq: int, since: int = 0) -> list[Row]:
+    found = Metric.objects.filter(series=one, seq__lte=seq, step__gte=since)
+    return list(found.order_by("step").values_list("step", "t", "value"))
 
 
-def _two_points(row: tuple[int, int, float, float | None, int, float, float | None]) -> list[tuple[int, float, float | None]]:
-    _, step, t, least, last_step, last_t, greatest = row
-    return [(step, t, least)] if step == last_step else [(step, t, least), (last_step, last_t, greatest)]
+def _extremes(one: MetricSeries, *, seq: int) -> list[Row]:
+    """The least and the greatest point of each finished stretch, and the points of the last one as they are up to `seq`."""
+    last = Metric.objects.filter(series=one, seq__lte=seq).order_by("-step").values_list("step", flat=True).first() or 0
+    begun = last // MetricStretch.STEPS
+    columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
+    rows: list[Row] = []
+    for found in MetricStretch.objects.filter(series=one, index__lt=begun).order_by("index").values_list(*columns):
+        rows += sorted({(found[0], found[1], found[2]), (found[3], found[4], found[5])}, key=lambda row: row[0])
+    return rows + _points(one, seq=seq, since=begun * MetricStretch.STEPS)
+
+
+def _thin(rows: list[Row], axis: list[float], *, count: int) -> list[Row]:
+    """The least and the greatest of the rows in each of `count` equal stretches of the axis, and both ends."""
+    width = (axis[-1] - axis[0]) / count or 1.0
+    kept = {0, len(rows) - 1}
+    least = greatest = stretch = -1
+    for place, row in enumerate(rows):
+        if (at := int((axis[place] - axis[0]) / width)) != stretch:
+            kept |= {least, greatest}
+            stretch, least, greatest = at, place, place
+        elif row[2] is not None:
+            if (value := rows[least][2]) is None or row[2] < value:
+                least = place
+            if (value := rows[greatest][2]) is None or row[2] > value:
+                greatest = place
+    return [rows[place] for place in sorted((kept | {least, greatest}) - {-1})]
 
 
 def _newest(one: MetricSeries, *, after: int, upto: int, limit: int) -> list[tuple[int, Point]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments import accounting, ingest, runfiles, scheduling, selectors, services
-from experiments.models import Grant, MetricSeries, Node, Project, RunState, TrainingRun, User
+from experiments.journal_rows import NewPoint
+from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter
 from tests import cast
 from training_runtime.journal import Generation, Member, Test
@@ -120,26 +121,47 @@ def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Projec
     assert selectors.feed(project=elsewhere) == []
 
 
-def many_points(run: TrainingRun, count: int) -> MetricSeries:
-    """A curve with a spike down at step 500 and one up at 1500."""
-    one = MetricSeries.objects.create(run=run, group="train", name="loss", points=count, last_step=count)
+def many_points(run: TrainingRun, count: int) -> None:
+    """A curve with a spike down at step 500 and one up at 1500, stored as ingest does it, some at a time."""
     value = {500: -10.0, 1500: 10.0}
-    ingest._insert([(one.pk, step, step, 1, 1e9 + step / 10, value.get(step, 1.0), 4) for step in range(1, count + 1)])
+    for begin in range(1, count + 1, 777):
+        steps = range(begin, min(begin + 777, count + 1))
+        new = [NewPoint("train", "loss", step, step, 1, 1e9 + step / 10, value.get(step, 1.0), 4) for step in steps]
+        ingest._store_points(run, new)
     run.cursor.seq = count
     run.cursor.save()
-    return one
 
 
 @pytest.mark.parametrize("x", ["step", "time"])
-def test_a_long_curve_is_down_sampled_and_keeps_its_spikes(run: TrainingRun, x: str) -> None:
-    many_points(run, 20_000)
+@pytest.mark.parametrize("count", [3000, 20_000])
+def test_a_long_curve_is_down_sampled_and_keeps_its_spikes_and_ends(run: TrainingRun, x: str, count: int) -> None:
+    many_points(run, count)
     seq, (curve,) = selectors.series(run, max_points=200, x=x)  # type: ignore[arg-type]
-    assert (seq, curve.total, curve.sampled) == (20_000, 20_000, True)
-    assert 150 <= len(curve.steps) <= 204
+    assert (seq, curve.total, curve.sampled) == (count, count, True)
+    assert 100 <= len(curve.steps) <= 206
     assert len(curve.steps) == len(curve.times) == len(curve.values)
-    assert curve.steps == sorted(curve.steps)
-    assert (curve.steps[0], curve.steps[-1]) == (1, 20_000)
-    assert (min(v for v in curve.values if v is not None), max(v for v in curve.values if v is not None)) == (-10.0, 10.0)
+    assert curve.steps == sorted(set(curve.steps))
+    assert (curve.steps[0], curve.steps[-1]) == (1, count)
+    values = dict(zip(curve.steps, curve.values, strict=True))
+    assert (values[500], values[1500]) == (-10.0, 10.0)
+
+
+def test_a_long_curve_ends_at_the_journal_line_it_says(run: TrainingRun) -> None:
+    many_points(run, 20_000)
+    run.cursor.seq = 19_990  # ten lines more are stored between the two reads
+    run.cursor.save()
+    seq, (curve,) = selectors.series(run, max_points=200)
+    assert (seq, curve.steps[-1]) == (19_990, 19_990)
+
+
+def test_stretches_hold_the_least_and_the_greatest_also_across_batches(run: TrainingRun) -> None:
+    for begin, values in ((1, [3.0, None, 1.0]), (4, [2.0, 9.0]), (6, [None])):
+        new = [NewPoint("train", "loss", begin + n, begin + n, 1, 1e9, value, 4) for n, value in enumerate(values)]
+        ingest._store_points(run, new)
+    (one,) = MetricStretch.objects.values_list("index", "least", "least_step", "greatest", "greatest_step")
+    assert one == (0, 1.0, 3, 9.0, 5)
+    ingest._store_points(run, [NewPoint("train", "loss", 64, 64, 1, 1e9, None, 4), NewPoint("train", "loss", 65, 65, 1, 1e9, 4.0, 4)])
+    assert MetricStretch.objects.get(index=1).greatest == 4.0
 
 
 def test_a_short_curve_is_whole_and_holes_stay_holes(run: TrainingRun) -> None:
