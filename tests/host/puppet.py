@@ -177,11 +177,13 @@ def keep_slots(puppet: Puppet) -> int:
 
 
 def slow(puppet: Puppet) -> int:
-    """Takes in members only after a file has appeared."""
+    """Takes in members only after a file has appeared; meanwhile it says again and again what it holds."""
     original = puppet.change
 
     def change(message: Members) -> None:
         while not Path(puppet.spec.result_dir, "go").exists():
+            puppet.say(puppet.holding())
+            puppet.note("waiting")
             time.sleep(0.01)
         original(message)
 

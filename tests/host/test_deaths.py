@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,12 @@ import pytest
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
+from training_runtime.host import begin, state
+from training_runtime.host.launch import GO, Ready
+from training_runtime.host.live import LiveRun
+from training_runtime.host.node import Node
+from training_runtime.host.sockets import LineSocket
+from training_runtime.host.state import Saved
 
 
 def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(own_host: HostUnderTest) -> None:
@@ -177,6 +184,26 @@ def test_a_host_killed_during_a_start_starts_nothing_twice(own_host: HostUnderTe
     host.apply()
     host.until_holding(7, 1)
     assert [p.pid for p in host.processes() if _comm(p.pid) == "edt-run-7" and p.session == p.pid] == [host.pid(7)]
+
+
+def test_a_process_is_written_down_before_it_is_let_go(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    run = node.runs[7] = LiveRun(7, 1, str(tmp_path), pid=os.getpid())
+    written: list[Saved | None] = []
+
+    class Gate(LineSocket):
+        def send(self, data: bytes) -> None:
+            assert data == GO
+            written.append(state.load(tmp_path / "state.json"))
+            super().send(data)
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        run.gate = Gate(ours)
+        begin.let_go(node, run, Ready())
+        assert theirs.recv(100) == GO
+    (saved,) = written
+    assert [(entry.pid, entry.phase) for entry in saved.runs] == [(os.getpid(), "alive")]
 
 
 def _comm(pid: int) -> str:

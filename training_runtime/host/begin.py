@@ -73,7 +73,7 @@ def _on_gate(node: Node, run: LiveRun, _mask: int) -> None:
             if "pid" in raw:
                 _met(node, run, build(Hello, raw))
             else:
-                _let_go(node, run, build(Ready, raw))
+                let_go(node, run, build(Ready, raw))
     except (ProtocolError, ValueError, OSError) as error:
         _failed(node, run, str(error))
         return
@@ -92,7 +92,8 @@ def _met(node: Node, run: LiveRun, hello: Hello) -> None:
     ending.watch(node, run)
 
 
-def _let_go(node: Node, run: LiveRun, ready: Ready) -> None:
+def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
+    """The child is boxed in: from here on the run is alive."""
     assert run.gate is not None
     if ready.refused:
         run.problem = f"the run's process could not be boxed in or set up: {ready.refused}"
