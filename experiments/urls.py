@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from experiments.views import accounts, cluster, curves, definitions, downloads, experiments, projects, run_actions, runs
+from experiments.views import accounts, cluster, curves, definitions, downloads, experiments, projects, run_actions, runs, search, usage
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", projects.home, name="home"),
@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", accounts.log_out, name="logout"),
     path("profile/", accounts.profile, name="profile"),
     path("profile/theme/", accounts.theme, name="theme"),
+    path("search/", search.results, name="search"),
     path("projects/", projects.index, name="projects"),
     path("projects/new/", projects.new, name="new_project"),
     path("projects/<int:pk>/", projects.overview, name="project"),
@@ -29,6 +30,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("versions/<int:pk>/code/", definitions.code, name="code"),
     path("versions/<int:pk>/download/", definitions.download, name="download_version"),
     path("experiments/<int:pk>/", experiments.detail, name="experiment"),
+    path("experiments/<int:pk>/compare/", experiments.compare, name="compare"),
+    path("experiments/<int:pk>/overview/", experiments.overview, name="experiment_overview"),
     path("experiments/<int:pk>/run/", experiments.run, name="run_experiment"),
     path("experiments/<int:pk>/delete/", experiments.delete, name="delete_experiment"),
     path("runs/<int:pk>/", runs.monitor, name="run"),
@@ -49,6 +52,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/preview/", run_actions.preview, name="preview_run"),
     path("runs/<int:pk>/delete/", run_actions.delete, name="delete_run"),
     path("cluster/", cluster.detail, name="cluster"),
+    path("cluster/usage/", usage.usage, name="usage"),
     path("cluster/lanes", cluster.lanes, name="lanes"),
     path("cluster/policy/", cluster.policy, name="policy"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),

@@ -212,3 +212,8 @@ def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeSt
     if not name or (readable is not None and item.run not in readable):
         return format_html("{}", item.text)
     return format_html('{}<a href="{}"><bdi>{}</bdi></a>{}', before, reverse("run", args=[item.run]), name, after)
+
+
+@register.simple_tag
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"

@@ -17,6 +17,7 @@ from experiments import access, selectors, services
 from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, projects
+from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, later, page, person, project_crumbs
 
@@ -126,25 +127,50 @@ def _tiles(tables: ExperimentTables, now: dt.datetime) -> Tiles:
     return Tiles(len(runs), sum(spans, dt.timedelta()), any(run.is_live() and run.started_at for run in runs))
 
 
-@require_safe
-def detail(request: HttpRequest, pk: int) -> HttpResponse:
+def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:
     user = person(request)
     experiment = access.experiment(user, pk)
-    tables = later(lambda: selectors.experiment_tables(experiment))
     may_write = access.may(experiment.project, "write")
-    context = {
+    return experiment, {
         "section": "projects",
         "experiment": experiment,
         "project": experiment.project,
-        "tables": tables,
-        "tiles": later(lambda: _tiles(tables, timezone.now())),
-        "parts": later(lambda: list(experiment.parts.select_related("version__definition"))),
+        "tab": name,
         "request_id": uuid.uuid4(),
         "may_write": may_write,
         "may_control": may_write or user.is_staff,
         "crumbs": project_crumbs(experiment.project),
     }
+
+
+@require_safe
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    experiment, tab = _tab(request, pk, "runs")
+    tables = later(lambda: selectors.experiment_tables(experiment))
+    context = {**tab, "tables": tables, "tiles": later(lambda: _tiles(tables, timezone.now()))}
     return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
+
+
+@require_safe
+def compare(request: HttpRequest, pk: int) -> HttpResponse:
+    """Curves of several runs in one chart, and what differs between them: ?run=1&run=2."""
+    experiment, tab = _tab(request, pk, "compare")
+    found = comparison.candidates(experiment)
+    runs = comparison.chosen(found, request.GET.getlist("run"))
+    rows = later(lambda: comparison.table(runs, now=timezone.now()))
+    return page(
+        request,
+        "experiments/compare.html",
+        {**tab, "found": found, "runs": runs, "rows": rows},
+        parts={"table": "experiments/_differences.html"},
+    )
+
+
+@require_safe
+def overview(request: HttpRequest, pk: int) -> HttpResponse:
+    experiment, tab = _tab(request, pk, "overview")
+    parts = later(lambda: list(experiment.parts.select_related("version__definition")))
+    return page(request, "experiments/overview.html", {**tab, "parts": parts})
 
 
 @require_POST

@@ -95,6 +95,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "new version": f"/definitions/{definition}/versions/new/",
         "code": f"/versions/{studio.version.pk}/code/",
         "experiment": f"/experiments/{studio.experiment.pk}/",
+        "compare": f"/experiments/{studio.experiment.pk}/compare/",
+        "experiment overview": f"/experiments/{studio.experiment.pk}/overview/",
         "run": f"/runs/{run}/",
         "run overview": f"/runs/{run}/overview/",
         "logs": f"/runs/{done}/logs/",
@@ -103,6 +105,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "waiting run": f"/runs/{studio.queued.pk}/",
         "cluster": "/cluster/",
         "node": "/cluster/nodes/local/",
+        "usage": "/cluster/usage/",
+        "search": "/search/?q=learning",
         "profile": "/profile/",
     }
 

@@ -13,13 +13,26 @@ from tests.web.conftest import As
 from tests.web.seed import Seeded
 
 PUBLIC = {"login"}
-EVERYBODY = {"home", "logout", "profile", "theme", "projects", "new_project", "cluster", "lanes", "node"}  # who is logged in
+EVERYBODY = {
+    "home",
+    "logout",
+    "profile",
+    "theme",
+    "projects",
+    "new_project",
+    "cluster",
+    "lanes",
+    "node",
+    "usage",
+    "search",
+}  # who is logged in
 CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "download_version", "experiment",
-    "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results", "run_series", "run_points", "run_log",
+    "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
+    "run_series", "run_points", "run_log",
     "run_log_file", "run_file", "run_archive",
     "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
 }  # fmt: skip
@@ -50,7 +63,8 @@ def sample(name: str, studio: Seeded) -> str:
         "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
         "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
         "code": studio.version.pk, "download_version": studio.version.pk,
-        "experiment": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
+        "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
+        "experiment_overview": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
     route = next(route for route, each in pages() if each.name == name)
     arguments: dict[str, Any] = {}
@@ -122,7 +136,7 @@ def test_everybody_who_is_logged_in_sees_what_is_everybodys(studio: Seeded, stra
 
 def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: User, as_: As) -> None:
     parts = {
-        "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"],
+        "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
         "run": ["head", "tiles", "notes"], "run_overview": ["body"], "run_results": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)

@@ -1,0 +1,68 @@
+"""Runs of one experiment side by side: what differs between them and how they ended up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from experiments import accounting
+from experiments.models import Experiment, MetricSeries, TrainingRun
+
+MOST_RUNS = 12
+DEFAULT_RUNS = 6
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fact of each run, in the order of the columns (None: not there). `differs`: not the same for all."""
+
+    name: str
+    kind: str  # how its values are written: "text", "metric", "duration", "number"
+    values: list[object]
+    differs: bool
+
+
+def candidates(experiment: Experiment) -> list[TrainingRun]:
+    """The experiment's runs, newest first."""
+    return list(experiment.runs.select_related("submitted_by", "version__definition").order_by("-submitted_at", "-id")[:200])
+
+
+def chosen(found: list[TrainingRun], wanted: list[str]) -> list[TrainingRun]:
+    """The runs that are named, else the newest that have begun; at most MOST_RUNS."""
+    named = [run for run in found if str(run.pk) in wanted]
+    return (named or [run for run in found if run.started_at][:DEFAULT_RUNS])[:MOST_RUNS]
+
+
+def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
+    """Metrics first, then what was asked for and what it took."""
+    return [*_metrics(runs), *_facts(runs, now)]
+
+
+def _metrics(runs: list[TrainingRun]) -> list[Row]:
+    last: dict[str, dict[int, float | None]] = {}
+    for series in MetricSeries.objects.filter(run__in=runs).order_by("group", "name")[:2000]:
+        last.setdefault(f"{series.group} {series.name}", {})[series.run_id] = series.last_value
+    return [_row(name, "metric", [values.get(run.pk) for run in runs]) for name, values in last.items()]
+
+
+def _facts(runs: list[TrainingRun], now: dt.datetime) -> list[Row]:
+    facts: list[tuple[str, str, Callable[[TrainingRun], object]]] = [
+        ("Training definition", "text", lambda run: str(run.version)),
+        ("Execution command", "text", lambda run: run.command),
+        ("Source files folder", "text", lambda run: run.data_folder),
+        ("Submitter", "text", lambda run: run.submitted_by.username),
+        ("Steps", "number", lambda run: run.step),
+        ("Epochs", "number", lambda run: run.epochs),
+        ("Global batch", "number", lambda run: run.batch_size),
+        ("Engines", "number", lambda run: run.engines),
+        ("Maximum slots", "number", lambda run: run.max_slots),
+        ("Priority", "number", lambda run: run.priority),
+        ("Duration", "duration", lambda run: run.duration(now)),
+        ("Slot time", "duration", lambda run: dt.timedelta(seconds=accounting.slot_seconds(run, now=now))),
+    ]
+    return [_row(name, kind, [fact(run) for run in runs]) for name, kind, fact in facts]
+
+
+def _row(name: str, kind: str, values: list[object]) -> Row:
+    return Row(name, kind, values, differs=len({str(value) for value in values}) > 1)

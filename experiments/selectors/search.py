@@ -1,0 +1,50 @@
+"""Finding things by name, among what a person may open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from experiments import access
+from experiments.models import Experiment, Node, Project, TrainingDefinition, TrainingRun, User
+
+MOST_OF_A_KIND = 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """What matches, by kind, newest first, at most MOST_OF_A_KIND each."""
+
+    projects: list[Project]
+    definitions: list[TrainingDefinition]
+    experiments: list[Experiment]
+    runs: list[TrainingRun]
+    nodes: list[Node]
+
+    def count(self) -> int:
+        return len(self.projects) + len(self.definitions) + len(self.experiments) + len(self.runs) + len(self.nodes)
+
+
+def search(user: User, query: str) -> Found:
+    """Names and descriptions that contain the words; a number also finds the run with that id. Nothing for no words."""
+    words = query.strip()
+    if not words:
+        return Found([], [], [], [], [])
+    mine = access.projects_for(user)
+    inside = {"project__in": mine.values("pk")}
+    named = Q(name__icontains=words) | Q(description__icontains=words)
+    runs = Q(name__icontains=words) | Q(command__icontains=words)
+    number = words.removeprefix("#")
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        runs |= Q(pk=int(number))
+    of_runs = TrainingRun.objects.filter(runs, experiment__project__in=mine.values("pk")).select_related(
+        "experiment__project", "submitted_by"
+    )
+    return Found(
+        projects=list(mine.filter(named)[:MOST_OF_A_KIND]),
+        definitions=list(TrainingDefinition.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
+        experiments=list(Experiment.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
+        runs=list(of_runs[:MOST_OF_A_KIND]),
+        nodes=list(Node.objects.filter(name__icontains=words)[:MOST_OF_A_KIND]),
+    )

@@ -1,0 +1,72 @@
+"""Slot time used, by person, project or run, on a page and as CSV.
+
+Of projects one sees one's own; administrators of the cluster see all.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from experiments import access, accounting
+from experiments.accounting import Usage
+from experiments.models import User
+from experiments.views.shown import page, person
+
+DAYS = ((1, "24 hours"), (7, "7 days"), (30, "30 days"))
+KINDS = (("person", "Person"), ("project", "Project"), ("run", "Run"))
+MOST_ROWS = 500
+
+
+@require_safe
+def usage(request: HttpRequest) -> HttpResponse:
+    days = next((n for n, _ in DAYS if str(n) == request.GET.get("days")), 7)
+    kind = next((name for name, _ in KINDS if name == request.GET.get("by")), "person")
+    now = timezone.now()
+    rows = _rows(person(request), kind, begin=now - dt.timedelta(days=days), end=now)
+    if request.GET.get("format") == "csv":
+        return _csv(rows, f"slot-time-by-{kind}-{days}d.csv")
+    context = {
+        "section": "cluster",
+        "crumbs": [("Cluster", reverse("cluster"))],
+        "rows": rows[:MOST_ROWS],
+        "more": max(0, len(rows) - MOST_ROWS),
+        "most": max((row.slot_s for row in rows), default=0),
+        "total": sum(row.slot_s for row in rows),
+        "days": days,
+        "kind": kind,
+        "all_days": DAYS,
+        "all_kinds": KINDS,
+    }
+    return page(request, "cluster/usage.html", context)
+
+
+def _rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
+    if kind == "run":
+        return accounting.by_run(begin=begin, end=end)
+    if kind == "person":
+        return accounting.by_person(begin=begin, end=end)
+    mine = {str(pk) for pk in access.projects_for(user).values_list("pk", flat=True)}
+    return [row for row in accounting.by_project(begin=begin, end=end) if user.is_staff or row.key in mine]
+
+
+def _csv(rows: list[Usage], name: str) -> HttpResponse:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "runs"])
+    for row in rows:
+        writer.writerow([_plain(row.key), _plain(row.name), f"{row.cpu_slot_s:.3f}", f"{row.gpu_slot_s:.3f}", row.runs])
+    answer = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _plain(text: str) -> str:
+    """A name that a spreadsheet would take for a formula is marked as text."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" else text

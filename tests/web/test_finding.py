@@ -1,0 +1,59 @@
+"""Comparing runs, finding things, slot time used."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from django.urls import reverse
+
+from experiments import services
+from experiments.models import User
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+
+def test_runs_are_compared_side_by_side_with_what_differs_marked(studio: Seeded, as_: As) -> None:
+    address = reverse("compare", args=[studio.experiment.pk])
+    page = as_(studio.alice).get(address, {"run": [studio.running.pk, studio.completed.pk]}).content.decode()
+    table = page.split('id="table"')[1]
+    assert f"#{studio.running.pk}</a>" in table
+    assert f"#{studio.completed.pk}</a>" in table
+    assert f"#{studio.failed.pk}</a>" not in table
+    marked = [row.split("<th")[1] for row in table.split("<tr")[2:] if 'class="differs"' in row.split(">")[0]]
+    assert any("Test loss" in row for row in marked)
+    assert not any("Execution command" in row for row in marked)
+
+
+def test_a_comparison_ignores_runs_of_other_experiments(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("compare", args=[studio.experiment.pk]), {"run": [studio.other.pk, "<script>", "9" * 50]})
+    assert page.status_code == 200
+    assert f"#{studio.other.pk}</a>" not in page.content.decode()
+    assert "<script>9" not in page.content.decode()
+
+
+def test_search_finds_by_name_command_and_number_only_what_one_may_open(studio: Seeded, stranger: User, as_: As) -> None:
+    def found(user: User, query: str) -> str:
+        return as_(user).get(reverse("search"), {"q": query, "part": "found"}).content.decode()
+
+    assert reverse("experiment", args=[studio.experiment.pk]) in found(studio.alice, "learning")
+    assert reverse("run", args=[studio.failed.pk]) in found(studio.alice, f"#{studio.failed.pk}")
+    assert reverse("definition", args=[studio.version.definition.pk]) in found(studio.alice, "lenet")
+    assert "Nothing among your projects" in found(stranger, "learning")
+    assert "Nothing among your projects" in found(studio.alice, "Baseline")
+    assert "<script>" not in found(studio.alice, "<script>alert(1)</script>")
+
+
+def test_slot_time_is_shown_and_comes_as_csv_that_no_spreadsheet_runs(studio: Seeded, stranger: User, as_: As) -> None:
+    services.update_project(studio.digits, by=studio.alice, name="=cmd|' /C calc'!A0", description="")
+    client = as_(studio.alice)
+    assert "alice" in client.get(reverse("usage")).content.decode()
+    answer = client.get(reverse("usage"), {"by": "project", "days": "1", "format": "csv"})
+    assert answer["Content-Disposition"].startswith("attachment")
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [row["name"] for row in rows] == ["'=cmd|' /C calc'!A0"]
+    assert float(rows[0]["gpu_slot_seconds"]) > 1000
+    assert "calc" not in as_(stranger).get(reverse("usage"), {"by": "project"}).content.decode()
+    everything = as_(studio.dora).get(reverse("usage"), {"by": "project"}).content.decode()
+    assert "calc" in everything
+    assert "CIFAR" in everything
