@@ -14,7 +14,8 @@ import pytest
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
-from training_runtime.host import begin, state
+from training_runtime.errors import HostUnavailable
+from training_runtime.host import begin, client, state
 from training_runtime.host.launch import GO, Ready
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
@@ -228,6 +229,26 @@ def test_shutting_down_suspends_and_leaves_no_process_and_the_next_start_goes_on
     host.apply()
     seen = host.until_holding(7, 1, 2)
     assert (seen.attempt, seen.state) == (2, "running")
+
+
+def test_an_interrupted_run_is_never_reported_as_ended(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    told = client.subscribe(host.home, NODE)
+    next(told)
+    host.process.terminate()
+    with pytest.raises(HostUnavailable):
+        for observation in told:
+            assert [run.state for run in observation.runs if run.state == "exited"] == []
+    host.process.wait(20)
+    host.start()
+    seen = host.run(7)
+    assert (seen.state, seen.holding, seen.exit_code) == ("starting", (), None), "before the studio has spoken"
+    host.want(host.spec(7, "obey"), stop=True)
+    host.apply()
+    assert host.run(7).state == "exited", "nobody wants it to go on"
 
 
 def test_shutting_down_does_not_wait_for_ever(own_host: HostUnderTest) -> None:

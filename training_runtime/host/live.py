@@ -84,15 +84,16 @@ class LiveRun:
             connected=self.link is not None,
         )
 
-    def observation(self) -> RunObservation:
+    def observation(self, *, goes_on: bool = False) -> RunObservation:
+        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`)."""
         return RunObservation(
             run=self.run,
             attempt=self.attempt,
-            state=self._state(),
+            state="starting" if goes_on else self._state(),
             holding=self.holding(),
             journal_bytes=self.journal_bytes,
-            exit_code=self.exit_code if self.phase == "ended" else None,
-            detail=self._detail(),
+            exit_code=self.exit_code if self.phase == "ended" and not goes_on else None,
+            detail="interrupted; it goes on with the next attempt" if goes_on else self._detail(),
         )
 
     def _state(self) -> DriverState:

@@ -166,15 +166,20 @@ def _begin_again(wish: WantedRun, facts: SeenRun, rules: Rules) -> Step:
         return Start(facts.run, wish.spec.attempt, 0, wish.reason)
     if facts.interrupted:
         return Start(facts.run, facts.attempt + 1, facts.restarts, "the node host was shut down; the run goes on where it was")
-    if crashed(facts) and facts.restarts < rules.max_restarts:
+    if goes_on(facts, rules):
         count = facts.restarts + 1
         return Start(facts.run, facts.attempt + 1, count, f"{ended_how(facts.exit_code)}; restart {count} of {rules.max_restarts}")
     return None
 
 
-def crashed(facts: SeenRun) -> bool:
-    """Ended by a signal that nobody here has sent. An exit code above zero is the script's own doing and would only repeat."""
-    return facts.exit_code is not None and facts.exit_code < 0 and facts.stop_asked_at is None
+def goes_on(facts: SeenRun, rules: Rules) -> bool:
+    """Whether an ended run gets another attempt by itself as long as it is wanted: then its end is not the studio's to see.
+
+    That is after an interruption, and after a signal that nobody here has sent, a limited number of times. An exit code above zero is the
+    script's own doing and would only repeat.
+    """
+    crashed = facts.exit_code is not None and facts.exit_code < 0 and facts.stop_asked_at is None
+    return facts.phase == "ended" and (facts.interrupted or (crashed and facts.restarts < rules.max_restarts))
 
 
 def ended_how(exit_code: int | None) -> str:

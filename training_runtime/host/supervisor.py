@@ -241,8 +241,13 @@ class Supervisor:
     # --- telling --------------------------------------------------------------------------------------------------------------------------
 
     def _observation(self) -> Observation:
-        runs = tuple(self._node.runs[number].observation() for number in sorted(self._node.runs))
+        runs = tuple(self._node.runs[number].observation(goes_on=self._goes_on(number)) for number in sorted(self._node.runs))
         return Observation(revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready)
+
+    def _goes_on(self, number: int) -> bool:
+        wish = self._wanted.get(number) if self._wanted is not None else None
+        to_be_stopped = wish.stop if wish is not None else self._wanted is not None
+        return not to_be_stopped and reconcile.goes_on(self._node.runs[number].seen(), self._settings.rules)
 
     def _tell_subscribers(self, now: float) -> None:
         """State at once; growth of journals at once too, but for each run at most every 50 ms."""
