@@ -1,0 +1,198 @@
+"""The main job, as two people do it in two browsers, with everything real underneath: Valkey, Celery, the node host, training processes.
+
+Alice's experiment takes all four slots; Bob's comes while it runs and both hold two; when one is done the other has four again. Nobody's
+training stops, no step is lost or repeated, and at the end every slot is free and no process is left. With EDT_PICTURES=FOLDER the test
+also takes the pictures of docs/walkthrough.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.bundles import zipped
+from tests.e2e.studio import REPOSITORY, Studio, wait_until
+
+DIGITS = REPOSITORY / "examples" / "digits"
+ALICES_EPOCHS, BOBS_EPOCHS = 24, 12
+STEPS_PER_EPOCH = 24
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+
+class Camera:
+    """Takes the pictures of the walkthrough, when somebody asked for them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def shoot(self, page: Page, name: str) -> None:
+        if self.folder is not None:
+            page.wait_for_timeout(400)  # a picture, not a condition: let the fonts and the last update settle
+            page.screenshot(path=self.folder / f"{name}.png")
+
+
+def make_project(page: Page, name: str, description: str) -> None:
+    page.get_by_role("link", name="New project").first.click()
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Description").fill(description)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
+
+
+def open_assets(page: Page) -> None:
+    page.get_by_role("link", name="Assets", exact=True).click()
+
+
+def fill_definition(page: Page, form: str, *, name: str, zip_file: Path, command: str) -> None:
+    """The fields of a training definition, in the form with this selector."""
+    fields = page.locator(form)
+    fields.get_by_label("Name").fill(name)
+    fields.get_by_label("Description").fill("A small convolutional net on handwritten digits")
+    fields.get_by_label(re.compile("Training source code")).set_input_files(zip_file)
+    fields.get_by_label("Framework").select_option("pytorch")
+    fields.get_by_label("Execution command").fill(command)
+    fields.get_by_label("Device per slot").select_option("any")
+    fields.get_by_label("Distributed training type").select_option("elastic")
+    fields.get_by_label("Maximum number of slots").fill("4")
+
+
+def run_number(page: Page) -> int:
+    """The number of the newest run on the experiment's page."""
+    link = page.locator("#runs a[href*='/runs/']").first
+    expect(link).to_be_visible()
+    found = re.search(r"/runs/(\d+)/", link.get_attribute("href") or "")
+    assert found
+    return int(found[1])
+
+
+def shares(studio: Studio, first: int, second: int) -> list[tuple[int, int]]:
+    """How many slots the two runs held, one entry for each change, from the grants."""
+    changes: dict[str, list[int]] = {}
+    for run, begin, end in studio.rows("SELECT run_id, granted_at, released_at FROM experiments_grant"):
+        place = (first, second).index(run)
+        changes.setdefault(begin, [0, 0])[place] += 1
+        changes.setdefault(end, [0, 0])[place] -= 1
+    totals = itertools.accumulate((changes[at] for at in sorted(changes)), lambda a, b: [a[0] + b[0], a[1] + b[1]])
+    return [(a, b) for a, b in totals]
+
+
+def steps_in_journal(studio: Studio, run: int) -> list[int]:
+    lines = (studio.home / "runs" / str(run) / "journal.jsonl").read_text().splitlines()
+    return [event["step"] for event in map(json.loads, lines) if event["kind"] == "train"]
+
+
+def test_two_peoples_jobs_share_four_slots(studio: Studio, person: Callable[..., Page], tmp_path: Path, pictures: Path | None) -> None:
+    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    code = zipped(tmp_path / "digits.zip", {"main.py": (DIGITS / "main.py").read_text()})
+    camera = Camera(pictures)
+    alice, bob = person("alice"), person("bob")
+
+    # Alice: project, experiment with a new training definition in the side panel, create and run
+    make_project(alice, "Handwriting", "Digits that people wrote")
+    camera.shoot(alice, "01-project")
+    open_assets(alice)
+    alice.get_by_role("link", name="New experiment").first.click()
+    alice.locator("#experiment-form").get_by_label("Name").fill("Digits, all of them")
+    alice.get_by_label("Source files folder").fill("digits")
+    alice.get_by_role("button", name="Add training definition").click()
+    fill_definition(alice, "#panel-form", name="digits-cnn", zip_file=code, command=f"main.py --epochs {ALICES_EPOCHS}")
+    camera.shoot(alice, "02-training-definition")
+    alice.locator("#panel-form").get_by_role("button", name="Create").click()
+    expect(alice.locator("#associated")).to_contain_text("digits-cnn")
+    camera.shoot(alice, "03-new-experiment")
+    alice.get_by_role("button", name="Create and run").click()
+    alices = run_number(alice)
+    camera.shoot(alice, "04-experiment")
+    alice.goto(f"{studio.url}/runs/{alices}/")
+    wait_until(lambda: studio.held().get(alices) == 4, "Alice's run holds all four slots")
+    expect(alice.locator("body")).to_contain_text("4 of 4", timeout=30_000)
+    expect(alice.locator("canvas").first).to_be_visible(timeout=30_000)
+
+    # Bob: his own project, a training definition on its own page, an experiment with the existing one
+    make_project(bob, "Night shift", "")
+    open_assets(bob)
+    bob.get_by_role("link", name="New training definition").first.click()
+    fill_definition(bob, "main form", name="bobs-digits", zip_file=code, command=f"python main.py --epochs {BOBS_EPOCHS}")
+    bob.get_by_role("button", name="Create").click()
+    expect(bob.get_by_role("heading", level=1)).to_contain_text("bobs-digits")
+    bob.get_by_role("link", name="Night shift").first.click()
+    open_assets(bob)
+    bob.get_by_role("link", name="New experiment").first.click()
+    bob.locator("#experiment-form").get_by_label("Name").fill("Digits in halves")
+    bob.get_by_label("Source files folder").fill("digits")
+    bob.get_by_role("button", name="Add training definition").click()
+    bob.get_by_role("tab", name="Existing training definition").click()
+    bob.get_by_label(re.compile("bobs-digits")).check()
+    bob.get_by_role("button", name="Add", exact=True).click()
+    alice.goto(f"{studio.url}/cluster/")  # she watches: nothing below reloads her page
+    alice.evaluate("window.notReloaded = true")
+    expect(alice.locator(f"#job-{alices} [data-label='CPU slots']")).to_have_text("4")
+    camera.shoot(alice, "05-cluster-alone")
+    bob.get_by_role("button", name="Create and run").click()
+    bobs = run_number(bob)
+    bob.goto(f"{studio.url}/cluster/")
+
+    # both pages say 2 and 2, live
+    for page in (alice, bob):
+        for run in (alices, bobs):
+            expect(page.locator(f"#job-{run} [data-label='CPU slots']")).to_have_text("2", timeout=60_000)
+    wait_until(lambda: (rows := steps_in_journal(studio, bobs)) and rows[-1] >= 5, "Bob's run makes steps on its half")
+    camera.shoot(alice, "06-cluster-shared")
+    expect(alice.locator("#feed")).to_contain_text("4 → 2")
+    assert alice.evaluate("window.notReloaded")
+    bob.goto(f"{studio.url}/runs/{bobs}/")
+    expect(bob.locator("canvas").first).to_be_visible(timeout=30_000)
+    camera.shoot(bob, "07-run")
+
+    # one is done, the other grows back to four; Alice's page still has not been reloaded
+    def both_ended() -> bool:
+        states = dict(studio.rows("SELECT id, state FROM experiments_trainingrun"))
+        assert "failed" not in states.values(), studio.rows("SELECT id, error_message, error_traceback FROM experiments_trainingrun")
+        return set(states.values()) == {"completed"}
+
+    wait_until(both_ended, "both runs are completed", deadline_s=240)
+    expect(alice.locator(f"#job-{alices}")).to_contain_text("Completed")
+    assert alice.evaluate("window.notReloaded")
+    wait_until(lambda: not studio.held(), "every slot is free")
+    seen = shares(studio, alices, bobs)
+    assert seen.index((4, 0)) < seen.index((2, 2)), seen
+    assert {(4, 0), (0, 4)} & set(seen[seen.index((2, 2)) :]), seen
+    assert steps_in_journal(studio, alices) == list(range(1, ALICES_EPOCHS * STEPS_PER_EPOCH + 1))
+    assert steps_in_journal(studio, bobs) == list(range(1, BOBS_EPOCHS * STEPS_PER_EPOCH + 1))
+    stored = studio.rows(
+        "SELECT s.run_id, COUNT(*), COUNT(DISTINCT m.step) FROM experiments_metric m JOIN experiments_metricseries s ON s.id = m.series_id"
+        " WHERE s.name = 'loss' AND s.\"group\" = 'train' GROUP BY s.run_id"
+    )
+    assert dict((run, (points, steps)) for run, points, steps in stored) == {
+        alices: (ALICES_EPOCHS * STEPS_PER_EPOCH,) * 2,
+        bobs: (BOBS_EPOCHS * STEPS_PER_EPOCH,) * 2,
+    }
+    camera.shoot(alice, "08-cluster-after")
+
+    # the results, opened only now, show the whole history
+    alice.goto(f"{studio.url}/runs/{alices}/")
+    expect(alice.locator("canvas").first).to_be_visible()
+    camera.shoot(alice, "09-completed")
+    alice.get_by_role("link", name="Results").click()
+    expect(alice.get_by_text("Test accuracy")).to_be_visible()
+    camera.shoot(alice, "10-results")
+    with alice.expect_download() as download:
+        alice.get_by_role("link", name=re.compile(r"Download model.train.model_epoch_final\.pth$")).click()
+    assert download.value.path().stat().st_size > 100_000
+    with alice.expect_download() as download:
+        alice.get_by_role("link", name=re.compile(r"Download log.driver.console\.log$")).click()
+    assert "epoch" in download.value.path().read_text()
+    accuracy = json.loads(studio.rows("SELECT final_metrics FROM experiments_trainingrun WHERE id = ?", alices)[0][0])["test accuracy"]
+    assert accuracy > 0.97
+
+    # Ctrl-C leaves nothing
+    assert studio.stop() == 0, studio.tail()
+    wait_until(lambda: not studio.processes(), f"no process is left: {studio.processes()}", deadline_s=10)
