@@ -207,10 +207,12 @@ def test_shared_memory_is_a_runs_own(host: HostUnderTest) -> None:
             """
 findings["listing"] = attempt(lambda: [name for name in os.listdir("/dev/shm") if name != "tmp"])
 findings["writing"] = attempt(lambda: Path("/dev/shm/edt-test-mine").write_text("x"))
+findings["objects"] = attempt(lambda: os.readlink("/proc/self/ns/ipc"))
 """,
         )
     finally:
         outside.unlink()
+    assert findings.pop("objects")[1] != repr(str(Path("/proc/self/ns/ipc").readlink()))
     assert findings == {"listing": ["done", "[]"], "writing": ["done", "1"]}
     assert not Path("/dev/shm/edt-test-mine").exists()
 
@@ -324,6 +326,30 @@ findings["open files"] = attempt(lambda: os.readlink("/proc/{host.process.pid}/f
 """,
     )
     findings["host"] = ["PermissionError"] if findings["host"][0] == "ConnectionResetError" else findings["host"]
+    assert opened(findings) == {}
+
+
+@needs_box
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
+def test_namespaces_of_its_own_give_user_code_nothing(host: HostUnderTest) -> None:
+    secret = host.home / "db.sqlite3"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    findings = try_in_the_box(
+        host,
+        f"""
+import subprocess
+def inside(*command):
+    ended = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", *command], capture_output=True, text=True)
+    if ended.returncode:
+        raise PermissionError(ended.stderr)
+    return ended.stdout
+findings["reading"] = attempt(lambda: inside("cat", {str(secret)!r}))
+findings["mounting"] = attempt(lambda: inside("mount", "-t", "tmpfs", "x", "/tmp"))
+findings["unmounting"] = attempt(lambda: inside("umount", "/dev/shm"))
+findings["host's files"] = attempt(lambda: inside("nsenter", "-t", "{host.process.pid}", "-m", "true"))
+""",
+    )
     assert opened(findings) == {}
 
 
