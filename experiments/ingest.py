@@ -8,10 +8,10 @@ What lines mean is in `journal_rows`; here is only the way into the tables.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from dataclasses import dataclass
 
 from django.db import connection, transaction
+from django.db.models import Model
 
 from experiments import journal_rows, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
@@ -25,6 +25,13 @@ MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
 LATE_S = 600.0
+UPSERT_STRETCH = """
+INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (series_id, {index}) DO UPDATE SET
+least = excluded.least, least_step = excluded.least_step, least_t = excluded.least_t,
+greatest = excluded.greatest, greatest_step = excluded.greatest_step, greatest_t = excluded.greatest_t
+"""
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,9 @@ class Recorded:
 def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     """Store a batch that begins where the cursor stands."""
     with transaction.atomic():
-        if _offset(run_id) is None:
-            return Recorded(taken=False)  # deleted since the batch was read
-        JournalCursor.objects.get_or_create(run_id=run_id)
         # Two readers of one journal: the second waits here, then finds that its offset is not the cursor any more.
-        cursor = JournalCursor.objects.select_for_update().get(run_id=run_id)
-        if cursor.offset != batch.offset:
+        cursor = JournalCursor.objects.select_for_update().filter(run_id=run_id).first()
+        if cursor is None or cursor.offset != batch.offset:  # none: the run was deleted since the batch was read
             return Recorded(taken=False)
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
         rows = journal_rows.understand(run_id, batch.lines, after=cursor.seq)
@@ -69,25 +73,25 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None) 
     After `most_batches` it asks for another turn instead of going on, so that plans and other runs are not kept waiting by a long journal.
     """
     path = runfiles.folder(run_id) / journal.FILE_NAME
-    taken = 0
-    for turn in itertools.count():
-        offset = _offset(run_id)
-        if offset is None:
-            break
-        if turn == most_batches:
-            notify.nudge_ingest(run_id)
-            break
+    offset = _offset(run_id)
+    taken = turns = 0
+    while offset is not None:
         batch = journal.read(path, offset, limit_bytes=BATCH_BYTES)
         if batch.end_offset == batch.offset:
             break
-        taken += record(run_id, batch, now=now).lines
+        if turns == most_batches:
+            notify.nudge_ingest(run_id)
+            break
+        recorded = record(run_id, batch, now=now)
+        taken += recorded.lines
+        turns += 1
+        offset = batch.end_offset if recorded.taken else _offset(run_id)
     return taken
 
 
 def _offset(run_id: int) -> int | None:
-    """How far the run's journal has been read; None where there is no such run."""
-    offset = JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first()
-    return 0 if offset is None and TrainingRun.objects.filter(pk=run_id).exists() else offset
+    """How far the run's journal has been read; None where there is no such run. The cursor is made with the run."""
+    return JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first()
 
 
 def catch_up_all(now: dt.datetime) -> int:
@@ -116,9 +120,16 @@ def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
             continue
         one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
         kept.append(point)
-    _insert([(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept])
-    MetricSeries.objects.bulk_update(
-        [series[key] for key in {(p.group, p.name) for p in kept}], ["points", "last_step", "last_value"], batch_size=100
+    _many(
+        Metric,
+        "INSERT INTO {table} (series_id, step, seq, epoch, t, value, workers) VALUES (%s, %s, %s, %s, %s, %s, %s)",
+        [(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept],
+    )
+    touched = [series[key] for key in {(p.group, p.name) for p in kept}]
+    _many(
+        MetricSeries,
+        "UPDATE {table} SET points = %s, last_step = %s, last_value = %s WHERE id = %s",
+        [(one.points, one.last_step, one.last_value, one.pk) for one in touched],
     )
     _summarise([(series[p.group, p.name].pk, p) for p in kept])
     return kept
@@ -144,23 +155,17 @@ def _summarise(points: list[tuple[int, NewPoint]]) -> None:
                 one.least, one.least_step, one.least_t = point.value, point.step, point.t
             if one.greatest is None or point.value > one.greatest:
                 one.greatest, one.greatest_step, one.greatest_t = point.value, point.step, point.t
-    columns = ["least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t"]
-    MetricStretch.objects.bulk_create(
-        stretches.values(), update_conflicts=True, unique_fields=["series", "index"], update_fields=columns, batch_size=500
-    )
+    columns = ("least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t")
+    rows = [(series, index, *(getattr(one, name) for name in columns)) for (series, index), one in stretches.items()]
+    _many(MetricStretch, UPSERT_STRETCH, rows)
 
 
-def _insert(values: list[tuple[int | float | None, ...]]) -> None:
+def _many(model: type[Model], statement: str, values: list[tuple[int | float | None, ...]]) -> None:
     """Straight to the database: a million model instances would cost more than the rows."""
-    table = connection.ops.quote_name(Metric._meta.db_table)
-    columns = "series_id, step, seq, epoch, t, value, workers"
-    if not values:
-        return
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {table} ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s)",  # noqa: S608  (names of our own)
-            values,
-        )
+    if values:
+        quote = connection.ops.quote_name
+        with connection.cursor() as cursor:
+            cursor.executemany(statement.format(table=quote(model._meta.db_table), index=quote("index")), values)
 
 
 def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
