@@ -30,8 +30,8 @@ lint: setup-test ## style and types
 	@$(PY) -m mypy $(SOURCES)
 
 bench: setup-test ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
-	@set -e; for file in benchmarks/$(or $(ONLY),*).py; do \
-	    name=$$(basename $$file .py); case $$name in _*) continue ;; esac; \
+	@set -e; for file in $$(grep -l '__main__' benchmarks/$(or $(ONLY),*).py); do \
+	    name=$$(basename $$file .py); \
 	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
 	done
 

@@ -29,6 +29,16 @@ def studio() -> Iterator[Studio]:
         studio.close()
 
 
+def all_up(studio: Studio) -> None:
+    wait_until(lambda: {path.stem for path in (studio.home / "run").glob("*.pid")} == CHILDREN, "all processes", deadline_s=20)
+
+
+def runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def child(studio: Studio, name: str) -> psutil.Process:
     return psutil.Process(int((studio.home / "run" / f"{name}.pid").read_text().split()[0]))
 
@@ -53,7 +63,7 @@ def refused(studio: Studio, *arguments: str, **environment: str) -> str:
 
 def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Studio) -> None:
     studio.start()
-    assert {path.stem for path in (studio.home / "run").glob("*.pid")} == CHILDREN
+    all_up(studio)
     wait_until(lambda: re.search(r"Log in as admin with the password \S{12,}", studio.tail()), "the first login", deadline_s=10)
 
     password = (studio.home / "secrets" / "broker_password").read_text()
@@ -86,9 +96,10 @@ def test_a_taken_port_gets_one_sentence(studio: Studio) -> None:
 
 def test_a_second_studio_on_the_same_data_gets_one_sentence_and_does_not_disturb_the_first(studio: Studio) -> None:
     studio.start()
+    all_up(studio)
     said = refused(studio, "--port", "0")
     assert f"A studio with this data ({studio.home}) is already running: {studio.url}" in said
-    assert {name for name in CHILDREN if child(studio, name).is_running()} == CHILDREN
+    assert {name for name in CHILDREN if runs(child(studio, name))} == CHILDREN
 
 
 @pytest.mark.parametrize(
@@ -110,6 +121,7 @@ def test_a_home_that_cannot_be_written_to_gets_one_sentence(studio: Studio) -> N
 @pytest.mark.parametrize("name", ["web", "control", "broker"])
 def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_one(studio: Studio, name: str) -> None:
     studio.start()
+    all_up(studio)
     old = child(studio, name)
     family = [old, *old.children(recursive=True)]
     old.kill()
@@ -121,20 +133,21 @@ def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_
 
     wait_until(replaced, f"a new {name}", deadline_s=20)
     wait_until(studio._answers, "the page again", deadline_s=20)
-    wait_until(
-        lambda: not any(process.is_running() for process in family), f"the end of the old {name} and what it had forked", deadline_s=10
-    )
+    wait_until(lambda: not any(runs(process) for process in family), f"the end of the old {name} and what it had forked", deadline_s=10)
     assert f"{name} has ended unexpectedly" in (studio.home / "log" / "studio.log").read_text()
 
 
 def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_it_over(studio: Studio) -> None:
     studio.start()
+    all_up(studio)
     assert studio.process is not None
     host, others = child(studio, "host"), [child(studio, name) for name in CHILDREN - {"host"}]
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait(10)
-    studio.start()  # at once, while the old ones are still ending
-    assert not any(process.is_running() for process in others)
+    studio.start()  # at once, while the old ones are still ending (the first page may even come from the old web process)
+    wait_until(lambda: not any(runs(process) for process in others), "the end of the old processes", deadline_s=30)
+    all_up(studio)
+    wait_until(studio._answers, "the page of the new web process", deadline_s=20)
     assert child(studio, "host") == host
     assert "was left running by an earlier studio and goes on" in (studio.home / "log" / "studio.log").read_text()
     assert studio.stop() == 0
@@ -143,6 +156,7 @@ def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_
 
 def test_a_second_ctrl_c_does_not_wait(studio: Studio) -> None:
     studio.start()
+    all_up(studio)
     assert studio.process is not None
     os.kill(child(studio, "host").pid, signal.SIGSTOP)  # it will not end when asked
     studio.process.send_signal(signal.SIGINT)

@@ -56,9 +56,11 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
         prepared()
         supervisor.catch_signals()
         leaving.callback(supervisor.stop)
-        supervisor.start()
+        # The Celery workers come after the first page: all at once would make a person wait for four imports on two cores.
+        supervisor.start(until="web")
         port = int(listener.getsockname()[1])
         up = supervisor.await_first_page(listener, reverse("login"))
+        supervisor.start()
         yield Running(_address(options.host, port), supervisor) if up else None
 
 

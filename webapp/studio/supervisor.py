@@ -7,6 +7,7 @@ runs and waits for that), the broker last.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -26,6 +27,7 @@ TURN_S = 0.25
 STEADY_S = 30.0
 MOST_BACKOFF_S = 30.0
 FIRST_PAGE_S = 60.0
+NOT_STARTED = math.inf
 MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 STOP_ORDER = (("web", "agent", "control"), ("host",), ("broker",))
@@ -43,7 +45,7 @@ class Watched:
     child: Child
     started_at: float = 0.0
     deaths: int = 0  # in a row
-    due_at: float | None = None  # it is dead, and is started again then
+    due_at: float | None = NOT_STARTED  # it does not run, and is started then
 
 
 @dataclass
@@ -72,11 +74,15 @@ class Supervisor:
     def _enqueue(self, _number: int, _frame: FrameType | None) -> None:
         self.asked_to_stop += 1
 
-    def start(self) -> None:
-        for watched in self.watched.values():
+    def start(self, *, until: str = "") -> None:
+        """What has not been started yet, in order; up to and with the program named `until`, all without it."""
+        for name, watched in self.watched.items():
             if self.asked_to_stop:
                 return
-            self._start(watched)
+            if watched.due_at == NOT_STARTED:
+                self._start(watched)
+            if name == until:
+                return
 
     def _start(self, watched: Watched) -> None:
         child = watched.child

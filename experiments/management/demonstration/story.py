@@ -110,7 +110,7 @@ class Story:
 
     def _run(self, username: str) -> TrainingRun:
         person = User.objects.get(username=username)
-        version = _version(person, slots=self.slots)
+        version = definition_of(person, slots=self.slots)
         command = f"main.py --engines {self.slots}" + (f" --epochs {self.epochs}" if self.epochs else "")
         experiment = services.create_experiment(
             version.definition.project,
@@ -132,7 +132,7 @@ class Story:
                 )
 
 
-def _version(person: User, *, slots: int) -> DefinitionVersion:
+def definition_of(person: User, *, slots: int) -> DefinitionVersion:
     """The example in the person's project, made where it is missing; a new version where the code or the slots have changed."""
     title = f"{person.username.capitalize()}'s digits"
     project = Project.objects.filter(name=title, memberships__user=person).first() or services.create_project(
