@@ -60,6 +60,13 @@ export function axes(host, labels) {
   return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(figure) }];
 }
 
+/** An x scale of plain numbers whose range is never empty: uPlot cannot divide nothing into ticks, and fills the memory trying. */
+export const plainX = {
+  time: false,
+  range: (/** @type {any} */ _, /** @type {number | null} */ min, /** @type {number | null} */ max) =>
+    min === null || max === null ? [min, max] : [min, max > min ? max : min + 1],
+};
+
 /** Seconds since a start, for an axis: 0:40, 12:05, 1:02:00. @param {number} start */
 export const elapsed = (start) => (/** @type {number[]} */ splits) =>
   splits.map((t) => {

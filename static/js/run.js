@@ -2,7 +2,7 @@
 /* The Monitor tab: curves of a run, live. The server gives whole curves (down-sampled) up to a journal line; the socket brings what follows.
    A gap in the sequence is fetched, a point that came twice is dropped. Zoom and smoothing are the reader's and survive every update. */
 
-import { axes, colour, elapsed, figure, fit, markPlugin, smooth } from './chart.js';
+import { axes, colour, elapsed, figure, fit, markPlugin, plainX, smooth } from './chart.js';
 import * as feed from './points.js';
 
 /** @typedef {{steps: number[], times: number[], values: (number | null)[]}} Curve */
@@ -143,7 +143,7 @@ function make(name, one) {
     height: HEIGHT,
     cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
     legend: { show: false },
-    scales: { x: { time: false } },
+    scales: { x: plainX },
     axes: axes(section, axis === 'time' ? (v) => elapsed(start())(v) : undefined),
     series: [
       {},
@@ -165,15 +165,18 @@ function few(u, i) {
   return u.data[i].length < 40;
 }
 
+/** The range that shows every point. Never empty: uPlot cannot divide a range of nothing into ticks. @param {number[]} xs */
+const whole = (xs) => (whole(xs));
+
 /** One zoom for all charts of the page. @param {any} u @param {string} key */
 function scaled(u, key) {
   if (key !== 'x' || applying) return;
   const xs = u.data[0];
   const { min, max } = u.scales.x;
   if (!xs.length || min === undefined || min === null) return;
-  const whole = min <= xs[0] && max >= xs[xs.length - 1];
-  zoom = whole ? null : [min, max];
-  unzoom.hidden = whole;
+  const all = min <= xs[0] && max >= xs[xs.length - 1];
+  zoom = all ? null : [min, max];
+  unzoom.hidden = all;
   applyZoom(u);
 }
 
@@ -184,7 +187,7 @@ function applyZoom(except) {
     if (!one.chart || one.chart === except) continue;
     const xs = one.chart.data[0];
     if (zoom) one.chart.setScale('x', { min: zoom[0], max: zoom[1] });
-    else if (xs.length) one.chart.setScale('x', { min: xs[0], max: xs[xs.length - 1] });
+    else if (xs.length) one.chart.setScale('x', whole(xs));
   }
   applying = false;
 }
@@ -196,7 +199,7 @@ function update(name, one) {
   one.chart.setData(values, false);
   const xs = values[0];
   if (zoom) one.chart.setScale('x', { min: zoom[0], max: zoom[1] });
-  else if (xs.length) one.chart.setScale('x', { min: xs[0], max: Math.max(xs[xs.length - 1], xs[0] + 1) });
+  else if (xs.length) one.chart.setScale('x', whole(xs));
   applying = false;
   said(name, one, one.chart.cursor.idx);
 }
@@ -242,7 +245,7 @@ function workers() {
   const values = workerData();
   one.chart.setData(values, false);
   const xs = values[0];
-  one.chart.setScale('x', zoom ? { min: zoom[0], max: zoom[1] } : { min: xs[0], max: Math.max(xs[xs.length - 1], xs[0] + 1) });
+  one.chart.setScale('x', zoom ? { min: zoom[0], max: zoom[1] } : whole(xs));
   applying = false;
   one.text.textContent = `now ${marks[marks.length - 1].workers}`;
 }
@@ -270,7 +273,7 @@ function workerOptions(body) {
     height: WORKERS_HEIGHT,
     cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
     legend: { show: false },
-    scales: { x: { time: false }, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, Math.max(1, max || 0) * 1.15] } },
+    scales: { x: plainX, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, Math.max(1, max || 0) * 1.15] } },
     axes: [x, { ...y, space: 18, incrs: [1, 2, 4, 8, 16, 32, 64, 128, 256] }],
     series: [{}, { label: 'workers', stroke: ink, fill: `color-mix(in srgb, ${ink} 18%, transparent)`, width: 2, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
     plugins: [markPlugin(markers, section)],
