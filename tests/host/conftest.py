@@ -171,9 +171,10 @@ class HostUnderTest:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        until(self._all_killed, what="every process of the test is gone")
+        until(self.all_killed, what="every process of the test is gone")
 
-    def _all_killed(self) -> bool:
+    def all_killed(self) -> bool:
+        """Kills what is left of the test; true once that is nothing."""
         left = self.processes()
         for process in left:
             processes.send_signal(process, signal.SIGKILL)

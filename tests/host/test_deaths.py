@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import pytest
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
 from training_runtime.errors import HostUnavailable
-from training_runtime.host import begin, client, state
+from training_runtime.host import begin, client, processes, state
 from training_runtime.host.launch import GO, Ready
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
@@ -249,6 +250,56 @@ def test_an_interrupted_run_is_never_reported_as_ended(own_host: HostUnderTest) 
     host.want(host.spec(7, "obey"), stop=True)
     host.apply()
     assert host.run(7).state == "exited", "nobody wants it to go on"
+
+
+def test_after_a_reboot_runs_go_on_and_no_number_of_before_is_taken_for_a_process(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.want(host.spec(8, "grow"), 2)
+    host.apply()
+    host.until_holding(7, 1)
+    host.until_run(8, lambda run: run.state == "exited")
+    host.kill()
+    until(host.all_killed)
+    saved = host.saved() | {"boot_id": "another"}
+    for run in saved["runs"]:  # numbers that now belong to somebody else
+        run["pid"], run["start_ticks"] = os.getpid(), processes.look(os.getpid()).start_ticks
+    (host.folder / "state.json").write_text(json.dumps(saved))
+    host.start()
+    host.apply()
+    seen = host.until_holding(7, 1)
+    assert (seen.attempt, seen.state) == (2, "running")
+    assert next(run["restarts"] for run in host.saved()["runs"] if run["run"] == 7) == 0, "that was no crash"
+    assert host.run(8).exit_code == 0
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="only a freezer makes a process that cannot be killed")
+def test_a_process_that_cannot_be_killed_keeps_its_slot_and_is_named(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1, 2)
+    host.apply()
+    host.until_holding(7, 1, 2)
+    worker = next(worker["pid"] for worker in host.saved()["runs"][0]["workers"] if worker["slot"] == 2)
+    group = FREEZER / f"edt-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "tasks").write_text(str(worker))
+        (group / "freezer.state").write_text("FROZEN")
+        host.want(host.spec(7, "obey"), stop=True)
+        host.apply()
+        seen = host.until_run(7, lambda run: run.detail.startswith("stuck"))
+        assert seen.detail == f"stuck: pid {worker} cannot be killed (waiting for a device or a file system)"
+        assert (seen.state, seen.exit_code) == ("stopping", None)
+        assert 2 in seen.holding
+        (group / "freezer.state").write_text("THAWED")
+        assert host.until_run(7, lambda run: run.state == "exited").holding == ()
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        until(lambda: (group / "tasks").read_text() == "")
+        group.rmdir()
 
 
 def test_shutting_down_does_not_wait_for_ever(own_host: HostUnderTest) -> None:

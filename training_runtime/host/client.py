@@ -26,10 +26,7 @@ def socket_path(home: Path | str, node: str) -> Path:
 def apply(home: Path | str, node: str, wanted: Apply, timeout_s: float = 10) -> Observation:
     """Sends `wanted` and returns what the host sees right after it has acted. Raises HostUnavailable."""
     with _connected(home, node, timeout_s) as connection:
-        try:
-            connection.sendall(encode(wanted))
-        except OSError as error:
-            raise HostUnavailable(f"the node host of {node} did not take the message: {error}") from error
+        _send(connection, wanted, node)
         for observation in _observations(connection, node, None, timeout_s):
             return observation
     raise HostUnavailable(f"the node host of {node} gave no answer within {timeout_s:g} s")
@@ -43,7 +40,7 @@ def subscribe(
     Raises HostUnavailable when the host cannot be reached or goes away.
     """
     with _connected(home, node, connect_timeout_s) as connection:
-        connection.sendall(encode(Subscribe()))
+        _send(connection, Subscribe(), node)
         if not (yield from _observations(connection, node, stop, timeout_s)):
             raise HostUnavailable(f"the node host of {node} went away")
 
@@ -56,6 +53,13 @@ def _connected(home: Path | str, node: str, timeout_s: float) -> socket.socket:
         raise HostUnavailable(
             f"the node host of {node} does not answer on {path} ({error.strerror or error}); is the studio running there?"
         ) from error
+
+
+def _send(connection: socket.socket, message: Apply | Subscribe, node: str) -> None:
+    try:
+        connection.sendall(encode(message))
+    except OSError as error:
+        raise HostUnavailable(f"the node host of {node} did not take the message: {error.strerror or error}") from error
 
 
 def _observations(

@@ -76,8 +76,9 @@ class StudioServer:
 
         (A process that connects and ends before it is looked at has no ancestors any more, and is refused as well.)
         """
-        drivers = {run.pid for run in self._node.runs.values()} - {0}
-        ours = {os.getpid()} | {run.keeper for run in self._node.runs.values()} - {0} | drivers
+        runs = [run for run in self._node.runs.values() if run.phase != "ended"]  # the numbers of the others may be anybody's by now
+        drivers = {run.pid for run in runs} - {0}
+        ours = {os.getpid()} | {run.keeper for run in runs} - {0} | drivers
         process = processes.look(pid) if pid else None
         if process is None:
             return pid != 0  # 0: it lives in another container

@@ -182,6 +182,7 @@ class Supervisor:
             ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
         elif isinstance(action, Forget):
             del self._node.runs[action.run]
+            self._pushed_growth.pop(action.run, None)
         self._node.changed = True
 
     def _start(self, action: Start) -> None:
@@ -214,9 +215,10 @@ class Supervisor:
             self._start_warm()
         for run in tuple(self._node.runs.values()):
             if run.retry_at is not None and now >= run.retry_at:
+                run.retry_at = None
                 if run.phase == "alive":
                     talk.connect(self._node, run)
-                elif run.phase == "launching" and self._warm.ready:
+                elif run.phase == "launching":  # or when the warm process is ready, if it is not now
                     self._launch_if_possible(run)
             if run.phase == "clearing":
                 ending.check_cleared(self._node, run)
