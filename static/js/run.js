@@ -166,7 +166,7 @@ function few(u, i) {
 }
 
 /** The range that shows every point. Never empty: uPlot cannot divide a range of nothing into ticks. @param {number[]} xs */
-const whole = (xs) => (whole(xs));
+const whole = (xs) => ({ min: xs[0], max: Math.max(xs[xs.length - 1], xs[0] + 1) });
 
 /** One zoom for all charts of the page. @param {any} u @param {string} key */
 function scaled(u, key) {

@@ -59,7 +59,7 @@ def person(browser: Browser, studio: Studio) -> Iterator[Callable[[str], Page]]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: complaints.append(f"{name}: {error}"))
+        page.on("pageerror", lambda error: complaints.append(f"{name}: {error.stack or error}"[:600]))
         page.on("console", lambda message: complaints.append(f"{name}: {message.text}") if message.type == "error" else None)
         page.goto(f"{studio.url}/login/")
         page.get_by_label("Username").fill(name)
