@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import socket
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -410,6 +412,52 @@ def test_a_link_that_an_earlier_attempt_left_behind_leads_nowhere(host: HostUnde
     assert "could not be boxed in or set up" in seen.detail
     assert list(target.iterdir()) == []
     assert target.stat().st_uid == 0
+
+
+@pytest.fixture
+def home_elsewhere() -> Iterator[Path]:
+    """Not below /tmp, as a real home is not."""
+    home = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    yield home
+    shutil.rmtree(home)
+
+
+@needs_root
+def test_tmp_is_a_runs_own(home_elsewhere: Path, make_host: Callable[[Path], HostUnderTest]) -> None:
+    host = make_host(home_elsewhere)
+    host.start()
+    if "runs share /dev/shm" in " ".join(host.look().node.sandbox_notes):
+        pytest.skip("no mount namespaces on this machine")
+    findings = try_in_the_box(
+        host,
+        """
+findings["listing"] = attempt(lambda: os.listdir("/tmp"))
+findings["writing"] = attempt(lambda: Path("/tmp/edt-test-mine").write_text("x"))
+findings["above"] = attempt(lambda: os.listdir("/tmp/.."))
+findings["var"] = attempt(lambda: Path("/var/tmp/edt-test-mine").write_text("x"))
+""",
+    )
+    assert findings["listing"] == ["done", "[]"]
+    assert findings["writing"] == ["done", "1"]
+    assert refused(findings["above"])
+    assert refused(findings["var"])
+    assert (host.result(7) / "tmp" / "edt-test-mine").read_text() == "x"
+    assert not Path("/tmp/edt-test-mine").exists()
+
+
+@needs_root
+def test_a_link_in_place_of_the_runs_tmp_is_not_mounted(home_elsewhere: Path, make_host: Callable[[Path], HostUnderTest]) -> None:
+    host = make_host(home_elsewhere)
+    host.start()
+    host.want(host.spec(7, "obey"))
+    host.apply()
+    host.until_run(7, lambda run: run.state == "running")
+    shutil.rmtree(host.result(7) / "tmp")
+    (host.result(7) / "tmp").symlink_to("/")
+    os.kill(host.pid(7), 9)
+    seen = host.until_run(7, lambda run: run.state == "exited")
+    assert (seen.exit_code, seen.attempt) == (1, 2)
+    assert "could not be boxed in" in seen.detail
 
 
 @needs_root

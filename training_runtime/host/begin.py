@@ -132,7 +132,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home))
     temporary = str(Path(spec.result_dir, "tmp"))
     if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
-        temporary = str(Path(sandbox.SHARED_MEMORY, "tmp"))  # a link in its own /dev/shm
+        temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
         code_link=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
         log_dir=f"{spec.result_dir}/log/driver",

@@ -27,7 +27,7 @@ _SECBIT_NOROOT_LOCKED = 0b11
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -109,6 +109,11 @@ def mount_private_shared_memory() -> None:
 def mount_proc_without_others() -> None:
     """A /proc that does not show processes of other users."""
     _mount(b"proc", "/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
+
+
+def bind_mount(folder: int, target: str) -> None:
+    """The folder behind the descriptor appears at `target`: no name is looked up, so nobody can put a link in its place."""
+    _mount(f"/proc/self/fd/{folder}".encode(), target, None, _MS_BIND, None)
 
 
 def _mount(source: bytes, target: str, kind: bytes | None, flags: int, options: bytes | None) -> None:

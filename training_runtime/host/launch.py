@@ -137,7 +137,7 @@ def _settle_in(launch: Launch) -> None:
     for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.code_link).parent):
         Path(folder).mkdir(parents=True, exist_ok=True)
     _link(Path(launch.code_link), launch.spec.code_dir)
-    if launch.temporary != str(result / "tmp"):
+    if launch.temporary.startswith(f"{sandbox.SHARED_MEMORY}/"):
         _link(Path(launch.temporary), str(result / "tmp"))
     _take_console(Path(launch.log_dir, "console.log"))
     os.environ.clear()

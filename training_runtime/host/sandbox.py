@@ -43,6 +43,7 @@ _ETC = (
 _KERNEL = ("/proc", "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
+TEMPORARY = "/tmp"  # noqa: S108
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
 
 
@@ -52,13 +53,15 @@ class Box:
 
     `read_search`: an ancestor of something that the run must read is closed to its user (an interpreter under /root, a home of mode 0700),
     so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which then bounds what can be read.
-    `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc.
+    `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc. `own_tmp`: /tmp is the run's
+    own `tmp` folder; not where something that it needs lies in the machine's /tmp.
     """
 
     level: Level
     uid: int | None
     read_search: bool
     private: bool
+    own_tmp: bool
     execute: tuple[str, ...]
     read: tuple[str, ...]
     write: str
@@ -120,11 +123,16 @@ def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home:
         uid=uid,
         read_search=uid is not None and not open_to_it,
         private=abilities.private and uid is not None,
+        own_tmp=abilities.private and uid is not None and not any(_below_tmp(path) for path in (*execute, *read, spec.result_dir)),
         execute=execute,
         read=read,
         write=spec.result_dir,
         max_file_bytes=policy.max_file_bytes,
     )
+
+
+def _below_tmp(path: str) -> bool:
+    return Path(path).resolve().is_relative_to(TEMPORARY)
 
 
 def reachable(path: str) -> bool:
@@ -155,6 +163,8 @@ def enter(box: Box) -> None:
             kernel.mount_proc_without_others()
     if box.uid is not None:
         _hand_over(Path(box.write), box.uid)
+    if box.own_tmp:
+        _mount_own_tmp(Path(box.write))
     ruleset = _ruleset(box) if box.landlock else None  # opened with the rights of before, so that closed ancestors do not matter
     _drop_privileges(box)
     kernel.set_no_new_privileges()
@@ -198,6 +208,21 @@ def _hand_over(folder: Path, uid: int) -> None:
         os.close(fd)
 
 
+def _mount_own_tmp(result: Path) -> None:
+    """The result folder belongs to user code: a link in place of `tmp` must not be followed, it could name any folder of the machine."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    outer = os.open(result, flags)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir("tmp", 0o750, dir_fd=outer)
+    inner = os.open("tmp", flags, dir_fd=outer)
+    if os.fstat(inner).st_uid == os.geteuid():
+        owner = os.fstat(outer)
+        os.fchown(inner, owner.st_uid, owner.st_gid)
+    kernel.bind_mount(inner, TEMPORARY)
+    os.close(inner)
+    os.close(outer)
+
+
 def _drop_privileges(box: Box) -> None:
     if os.geteuid() != 0:
         return
@@ -226,6 +251,8 @@ def _ruleset(box: Box) -> int:
     writable = everything & _NO_DEVICE_NODES & ~kernel.FS_IOCTL_DEV
     _allow(ruleset, (SHARED_MEMORY,), writable & ~kernel.FS_EXECUTE)
     kernel.landlock_allow(ruleset, Path(box.write), writable)
+    if box.own_tmp:
+        kernel.landlock_allow(ruleset, Path(TEMPORARY), writable)
     return ruleset
 
 
