@@ -44,8 +44,9 @@ class Ear(threading.Thread):
         failures = 0
         while not self.stop.is_set():
             try:
-                notify.nudge_node(self.node)  # what the host missed while nobody was here
-                for observation in client.subscribe(self.home, self.node, stop=self.stop):
+                for number, observation in enumerate(client.subscribe(self.home, self.node, stop=self.stop)):
+                    if number == 0:
+                        notify.nudge_node(self.node)  # what the host missed while nobody was here
                     failures = 0
                     self.hear(observation)
             except HostUnavailable as error:

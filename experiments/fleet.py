@@ -22,6 +22,7 @@ from training_runtime.protocol import Apply, Device, NodeFacts, Observation, Run
 log = logging.getLogger(__name__)
 CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
 HEARTBEAT_S = 4.0
+GONE_S = 60.0
 LAST_WORDS_BYTES = 4000
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
@@ -78,8 +79,12 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
 
 
 def nudge_silent(now: dt.datetime) -> list[str]:
-    """Nudge the nodes that have not been heard of for a few seconds; their names. The heartbeat behind the events."""
-    quiet = [n.name for n in Node.objects.all() if n.last_seen_at is None or (now - n.last_seen_at).total_seconds() > HEARTBEAT_S]
+    """Nudge the nodes that have not been heard of for a few seconds; their names. The heartbeat behind the events.
+
+    One that has said nothing for a minute has nobody who would read its queue: its agent asks by itself when it is back.
+    """
+    oldest, newest = now - dt.timedelta(seconds=GONE_S), now - dt.timedelta(seconds=HEARTBEAT_S)
+    quiet = list(Node.objects.filter(last_seen_at__gt=oldest, last_seen_at__lt=newest).values_list("name", flat=True))
     for name in quiet:
         notify.nudge_node(name)
     return quiet

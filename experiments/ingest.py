@@ -8,10 +8,11 @@ What lines mean is in `journal_rows`; here is only the way into the tables.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection, transaction
-from django.db.models import Model
+from django.db.models import Model, Q
 
 from experiments import journal_rows, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
@@ -24,6 +25,7 @@ MAX_SERIES = 500
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
+FORGET_AT_ONCE = 20_000
 LATE_S = 600.0
 UPSERT_STRETCH = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
@@ -89,6 +91,14 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None) 
     return taken
 
 
+def forget_points(runs: Sequence[int]) -> None:
+    """Delete the points of runs that have ended, some at a time: a million in one transaction would keep everybody else waiting."""
+    for model in (Metric, MetricStretch):
+        found = model.objects.filter(series__run__in=runs)
+        while found.filter(pk__in=found.order_by("pk").values("pk")[:FORGET_AT_ONCE]).delete()[0]:
+            pass
+
+
 def _offset(run_id: int) -> int | None:
     """How far the run's journal has been read; None where there is no such run. The cursor is made with the run."""
     return JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first()
@@ -97,7 +107,7 @@ def _offset(run_id: int) -> int | None:
 def catch_up_all(now: dt.datetime) -> int:
     """`catch_up` for each live run, and for those that ended a short time ago."""
     late = now - dt.timedelta(seconds=LATE_S)
-    live = TrainingRun.objects.filter(state__in=LIVE) | TrainingRun.objects.filter(ended_at__gte=late)
+    live = TrainingRun.objects.filter(Q(state__in=LIVE) | Q(ended_at__gte=late), home__isnull=False)  # others never had a driver
     return sum(catch_up(run_id, now=now, most_batches=TURN_BATCHES) for run_id in live.values_list("pk", flat=True))
 
 

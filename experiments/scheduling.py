@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,7 +212,9 @@ def _store_words(seen: Snapshot, decision: Plan) -> None:
     for run in seen.runs.values():
         waiting = decision.queue.get(run.pk)
         position = waiting.position if waiting is not None else None
-        expected = waiting.expected_s if waiting is not None else None
+        expected = (
+            waiting.expected_s if waiting is not None and waiting.expected_s is not None and math.isfinite(waiting.expected_s) else None
+        )
         words = decision.reasons.get(run.pk, "")
         if (words, position) == (run.plan_reason, run.queue_position) and _about_equal(expected, run.expected_start_s):
             continue

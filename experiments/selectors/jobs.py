@@ -107,7 +107,7 @@ def run_slots(run: TrainingRun) -> list[Slot]:
 
 def _matching(wanted: JobFilter) -> QuerySet[TrainingRun]:
     found = TrainingRun.objects.all()
-    if name := wanted.name.strip():
+    if name := wanted.name.replace("\0", "").strip():
         match = Q(name__icontains=name) | Q(submitted_by__username__icontains=name)
         number = name.removeprefix("#")
         if number.isascii() and number.isdigit() and len(number) < 19:

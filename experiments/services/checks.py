@@ -35,12 +35,12 @@ def refuse(field: str, message: str) -> Never:
     raise ValidationError({field: [message]})
 
 
-def name(value: str, *, field: str = "name") -> str:
+def name(value: str, *, field: str = "name", limit: int = NAME_LIMIT) -> str:
     clean = " ".join(value.split())
     if not clean:
-        refuse(field, "Give it a name.")
-    if len(clean) > NAME_LIMIT:
-        refuse(field, f"The name has {len(clean)} characters: use at most {NAME_LIMIT}.")
+        refuse(field, "Give a name.")
+    if len(clean) > limit:
+        refuse(field, f"The name has {len(clean)} characters: use at most {limit}.")
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
         refuse(field, "The name has a control character in it: type it anew.")
     return clean

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import bundles, notify, runfiles, states
+from experiments import bundles, ingest, notify, runfiles, states
 from experiments.models import DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -83,12 +84,12 @@ def run_experiment(
 
 def delete_experiment(experiment: Experiment, *, by: User) -> None:
     """With its runs and their files. Refused while one is live."""
+    runs = TrainingRun.objects.filter(experiment=experiment)
+    ids = _ended(runs)
+    ingest.forget_points(ids)
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=experiment.project_id)
-        runs = TrainingRun.objects.filter(experiment=experiment)
-        if runs.filter(state__in=LIVE).exists():
-            raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
-        ids = list(runs.values_list("pk", flat=True))
+        ids = _ended(runs)
         runs.delete()
         project = experiment.project_id
         checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, len(ids))
@@ -96,6 +97,13 @@ def delete_experiment(experiment: Experiment, *, by: User) -> None:
         transaction.on_commit(lambda: runfiles.remove_all(ids), robust=True)
         notify.changed(f"project-{project}", "experiments", "runs")
         notify.changed("cluster", "jobs", "feed", "lanes")
+
+
+def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
+    """Their numbers. Raises ValidationError where one has not ended."""
+    if runs.filter(state__in=LIVE).exists():
+        raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
+    return list(runs.values_list("pk", flat=True))
 
 
 def _check_versions(project: Project, versions: Sequence[DefinitionVersion], global_command: str) -> None:

@@ -6,8 +6,9 @@ import uuid
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
-from experiments import notify, runfiles
+from experiments import ingest, notify, runfiles
 from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -41,12 +42,12 @@ def update_project(project: Project, *, by: User, name: str, description: str) -
 
 def delete_project(project: Project, *, by: User) -> None:
     """Delete it with all it owns, results included. Refused while a run of it is live."""
+    runs = TrainingRun.objects.filter(experiment__project=project)
+    ids = _ended(runs)
+    ingest.forget_points(ids)
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
-        runs = TrainingRun.objects.filter(experiment__project=project)
-        if runs.filter(state__in=LIVE).exists():
-            raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
-        ids = list(runs.values_list("pk", flat=True))
+        ids = _ended(runs)
         checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, len(ids))
         runs.delete()
         Experiment.objects.filter(project=project).delete()
@@ -93,22 +94,31 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         notify.changed(f"project-{project.pk}", "members")
 
 
+def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
+    """Their numbers. Raises ValidationError where one has not ended."""
+    if runs.filter(state__in=LIVE).exists():
+        raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
+    return list(runs.values_list("pk", flat=True))
+
+
 def _lock(project: Project) -> None:
     """Members change one after the other: of two admins who remove each other at the same moment, one stays."""
     Project.objects.select_for_update().get(pk=project.pk)
 
 
 def _person(username: str) -> User:
-    found = User.objects.filter(username=username.strip(), is_active=True).first()
+    name = checks.name(username, field="username", limit=150)
+    found = User.objects.filter(username=name, is_active=True).first()
     if found is None:
-        checks.refuse("username", f"There is no user {username.strip()[:150]!r}: check the spelling, or ask an administrator to add them.")
+        checks.refuse("username", f"There is no user {name!r}: check the spelling, or ask an administrator to add them.")
     return found
 
 
 def _member(project: Project, username: str) -> Membership:
-    found = Membership.objects.filter(project=project, user__username=username.strip()).select_related("user").first()
+    name = checks.name(username, field="username", limit=150)
+    found = Membership.objects.filter(project=project, user__username=name).select_related("user").first()
     if found is None:
-        checks.refuse("username", f"{username.strip()[:150]} is not a member of this project.")
+        checks.refuse("username", f"{name} is not a member of this project.")
     return found
 
 

@@ -8,12 +8,14 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import notify, runfiles, states
+from experiments import ingest, notify, runfiles, states
 from experiments.models import RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.models.runs import LIVE
 from experiments.services import checks
 
 REASON_LIMIT = 400
+NOT_ENDED = "The run has not ended: stop it, then delete it."
 
 
 def stop_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime | None = None) -> TrainingRun:
@@ -75,10 +77,13 @@ def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now
 
 def delete_run(run: TrainingRun, *, by: User) -> None:
     """An ended run, with its files. Refused while it is live."""
+    if TrainingRun.objects.filter(pk=run.pk, state__in=LIVE).exists():
+        raise ValidationError(NOT_ENDED)
+    ingest.forget_points([run.pk])
     with transaction.atomic():
         run = _locked(run)
         if run.is_live():
-            raise ValidationError("The run has not ended: stop it, then delete it.")
+            raise ValidationError(NOT_ENDED)
         number, experiment = run.pk, run.experiment
         checks.audit(by, "deletes run %s (%s)", number, run.name)
         run.delete()
@@ -119,5 +124,5 @@ def _nudge(run: TrainingRun) -> None:
 
 
 def _because(what: str, reason: str) -> str:
-    clean = " ".join(reason.split())[:REASON_LIMIT].replace("\0", "")
+    clean = " ".join(reason.split())[:REASON_LIMIT].replace("\0", "").encode(errors="replace").decode()
     return f"{what}: {clean}" if clean else f"{what}."

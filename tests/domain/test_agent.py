@@ -145,7 +145,7 @@ def test_a_host_that_is_away_harms_nothing(short_home: Path, said: Said, project
 
 
 def test_the_ear_asks_for_an_apply_at_its_start(ear: agent.Ear, said: Said) -> None:
-    assert ("experiments.tasks.apply_node", ("local",), "node.local") in said.tasks
+    until(lambda: ("experiments.tasks.apply_node", ("local",), "node.local") in said.tasks)
 
 
 def test_what_the_host_pushes_is_recorded_and_planned(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:

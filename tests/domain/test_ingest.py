@@ -234,6 +234,7 @@ def test_too_many_points_at_once_are_a_nudge(run: TrainingRun, said: Said, djang
 
 def test_all_live_runs_are_caught_up(run: TrainingRun, project: Project, alice: User, node: Node) -> None:
     other = cast.run(project, by=alice, name="other")
+    scheduling.tick(NOW)
     for each in (run, other):
         cast.write_journal(each, cast.step(1))
     assert ingest.catch_up_all(NOW) == 2

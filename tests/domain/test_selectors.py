@@ -58,6 +58,7 @@ def test_the_jobs_table_shows_what_each_run_holds(run: TrainingRun, project: Pro
         (JobFilter(limit=1, offset=1), ["digits"]),
         (JobFilter(name="9" * 18), []),
         (JobFilter(name="9" * 400), []),
+        (JobFilter(name="\0"), ["bobs net", "digits"]),
     ],
 )
 def test_the_jobs_table_is_filtered(run: TrainingRun, project: Project, bob: User, wanted: JobFilter, names: list[str]) -> None:

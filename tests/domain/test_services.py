@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import runfiles, scheduling, services
+from experiments import ingest, runfiles, scheduling, services
 from experiments.models import (
     DefinitionVersion,
     Experiment,
     Membership,
+    Metric,
     Node,
     Project,
     Role,
@@ -92,14 +93,18 @@ def test_the_last_admin_stays(project: Project, alice: User) -> None:
 
 
 def test_a_project_is_deleted_with_all_it_owns_but_not_while_something_runs(
-    project: Project, alice: User, django_capture_on_commit_callbacks: Any
+    project: Project, alice: User, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = cast.run(project, by=alice)
-    runfiles.make(run.pk)
+    cast.write_journal(run, *map(cast.step, range(1, 200)))
+    ingest.catch_up(run.pk, now=run.submitted_at)
+    monkeypatch.setattr(ingest, "FORGET_AT_ONCE", 50)
     assert "stop it" in refused(lambda: services.delete_project(project, by=alice))[""][0]
+    assert Metric.objects.count() == 199
     services.stop_run(run, by=alice)
     with django_capture_on_commit_callbacks(execute=True):
         services.delete_project(project, by=alice)
+    assert not Metric.objects.exists()
     assert not (Project.objects.exists() or TrainingRun.objects.exists() or TrainingDefinition.objects.exists())
     assert not runfiles.folder(run.pk).exists()
 

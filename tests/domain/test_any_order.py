@@ -1,0 +1,157 @@
+"""People, plans and a slow host in any order: what must always hold of the grants, and where everything ends up once it is quiet."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as rounds
+from hypothesis import strategies as st
+
+from experiments import fleet, scheduling, services
+from experiments.models import Grant, RunState, TrainingRun, User
+from experiments.models.runs import LIVE
+from tests import cast
+from training_runtime.protocol import Apply, Observation, RunObservation
+
+NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+SLOTS = 4
+
+
+class SlowHost:
+    """Hears of snapshots late, starts and ends processes when it likes, and tells the truth about what it saw last, maybe late too."""
+
+    def __init__(self, name: str) -> None:
+        self.node = cast.node(name, slots=SLOTS, now=NOW)
+        self.sent: list[Apply] = []
+        self.seen: list[Observation] = []
+        self.processes: dict[int, set[int]] = {}
+        self.revision = 0
+        self.exits: dict[int, int] = {}
+
+    def ask(self, now: dt.datetime) -> None:
+        self.sent.append(fleet.wanted(self.node, now=now))
+
+    def obey(self, keep: int) -> None:
+        """Carry out the oldest snapshot that is on its way; `keep` of the processes that should go are still there afterwards."""
+        if not self.sent:
+            return
+        apply = self.sent.pop(0)
+        if apply.revision < self.revision:
+            return
+        self.revision = apply.revision
+        wanted = {each.spec.run: {slot.id for slot in each.slots} for each in apply.runs}
+        for run in [*self.processes]:
+            leaving = sorted(self.processes[run] - wanted.get(run, set()))
+            self.processes[run] -= set(leaving[keep:])
+        for run, slots in wanted.items():
+            if run not in self.exits:
+                self.processes.setdefault(run, set()).update(slots)
+        self.look()
+
+    def look(self) -> None:
+        runs = [RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(slots))) for run, slots in self.processes.items()]
+        ended = [RunObservation(run=run, attempt=1, state="exited", holding=(), exit_code=code) for run, code in self.exits.items()]
+        self.seen.append(Observation(revision=self.revision, node=cast.facts(self.node.name), runs=(*runs, *ended)))
+
+    def tell(self, now: dt.datetime) -> None:
+        if self.seen:
+            fleet.record(self.seen.pop(0), now=now)
+
+    def end(self, run: int, code: int) -> None:
+        if self.processes.pop(run, None) is not None:
+            self.exits[run] = code
+            self.look()
+
+    def shared_slots(self) -> list[int]:
+        """Slots on which processes of more than one run are."""
+        everywhere = [slot for slots in self.processes.values() for slot in slots]
+        return sorted(slot for slot in set(everywhere) if everywhere.count(slot) > 1)
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(0, 1), st.integers(1, 6)),
+        st.tuples(st.sampled_from(["stop", "pause", "resume"]), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("end"), st.integers(0, 5), st.sampled_from([0, 1, -9])),
+        st.tuples(st.just("obey"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.sampled_from(["tick", "ask", "tell"]), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["tick", "ask", "tell"]), st.just(0), st.just(0)),
+    ),
+    min_size=10,
+    max_size=45,
+)
+
+
+def act(host: SlowHost, people: list[User], experiments: list[object], action: tuple[str, int, int], now: dt.datetime) -> None:
+    what, number, value = action
+    runs = list(TrainingRun.objects.order_by("pk"))
+    run = runs[number % len(runs)] if runs else None
+    if what == "submit":
+        made = services.run_experiment(experiments[number], by=people[number], now=now)[0]  # type: ignore[arg-type]
+        services.set_slots(made, by=people[number], min_slots=1 + (value == 6), max_slots=max(2, value))
+    elif what == "tick":
+        scheduling.tick(now)
+    elif what == "ask":
+        host.ask(now)
+    elif what == "obey":
+        host.obey(number)
+    elif what == "tell":
+        host.tell(now)
+    elif run is not None and what == "end":
+        host.end(run.pk, value)
+    elif run is not None:
+        verb = {"stop": services.stop_run, "pause": services.pause_run, "resume": services.resume_run}[what]
+        verb(run, by=people[0])
+
+
+def check(host: SlowHost) -> None:
+    assert host.shared_slots() == []
+    for run, slots in host.processes.items():
+        held = cast.slots_of(TrainingRun.objects.get(pk=run))
+        assert slots <= held, f"run {run} has processes on slots {slots - held} that are no longer granted to it"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("said")
+@rounds(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(actions=ACTIONS)
+def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
+    actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path
+) -> None:
+    Grant.objects.all().delete()
+    TrainingRun.objects.all().delete()
+    people = [alice, bob]
+    experiments = [cast.experiment(services.create_project(by=person, name="any order"), by=person) for person in people]
+    host = SlowHost("local")
+    for second, action in enumerate(actions):
+        act(host, people, experiments, action, NOW + second * SECOND)
+        check(host)
+    now = NOW + len(actions) * SECOND
+    for _ in range(6):  # quiet: everything that is on its way arrives, and nothing new is asked for
+        scheduling.tick(now)
+        host.ask(now)
+        while host.sent or host.seen:
+            host.obey(0)
+            host.tell(now)
+            check(host)
+        for run in TrainingRun.objects.filter(state=RunState.STOPPING):
+            host.end(run.pk, 0)
+    summary = scheduling.tick(now)
+    assert (summary.granted, summary.asked_back) == ((), ())
+    at_rest(host)
+
+
+def at_rest(host: SlowHost) -> None:
+    assert not Grant.objects.filter(released_at=None).exclude(run__state__in=LIVE).exists()
+    wanting = TrainingRun.objects.filter(state__in=LIVE, paused=False)
+    for run in TrainingRun.objects.filter(state__in=LIVE):
+        held = cast.slots_of(run)
+        assert held == host.processes.get(run.pk, set())
+        assert len(held) <= run.max_slots
+        assert not (run.paused and held)
+    used = Grant.objects.filter(released_at=None).count()
+    assert used == min(SLOTS, sum(run.max_slots for run in wanting)) or used >= SLOTS - 1
