@@ -36,7 +36,8 @@ const serverNow = () => Date.now() / 1000 + skew;
 /** The window shown: [begin, end] in Unix seconds. @returns {[number, number]} */
 function span() {
   const now = serverNow();
-  const seconds = WINDOWS[chosen] || Math.max(60, now - first);
+  const history = Math.max(60, (now - (first || now)) * 1.02); // a window longer than the cluster's past would be mostly empty
+  const seconds = Math.min(WINDOWS[chosen] || Infinity, history);
   const end = now - Number(back.value);
   return [end - seconds, end];
 }

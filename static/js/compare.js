@@ -1,7 +1,7 @@
 // @ts-check
 /* Compare runs: one metric of several runs in one chart, each in its run's colour, by step or by time since its own start. Live. */
 
-import { axes, colour, elapsed, figure, fit, smooth } from './chart.js';
+import { axes, colour, elapsed, figure, fit, plainX, smooth } from './chart.js';
 import * as feed from './points.js';
 
 const HEIGHT = 340;
@@ -53,7 +53,7 @@ function build() {
     width: plot.clientWidth || 600,
     height: HEIGHT,
     legend: { show: false },
-    scales: { x: { time: false } },
+    scales: { x: plainX },
     axes: axes(section, axis === 'time' ? elapsed(0) : undefined),
     series: [{}, ...shown.map((run) => ({ label: run.name, stroke: run.ink, width: 1.75, spanGaps: true, points: { show: (/** @type {any} */ u, /** @type {number} */ i) => u.data[i].length < 60 } }))],
     hooks: { setCursor: [say] },

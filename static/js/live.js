@@ -6,6 +6,7 @@
    After a connection is made (again) every such element is refetched: it may have missed something. */
 
 const MIN_GAP_MS = 250;
+const PATIENCE = 4; // a server that takes long is asked less often: at most a quarter of its time goes into one element
 const CALM_GAP_MS = 1500; // for what also arrives as points
 const SAFETY_NET_MS = 30000;
 const FIRST_WAIT_MS = 500;
@@ -19,7 +20,7 @@ let connectedBefore = false;
 let subscribed = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
 const listeners = new Map();
-/** @type {WeakMap<Element, {last: number, timer: number}>} */
+/** When an element was asked for last, the timer of the next time, and how long the last answer took. @type {WeakMap<Element, {last: number, timer: number, cost: number}>} */
 const refreshes = new WeakMap();
 
 /** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello". @param {string} type @param {(message: any) => void} handler */
@@ -108,10 +109,10 @@ function concerns(element, message) {
 
 /** Ask htmx to refetch an element now, or as soon as its last time is `gap` ms ago. @param {Element} element */
 export function refresh(element, gap = MIN_GAP_MS) {
-  const known = refreshes.get(element) || { last: 0, timer: 0 };
+  const known = refreshes.get(element) || { last: 0, timer: 0, cost: 0 };
   refreshes.set(element, known);
   if (known.timer) return;
-  const wait = Math.max(0, known.last + gap - Date.now());
+  const wait = Math.max(0, known.last + Math.max(gap, PATIENCE * known.cost) - Date.now());
   known.timer = window.setTimeout(() => {
     known.timer = 0;
     known.last = Date.now();
@@ -132,6 +133,10 @@ export function refreshAll() {
 
 export function start() {
   document.addEventListener('htmx:after:swap', subscribe);
+  document.addEventListener('htmx:finally:request', (event) => {
+    const known = refreshes.get(/** @type {Element} */ (event.target));
+    if (known) known.cost = Math.min(5000, Date.now() - known.last);
+  });
   document.addEventListener('htmx:before:swap', (event) => {
     // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page.
     const context = /** @type {CustomEvent} */ (event).detail.ctx;
