@@ -1,0 +1,78 @@
+"""What a node says about itself, and what it reads from folders that belong to user code."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from training_runtime import journal
+from training_runtime.host import fabric, node_facts
+from training_runtime.host.live import journal_size, outcome_in_journal
+from training_runtime.host.sandbox import Abilities
+
+
+def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
+    for bus, model, minor in (("0000:3b:00.0", "NVIDIA H200", 1), ("0000:18:00.0", "NVIDIA A100-SXM4-80GB", 0)):
+        (tmp_path / bus).mkdir()
+        text = f"Model: \t\t {model}\nIRQ:   \t\t 120\nGPU UUID: \t GPU-1:2\nDevice Minor: \t {minor}\n"
+        (tmp_path / bus / "information").write_text(text)
+    assert node_facts.gpus(tmp_path) == ("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
+    assert node_facts.gpus(tmp_path / "nothing") == ()
+
+
+def test_a_node_knows_its_processors_memory_and_torch() -> None:
+    facts = node_facts.gather("here", Abilities("landlock", private=False, notes=("a note",)))
+    assert facts.cpu_count == len(os.sched_getaffinity(0))
+    assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert facts.torch_version
+    assert (facts.sandbox_level, facts.sandbox_notes) == ("landlock", ("a note",))
+
+
+def write_journal(folder: Path, *events: journal.Event) -> int:
+    writer = journal.Writer(folder / journal.FILE_NAME, 7)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    return (folder / journal.FILE_NAME).stat().st_size
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("completed", 0), ("stopped", 0), ("failed", 1)])
+def test_the_outcome_of_an_attempt_is_read_from_the_end_of_its_journal(tmp_path: Path, outcome: str, code: int) -> None:
+    write_journal(tmp_path, *[journal.Warned("x" * 1000)] * 1000, journal.Finished(outcome, 1, 1, {}, 1.0))  # type: ignore[arg-type]
+    with open(tmp_path / journal.FILE_NAME, "ab") as file:
+        file.write(b"not a line of a journal\n{torn")
+    assert outcome_in_journal(str(tmp_path), 0) == code
+
+
+def test_the_outcome_of_an_earlier_attempt_does_not_count(tmp_path: Path) -> None:
+    start = write_journal(tmp_path, journal.Finished("completed", 1, 1, {}, 1.0))
+    write_journal(tmp_path, journal.Warned("the next attempt"))
+    assert outcome_in_journal(str(tmp_path), start) is None
+    assert outcome_in_journal(str(tmp_path), 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["nothing", "link", "pipe", "folder"])
+def test_what_user_code_puts_in_place_of_its_journal_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run" / journal.FILE_NAME
+    path.parent.mkdir()
+    write_journal(tmp_path, journal.Finished("completed", 1, 1, {}, 1.0))
+    if kind == "link":
+        path.symlink_to(tmp_path / journal.FILE_NAME)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    assert outcome_in_journal(str(path.parent), 0) is None
+    assert journal_size(str(path.parent)) == 0
+
+
+def test_fabric_home_holds_the_modules_that_scripts_import_from_a_zip(tmp_path: Path) -> None:
+    home = fabric.build(tmp_path)
+    fabric.build(tmp_path)  # once more changes nothing
+    with zipfile.ZipFile(home / "libs" / "fabric.zip") as archive:
+        assert {"fabric_model.py", "callbacks.py", "emetrics.py", "elog.py"} <= set(archive.namelist())
+    assert (home / "python" / "training_runtime" / "protocol.py").exists()
+    assert oct((home / "libs" / "fabric.zip").stat().st_mode & 0o777) == "0o644"
