@@ -135,7 +135,8 @@ class Run:
     def members(self, *slots: int, reason: str = "test", device: str = "cpu") -> None:
         self.revision += 1
         refs = tuple(SlotRef(slot, "node", slot, device) for slot in slots)  # type: ignore[arg-type]
-        self.connection.sendall(encode(Members(self.revision, refs, reason)))
+        with contextlib.suppress(BrokenPipeError):  # the run may have ended
+            self.connection.sendall(encode(Members(self.revision, refs, reason)))
 
     def stop(self, reason: str = "alice stopped it") -> None:
         self.connection.sendall(encode(Stop(reason)))
@@ -144,7 +145,10 @@ class Run:
         """Take in what the driver says, waiting at most `timeout_s` for something; False where there was nothing."""
         if not select.select([self.connection], [], [], timeout_s)[0]:
             return False
-        data = self.connection.recv(65536)
+        try:
+            data = self.connection.recv(65536)
+        except ConnectionResetError:
+            data = b""
         if not data:
             select.select([], [], [], min(timeout_s, 0.01))
             return False

@@ -26,7 +26,7 @@ RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES = range(5)
 HEAD_WORDS = 16
 # Words of a seat
-PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, DOING = 0, 1, 3, 4, 5, 6, 7
+PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 SEAT_WORDS = 16
 STATE_LEFT = 1
 LINE = 64

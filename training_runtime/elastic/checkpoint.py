@@ -45,13 +45,18 @@ def write(path: Path, save: Callable[[Any], None]) -> int:
     return size
 
 
+def _own(t: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU: torch.save writes whole storages, and a tensor may be a small part of a large one."""
+    return t.detach().cpu().clone()
+
+
 def save_model(job: Job, name: str) -> tuple[tuple[str, ...], int]:
     """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU. Paths relative to the result folder, and bytes
     in all."""
     paths, size = [], 0
     for suffix, content in (("", job.model.state_dict()), ("_optimizer_state", job.optimizer.state_dict())):
         relative = f"model/train/{name}{suffix}.pth"
-        held = state.replace(content, lambda t: t.detach().cpu())
+        held = state.replace(content, _own)
         size += write(job.result_dir / relative, lambda file, held=held: torch.save(held, file))  # type: ignore[misc]
         paths.append(relative)
     return tuple(paths), size
@@ -60,7 +65,7 @@ def save_model(job: Job, name: str) -> tuple[tuple[str, ...], int]:
 def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:
     """All that is needed to go on with the unit after `tick`, bit for bit."""
     tree = state.capture(job.model, job.optimizer, job.user_callbacks)
-    content = {"version": VERSION, "tick": tick, "shape": vars_of(shape), "state": state.replace(tree, lambda t: t.detach().cpu())}
+    content = {"version": VERSION, "tick": tick, "shape": vars_of(shape), "state": state.replace(tree, _own)}
     path = engine_path(job.result_dir)
     size = write(path, lambda file: torch.save(content, file))
     return (str(path.relative_to(job.result_dir)),), size

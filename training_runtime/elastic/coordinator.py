@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import select
 import signal
 import time
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from training_runtime import journal, protocol
-from training_runtime.elastic import checkpoint, membership, reports, template, worker
+from training_runtime import journal
+from training_runtime.elastic import checkpoint, membership, reports, template, watch, worker
 from training_runtime.elastic.arena import (
     COMMITTED,
+    EXCUSED,
+    PHASE,
     RING,
     RING_GENERATION,
     RING_READ,
@@ -35,31 +33,17 @@ from training_runtime.elastic.arena import (
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
+from training_runtime.elastic.roster import CRASHES_AT_ONE_STEP, DEATHS_OF_A_SLOT, Roster
 from training_runtime.elastic.seat import Place
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
 
-FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
-CRASHES_AT_ONE_STEP = 3  # crashes by a fatal signal before the same unit that fail the run: it would crash for ever
-DEATHS_OF_A_SLOT = 20  # deaths on one slot after which it is not used again by this run
+LOOK_S = 0.5  # the safety net: how often the driver looks without being told anything
 Outcome = Literal["completed", "stopped"]
 
 
 class TrainingFailed(RuntimeFailure):
     """The training cannot go on; the journal has the traceback."""
-
-
-@dataclass
-class Seated:
-    """A worker process as the driver knows it."""
-
-    seat: int
-    slot: SlotRef
-    state: membership.State
-    pid: int = 0
-    ticks: int = 0
-    dead: bool = False
-    gone: bool = False
 
 
 class Coordinator:
@@ -71,7 +55,7 @@ class Coordinator:
         self.revision = -1
         self.stopping = ""
         self.wake_fd = -1
-        self.seats: dict[int, Seated] = {}
+        self.has_state = False
         self.generation = recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
@@ -81,9 +65,10 @@ class Coordinator:
         self.begun_number = recorder.last_generation
         self.done = False
         self.failure: tuple[str, str, str] | None = None
-        self.deaths: Counter[int] = Counter()
-        self.crashes: Counter[int] = Counter()
         self.resume_event = ""
+        self.arena: Arena | None = None
+        self.watch = watch.Watch()
+        self.hang_s = float(os.environ["EDT_HANG_TIMEOUT"]) if os.environ.get("EDT_HANG_TIMEOUT") else None
 
     # -- life
 
@@ -93,12 +78,14 @@ class Coordinator:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.inbox, self.outbox = reports.pair()
         self.template_pid, self.commands = template.start(self.job, self._child, self.outbox)
+        self.roster = Roster(self.commands, self.job.seats)
         self.template_fd = os.pidfd_open(self.template_pid)
         try:
             self._await_sizes()
             while not self._finished():
                 self._wait()
                 self._read_all()
+                self._look_for_hangs(time.monotonic())
                 self._act()
                 self.recorder.flush_if_due(time.monotonic())
             return self._close()
@@ -119,7 +106,6 @@ class Coordinator:
 
     def _await_sizes(self) -> None:
         """The template tells how long the datasets are; then the shared memory can be laid out."""
-        self.arena: Arena | None = None
         while self.arena is None:
             self._wait()
             self._read_all()
@@ -132,31 +118,15 @@ class Coordinator:
         self.arena = Arena(self.arena_fd, job.layout(self.shape), create=True)
         tick = checkpoint.peek(job, self.shape)
         self.has_state = tick is not None
-        first = max(self.recorder.last_step, 0)
         self.arena.words[RING_WRITTEN] = self.arena.words[RING_READ] = self.shape.step_at(tick or 0)
-        parameters = sum(p.numel() for p in job.model.parameters())
-        held = [*job.model.parameters(), *job.model.buffers()]
-        self.recorder.write(
-            journal.Started(
-                attempt=self.attempt,
-                engines=job.engines,
-                batch_size=job.batch_size,
-                epochs=job.epochs,
-                steps_per_epoch=self.shape.steps_per_epoch,
-                samples=samples,
-                seed=job.seed,
-                parameters=parameters,
-                state_bytes=sum(t.numel() * t.element_size() for t in held),
-            )
-        )
-        if tick is not None or first:
+        self.recorder.started(self.shape, self.attempt)
+        if tick is not None or self.recorder.last_step:
             self.resume_event = (
                 "continued from the last checkpoint" if tick is not None else "continued from the start, there was no checkpoint"
             )
-        self.recorder.begin()
 
     def _finished(self) -> bool:
-        if any(not s.gone for s in self.seats.values()):
+        if self.roster.alive():
             return False
         return bool(self.failure or self.done or self.stopping)
 
@@ -193,7 +163,7 @@ class Coordinator:
             poll.register(fd, select.POLLIN)
         if due_s <= 0:
             poll.register(self.wake_fd, select.POLLIN)
-        events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000))
+        events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
         if self.template_fd in events:
             raise RuntimeFailure("the template process of the run ended; its workers ended with it")
 
@@ -238,22 +208,20 @@ class Coordinator:
         if kind == "sized":
             self._lay_out(report["samples"], report["test_samples"])
         elif kind == "forked":
-            seated = self.seats[seat]
-            seated.pid, seated.ticks = report["pid"], start_ticks(report["pid"])
+            self.roster.forked(seat, report["pid"])
             self._tell_holding()
         elif kind == "ready":
-            if self.seats[seat].state == "starting":
-                self.seats[seat].state = "ready"
+            self.roster.ready(seat)
         elif kind == "begun":
             self._begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
         elif kind == "suspended":
             self._suspended(report["tick"], report["paths"], report["size_bytes"])
         elif kind == "exited":
-            self._exited(self.seats[seat], report["code"])
+            self._exited(seat, report["code"])
         elif kind == "error":
             self._fail(report["where"], report["traceback"])
         elif kind == "pull_limit":
-            self.seats[seat].state = "left"
+            self.roster[seat].state = "left"
         elif kind == "done":
             self.done = True
         else:
@@ -272,13 +240,13 @@ class Coordinator:
         """Generation `generation` works. It may have been overtaken by an abort already; its steps are in the ring all the same."""
         record, reason = self.published[generation]
         before, now = self.workers_before, len(record.members)
-        unit = self.shape.unit(min(tick, self.shape.ticks - 1))
+        step, epoch = self.shape.step_at(tick), self.shape.epoch_at(tick)
         if self.resume_event:
             why = reason if self.resume_event == "resumed" else self.resume_event
-            self.recorder.write(journal.Resumed(self.shape.step_at(tick), unit.epoch + 1, why))
+            self.recorder.write(journal.Resumed(step, epoch, why))
             self.resume_event = ""
         members = tuple(journal.Member(rank, *self.identities[generation][s]) for rank, s in enumerate(record.members))
-        event = journal.Generation(generation, self.shape.step_at(tick) + 1, unit.epoch + 1, members, before, reason, 0.0, redone)
+        event = journal.Generation(generation, step + 1, epoch, members, before, reason, 0.0, redone)
         ratio = -(-self.job.engines // now) / -(-self.job.engines // before) if before else 1.0
         self.recorder.generation(event, stood_s=stood_s, work_ratio=ratio)
         self.workers_before, self.begun_number = now, generation
@@ -286,22 +254,17 @@ class Coordinator:
             del self.published[number], self.identities[number]
         if generation == self.record.number:  # else an abort has overtaken it
             self.begun = True
-            self._settle_states()
-
-    def _settle_states(self) -> None:
-        for seated in self.seats.values():
-            if seated.state == "leaving":
-                seated.state = "left"
+            self.roster.settle()
 
     def _suspended(self, tick: int, paths: list[str], size_bytes: int) -> None:
-        step, epoch = self.shape.step_at(tick), self.shape.unit(min(tick, self.shape.ticks - 1)).epoch + 1
+        step, epoch = self.shape.step_at(tick), self.shape.epoch_at(tick)
         self.recorder.write(journal.Checkpoint(step, epoch, "engine", tuple(paths), size_bytes))
         if not self.stopping:
             self.recorder.write(journal.Suspended(step, epoch, self.published[self.record.number][1]))
         self.begun = self.has_state = True
         self.workers_before = 0
         self.resume_event = "resumed"
-        self._settle_states()
+        self.roster.settle()
 
     def _fail(self, where: str, traceback: str) -> None:
         """The run cannot go on. The first error counts; what follows is its consequence."""
@@ -309,37 +272,34 @@ class Coordinator:
             last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown error"
             self.failure = (where, last, traceback)
 
-    def _exited(self, seated: Seated, code: int) -> None:
-        """A worker is reaped: its slot is free."""
-        left = self.arena is not None and self.arena.get(seated.seat, STATE) == STATE_LEFT and code == 0
-        was = seated.state
-        seated.gone = True
-        if self.done or self.failure:
-            seated.state = "left"
-        elif was in ("starting", "ready"):
-            self._died(seated, code)
-            seated.state = "left"
-        elif was == "leaving" and left:
-            seated.state = "left"
-        elif was != "left":
-            seated.dead = True
-            self._died(seated, code)
+    def _exited(self, seat: int, code: int) -> None:
+        """A worker is reaped. Where it died of something that would only happen again, the run fails."""
+        goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
+        died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or self.failure is not None)
         self._tell_holding()
-
-    def _died(self, seated: Seated, code: int) -> None:
-        """Count a death; fail where it would only happen again."""
-        tick = self.arena.get(seated.seat, COMMITTED) if self.arena else 0
-        where = f"worker on slot {seated.slot.id}"
+        if not died:
+            return
+        slot = self.roster[seat].slot.id
+        where = f"worker on slot {slot}"
         if code > 0:
             self._fail(where, f"the worker exited with status {code}")
-        self.deaths[seated.slot.id] += 1
-        if -code in FATAL_SIGNALS:
-            self.crashes[tick] += 1
-            if self.crashes[tick] >= CRASHES_AT_ONE_STEP:
-                self._fail(where, f"workers crashed {CRASHES_AT_ONE_STEP} times at one step ({signal.Signals(-code).name})")
-        if self.deaths[seated.slot.id] == DEATHS_OF_A_SLOT:
-            message = f"slot {seated.slot.id} is not used any more: {DEATHS_OF_A_SLOT} of its workers died"
-            self.recorder.write(journal.Warned(message))
+        if self.roster.crashes_again(code, self.arena.get(seat, COMMITTED) if self.arena else 0):
+            self._fail(where, f"workers crashed {CRASHES_AT_ONE_STEP} times at one step ({signal.Signals(-code).name})")
+        if self.roster.deaths[slot] == DEATHS_OF_A_SLOT:
+            self.recorder.write(journal.Warned(f"slot {slot} is not used any more: {DEATHS_OF_A_SLOT} of its workers died"))
+
+    def _look_for_hangs(self, now: float) -> None:
+        """A member that the others wait for too long is killed; its death is then answered like any other."""
+        arena = self.arena
+        if arena is None or self.done or self.failure:
+            return
+        members = [seat for seat in self.record.members + self.record.visitors if not self.roster[seat].gone]
+        signs = {s: watch.Sign(arena.get(s, PHASE), arena.get(s, COMMITTED), bool(arena.get(s, EXCUSED))) for s in members}
+        limit_s = watch.deadline_s(self.recorder.durations(), self.hang_s)
+        for seat in self.watch.hung(now, signs, limit_s):
+            slot = self.roster[seat].slot.id
+            self.recorder.write(journal.Warned(f"the worker on slot {slot} showed no progress for {limit_s:.3g} s and was ended"))
+            self.roster.kill((seat,))
 
     # -- decisions
 
@@ -347,18 +307,16 @@ class Coordinator:
         if self.arena is None:
             return None
         if self.failure:
-            return self._kill(s.seat for s in self.seats.values() if not s.gone)
+            return self.roster.kill(s.seat for s in self.roster.alive())
         if self.done:
             return None
-        if self.wanted and not self.stopping and all(self.deaths[s.id] >= DEATHS_OF_A_SLOT for s in self.wanted):
+        if self.wanted and not self.stopping and {s.id for s in self.wanted} <= self.roster.barred():
             return self._fail("driver", "every slot of the run has lost too many workers")
         decision = membership.decide(self._facts())
         if decision.lost:
             self._begin_again()
             return self._act()
-        for seat in decision.discard:
-            self.seats[seat].state = "left"
-        self._kill(decision.discard)
+        self.roster.discard(decision.discard)
         for slot in decision.start:
             self._start(next(s for s in self.wanted if s.id == slot))
         if decision.publish is not None:
@@ -366,11 +324,6 @@ class Coordinator:
         return None
 
     def _facts(self) -> membership.Facts:
-        workers = tuple(
-            membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead)
-            for s in self.seats.values()
-            if not s.gone or (s.dead and s.state in ("member", "leaving"))
-        )
         return membership.Facts(
             engines=self.job.engines,
             wanted=() if self.stopping else tuple(s.id for s in self.wanted),
@@ -378,40 +331,25 @@ class Coordinator:
             generation=self.record.number,
             members=self.record.members,
             begun=self.begun,
-            workers=workers,
-            barred=frozenset(slot for slot, n in self.deaths.items() if n >= DEATHS_OF_A_SLOT),
+            workers=self.roster.facts(),
+            barred=self.roster.barred(),
         )
 
     def _start(self, slot: SlotRef) -> None:
+        """Have a worker forked. A slow member may still look at the seats of the last generation that has begun, and of any since:
+        they are not free."""
         assert self.arena is not None
-        seat = self._free_seat()
-        if seat is None:
-            return
-        self.arena.clear_seat(seat)
-        self.seats[seat] = Seated(seat, slot, "starting")
-        self._tell_holding()
-        self._command(do="fork", seat=seat, slot=slot.id, index=slot.index, kind=slot.device, resume=self.has_state, after=self.generation)
-
-    def _free_seat(self) -> int | None:
-        """A seat whose words nobody reads any more: a slow member may still look at those of the last generation that has begun, and
-        of any since."""
         read = {seat for n, (record, _) in self.published.items() if n >= self.begun_number for seat in record.members + record.visitors}
-        free = (i for i in range(self.job.seats) if i not in read and (i not in self.seats or self.seats[i].gone))
-        return next(free, None)
+        self.roster.start(slot, arena=self.arena, avoid=read, resume=self.has_state, after=self.generation)
+        self._tell_holding()
 
     def _publish(self, publish: membership.Publish) -> None:
         assert self.arena is not None
         self.generation += 1
-        old = set(self.record.members + self.record.visitors)
         self.record = GenerationRecord(self.generation, publish.members, publish.visitors)
-        for seat in old - set(publish.members):
-            seated = self.seats[seat]
-            if seated.state in ("member", "leaving"):
-                seated.state = "left" if seated.dead else "leaving"
-        for seat in publish.members:
-            self.seats[seat].state = "member"
+        self.roster.publish(publish.members)
         self.published[self.generation] = (self.record, publish.reason)
-        self.identities[self.generation] = {s: (self.seats[s].slot.id, self.seats[s].pid) for s in publish.members}
+        self.identities[self.generation] = {s: (self.roster[s].slot.id, self.roster[s].pid) for s in publish.members}
         self.begun = False
         if publish.abort:
             self.reason = "a new worker replaces the one that died"
@@ -419,31 +357,12 @@ class Coordinator:
 
     def _begin_again(self) -> None:
         """No worker holds the state any more: from the engine checkpoint, or from the start."""
-        for seated in self.seats.values():
-            if seated.gone:
-                seated.state, seated.dead = "left", False
-        assert self.arena is not None
+        self.roster.forget_the_dead()
         self.record, self.begun, self.workers_before = GenerationRecord(self.generation, (), ()), True, 0
         self.has_state = checkpoint.engine_path(self.job.result_dir).exists()
         self.resume_event = "all workers died; " + ("continued from the last checkpoint" if self.has_state else "continued from the start")
 
-    def _kill(self, seats: Any) -> None:
-        for seat in seats:
-            self._command(do="kill", seat=seat)
-
-    def _command(self, **command: Any) -> None:
-        self.commands.send(json.dumps(command).encode())
-
     def _tell_holding(self) -> None:
         if self.link is not None:
-            alive = [s for s in self.seats.values() if not s.gone]
-            known = tuple(protocol.Worker(s.slot.id, s.pid, s.ticks) for s in alive if s.pid)
-            self.link.hold(known, forking=len(known) < len(alive))
-
-
-def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot: with its pid a name that is never given twice. 0 where /proc cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+            known = self.roster.holding()
+            self.link.hold(known, forking=len(known) < len(self.roster.alive()))

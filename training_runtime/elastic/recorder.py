@@ -83,6 +83,29 @@ class Recorder:
         self._writer.write(event)
         self.flush()
 
+    def started(self, shape: Shape, attempt: int) -> None:
+        """train() was called; also tells the driver's logger."""
+        job = self._job
+        held = [*job.model.parameters(), *job.model.buffers()]
+        self.write(
+            journal.Started(
+                attempt=attempt,
+                engines=job.engines,
+                batch_size=job.batch_size,
+                epochs=job.epochs,
+                steps_per_epoch=shape.steps_per_epoch,
+                samples=shape.samples,
+                seed=job.seed,
+                parameters=sum(p.numel() for p in job.model.parameters()),
+                state_bytes=sum(t.numel() * t.element_size() for t in held),
+            )
+        )
+        self._guard(self._logger.begin if self._logger else None)
+
+    def durations(self) -> list[float]:
+        """Of the last steps, in seconds."""
+        return list(self._durations)
+
     def steps(self, rows: list[list[float]], shape: Shape) -> None:
         """Rows of the ring, in order."""
         for row in rows:
@@ -134,9 +157,6 @@ class Recorder:
         logger = self._logger
         if logger is not None:
             self._guard(lambda: logger.test(metrics, 0, epoch))
-
-    def begin(self) -> None:
-        self._guard(self._logger.begin if self._logger else None)
 
     def end(self) -> None:
         self._guard(self._logger.end if self._logger else None)

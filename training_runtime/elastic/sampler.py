@@ -75,6 +75,10 @@ class Shape:
         epoch, place = divmod(tick, self.steps_per_epoch + 2)
         return epoch * self.steps_per_epoch + max(0, min(place - 1, self.steps_per_epoch))
 
+    def epoch_at(self, tick: int) -> int:
+        """The epoch, from 1, that the unit after `tick` belongs to; the last one at the end."""
+        return self.unit(min(tick, self.ticks - 1)).epoch + 1
+
     def sizes(self, index: int) -> tuple[int, ...]:
         """Samples of each engine that takes part in step `index` of an epoch."""
         whole = self.batch_size * self.engines

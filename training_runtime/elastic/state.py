@@ -204,7 +204,7 @@ class Landing:
 
     def __init__(self, fd: int, expected_bytes: int) -> None:
         self._fd = fd
-        self._room = torch.zeros(expected_bytes, dtype=torch.uint8)
+        self._room = torch.zeros(-(-expected_bytes // _ALIGN) * _ALIGN, dtype=torch.uint8)
         self._used = 0
         if expected_bytes and os.fstat(fd).st_size < expected_bytes:
             os.posix_fallocate(fd, 0, expected_bytes)  # its pages too

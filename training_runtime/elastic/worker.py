@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +20,7 @@ from training_runtime.elastic import checkpoint, reports, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     COMMITTED,
+    EXCUSED,
     PID,
     RING,
     RING_HEAD,
@@ -36,6 +39,7 @@ from training_runtime.elastic.exchange import Exchange
 from training_runtime.elastic.group import Group, Moved, await_membership
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.ledger import Ledger
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
 
@@ -57,6 +61,7 @@ class Worker:
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat)
         self.last_commit = 0.0
         self.landing: state.Landing | None = None
+        self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self._order: tuple[int, list[int]] = (-1, [])
         self._tested: list[int] = []
 
@@ -141,7 +146,8 @@ class Worker:
             self._record(self.shape.unit(top - 1), old, 0.0)
         if not record.members:
             if first:
-                paths, size = checkpoint.save_engine(self.job, self.shape, top)
+                with self._excused():
+                    paths, size = checkpoint.save_engine(self.job, self.shape, top)
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
         elif behind:
             tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
@@ -201,6 +207,8 @@ class Worker:
         self.exchange.drop()
         self.buffers.adopt(parity)
         self._commit(self.tick + 1)
+        if self.ledger is not None:
+            self.ledger.committed(unit.step)
         if group.rank == 0:
             self._announce_size()
             self._record(unit, group, time.monotonic() - started)
@@ -222,7 +230,10 @@ class Worker:
         weight = sizes[m] / sum(sizes)
         if not alone:
             self.exchange.begin(m, mine, len(sizes))
-        row = self.compute.train((unit.epoch, unit.index, m), self._indices(unit, m), weight)
+        indices = self._indices(unit, m)
+        row = self.compute.train((unit.epoch, unit.index, m), indices, weight)
+        if self.ledger is not None:
+            self.ledger.engine(unit.step, unit.epoch + 1, m, indices)
         self.arena.metrics[parity, m] = torch.tensor(row, dtype=torch.float64)
         if m == 0:
             self.buffers.publish(parity)
@@ -252,10 +263,20 @@ class Worker:
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)
 
+    @contextmanager
+    def _excused(self) -> Iterator[None]:
+        """What happens inside may take longer than any step: no hang."""
+        self.arena.set(self.seat, EXCUSED, 1)
+        try:
+            yield
+        finally:
+            self.arena.set(self.seat, EXCUSED, 0)
+
     def _begin_epoch(self, unit: Unit) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
-        self.hooks.epoch_begin(unit.epoch)
+        with self._excused():
+            self.hooks.epoch_begin(unit.epoch)
         self.buffers.keep()
         self._commit(self.tick + 1)
 
@@ -264,16 +285,25 @@ class Worker:
             self._validate(unit)
         if self.job.checkpoints(unit.epoch) and self.group.rank == 0:
             self._save(f"model_epoch_{unit.epoch + 1}", unit)
+            self._save_engine(unit)
         agreed = self._sync()  # nobody goes on before the files are there: else its writer's death would lose them
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
-        self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
+        with self._excused():
+            self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.buffers.keep()
         self._commit(self.tick + 1)
         self._move_on(agreed)
 
     def _save(self, name: str, unit: Unit) -> None:
-        paths, size = checkpoint.save_model(self.job, name)
+        with self._excused():
+            paths, size = checkpoint.save_model(self.job, name)
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="model", paths=paths, size_bytes=size)
+
+    def _save_engine(self, unit: Unit) -> None:
+        """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
+        with self._excused():
+            paths, size = checkpoint.save_engine(self.job, self.shape, self.tick)
+        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
         """Each round every worker takes one test batch that was not done when the generation began; the table is complete after the
@@ -305,7 +335,8 @@ class Worker:
             last = self.shape.unit(self.shape.ticks - 1)
             self._save("model_epoch_final", last)
         self._sync()
-        self.hooks.end()
+        with self._excused():
+            self.hooks.end()
         self._report("done")
         self.arena.set(self.seat, STATE, STATE_LEFT)
 

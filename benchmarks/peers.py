@@ -1,0 +1,81 @@
+"""The loops we are measured against, run as `python -m benchmarks.peers KIND ...`: a plain loop, DistributedDataParallel, torchrun's
+restart.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.models import MODELS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def rate(name: str, workers: int, seconds: float) -> float:
+    """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker."""
+    command = [sys.executable, "-m", "benchmarks.peers", name, str(workers), str(seconds)]
+    return float(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def _loop(parts: dict[str, Any], model: Any, rank: int, workers: int, seconds: float) -> float:
+    """As plain as a loop can be; no loss is read, nothing is logged."""
+    import torch
+
+    x, y, batch = parts["x"], parts["y"], parts["batch"]
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    per_epoch = len(x) // (batch * workers)
+    done, began, end = 0, 0.0, 0.0
+    go = torch.ones(1)
+    while go.item():
+        if done == 10:
+            began = time.monotonic()
+        start = (done % per_epoch * workers + rank) * batch
+        index = order[start : start + batch]
+        loss = parts["loss_function"](model(x[index]), y[index])
+        loss.backward()
+        parts["optimizer"].step()
+        parts["optimizer"].zero_grad()
+        done += 1
+        if done > 10 and done % 10 == 0:
+            end = time.monotonic()
+            go.fill_(float(end - began < seconds))
+            if workers > 1:
+                torch.distributed.broadcast(go, 0)
+    return (done - 10) / (end - began)
+
+
+def _process(rank: int, workers: int, name: str, seconds: float, port_file: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    parts: dict[str, Any] = {}
+    exec(MODELS[name], parts)
+    model = parts["model"]
+    if port_file:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{port_file}", rank=rank, world_size=workers)
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    result = _loop(parts, model, rank, workers, seconds)
+    if rank == 0:
+        print(result, flush=True)
+
+
+def main(name: str, workers: int, seconds: float) -> None:
+    import tempfile
+
+    if workers == 0:
+        return _process(0, 1, name, seconds, "")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import torch.multiprocessing
+
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_process, (workers, name, seconds, f"{folder}/store"), nprocs=workers)
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,69 @@
+"""Steps a second at a fixed number of workers, against DistributedDataParallel and a plain loop. `python -m benchmarks.throughput
+[--quick]`.
+
+Same model, data, batch a worker and one thread a worker on both sides; V = W. Ours reads the loss and the accuracy of every engine and
+journals every step, the peers read nothing. Rounds alternate between the two, the ratio is the median over rounds: other work on the
+machine then hits both alike.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks import peers, report
+from benchmarks.models import MODELS, fabric_script
+from tests.engine.harness import Run, Warm
+
+
+def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, float]:
+    """Steps a second, and private memory a worker in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(warm, Path(folder), fabric_script(name), "100000", str(workers), max_slots=workers)
+        try:
+            run.members(*range(workers))
+            run.until_step(10)
+            first = run.events("train")[9]
+            t0 = next(line.t for line in run.lines() if line.event is first)
+            run.until(lambda: run.lines()[-1].t - t0 > seconds, what="time is up")
+            memory = max(private_mb(pid) for pid in run.workers.values())
+            steps = [line for line in run.lines() if line.event.kind == "train" and line.t >= t0]
+            return (len(steps) - 1) / (steps[-1].t - steps[0].t), memory
+        finally:
+            run.close()
+
+
+def private_mb(pid: int) -> float:
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return (int(fields["Private_Dirty"].split()[0]) + int(fields["Private_Clean"].split()[0])) / 1024
+
+
+def main(arguments: list[str]) -> None:
+    quick = "--quick" in arguments
+    names = [a for a in arguments if a in MODELS] or list(MODELS)
+    rounds, seconds = (1, 2.0) if quick else (5, 5.0)
+    warm = Warm()
+    rows, ratios, against_loop = [], [], []
+    try:
+        for name in names:
+            for workers in (0, 2, 4):
+                pairs = [(ours(warm, name, max(1, workers), seconds), peers.rate(name, workers, seconds)) for _ in range(rounds)]
+                ratio = median(mine[0] / theirs for mine, theirs in pairs)
+                (ratios if workers else against_loop).append(ratio)
+                best = [max(mine[0] for mine, _ in pairs), max(theirs for _, theirs in pairs)]
+                peer = f"DDP, {workers} workers" if workers else "plain loop"
+                rows.append((name, max(1, workers), peer, *best, ratio, median(mine[1] for mine, _ in pairs)))
+                print(rows[-1], file=sys.stderr)
+    finally:
+        warm.close()
+    report.table("Throughput", ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "private MB/worker"), rows)
+    figures = {"ddp_ratio_min": round(min(ratios), 3), "loop_ratio_min": round(min(against_loop), 3)}
+    report.finish(
+        "throughput", figures, {f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3)} for r in rows}
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

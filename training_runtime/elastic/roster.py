@@ -1,0 +1,140 @@
+"""The workers of a run as its driver knows them: who sits where, in which state, how often one died. It tells the template to fork
+and to kill.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime.elastic import membership
+from training_runtime.elastic.arena import Arena
+from training_runtime.protocol import SlotRef, Worker
+
+FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
+CRASHES_AT_ONE_STEP = 3  # crashes by a fatal signal before the same unit that fail the run: it would crash for ever
+DEATHS_OF_A_SLOT = 20  # deaths on one slot after which it is not used again by this run
+
+
+@dataclass
+class Seated:
+    """A worker process. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time (see `start_ticks`)."""
+
+    seat: int
+    slot: SlotRef
+    state: membership.State
+    pid: int = 0
+    ticks: int = 0
+    dead: bool = False
+    gone: bool = False
+
+
+class Roster:
+    """`commands` is the template's socket; `seats` how many workers there may be, those included whose seat is not free again yet."""
+
+    def __init__(self, commands: socket.socket, seats: int) -> None:
+        self._commands, self._count = commands, seats
+        self.seated: dict[int, Seated] = {}
+        self.deaths: Counter[int] = Counter()
+        self._crashes: Counter[int] = Counter()
+
+    def __getitem__(self, seat: int) -> Seated:
+        return self.seated[seat]
+
+    def start(self, slot: SlotRef, *, arena: Arena, avoid: set[int], resume: bool, after: int) -> None:
+        """Have a worker forked for `slot`, on a seat that is none of `avoid`. Where no seat is free yet, nothing: it is asked for again."""
+        free = (i for i in range(self._count) if i not in avoid and (i not in self.seated or self.seated[i].gone))
+        seat = next(free, None)
+        if seat is not None:
+            arena.clear_seat(seat)
+            self.seated[seat] = Seated(seat, slot, "starting")
+            self._command(do="fork", seat=seat, slot=slot.id, index=slot.index, kind=slot.device, resume=resume, after=after)
+
+    def forked(self, seat: int, pid: int) -> None:
+        self.seated[seat].pid, self.seated[seat].ticks = pid, start_ticks(pid)
+
+    def ready(self, seat: int) -> None:
+        if self.seated[seat].state == "starting":
+            self.seated[seat].state = "ready"
+
+    def kill(self, seats: Iterable[int]) -> None:
+        for seat in seats:
+            self._command(do="kill", seat=seat)
+
+    def discard(self, seats: Iterable[int]) -> None:
+        """End workers that never became members."""
+        for seat in seats:
+            self.seated[seat].state = "left"
+            self.kill((seat,))
+
+    def exited(self, seat: int, code: int, *, said_goodbye: bool, over: bool) -> bool:
+        """A worker is reaped, so its slot is free; whether that was a death. `over`: the training has ended, nobody is needed any more."""
+        seated = self.seated[seat]
+        seated.gone = True
+        leaves = seated.state == "left" or (seated.state == "leaving" and said_goodbye and code == 0)
+        if over or leaves:
+            seated.state = "left"
+            return False
+        if seated.state in ("starting", "ready"):
+            seated.state = "left"
+        else:
+            seated.dead = True
+        self.deaths[seated.slot.id] += 1
+        return True
+
+    def crashes_again(self, code: int, tick: int) -> bool:
+        """Whether this is the third crash at one place: it would go on for ever."""
+        if -code in FATAL_SIGNALS:
+            self._crashes[tick] += 1
+        return self._crashes[tick] >= CRASHES_AT_ONE_STEP
+
+    def publish(self, members: Iterable[int]) -> None:
+        """`members` make the next generation; who was in the last one and is not in it, leaves."""
+        members = set(members)
+        for seated in self.seated.values():
+            if seated.seat in members:
+                seated.state = "member"
+            elif seated.state in ("member", "leaving"):
+                seated.state = "left" if seated.dead else "leaving"
+
+    def settle(self) -> None:
+        """The generation works: who was leaving is not needed any more."""
+        for seated in self.seated.values():
+            if seated.state == "leaving":
+                seated.state = "left"
+
+    def forget_the_dead(self) -> None:
+        for seated in self.seated.values():
+            if seated.gone:
+                seated.state, seated.dead = "left", False
+
+    def alive(self) -> list[Seated]:
+        return [s for s in self.seated.values() if not s.gone]
+
+    def holding(self) -> tuple[Worker, ...]:
+        """One entry for each process that is forked; of the others the host is told that they are being forked."""
+        return tuple(Worker(s.slot.id, s.pid, s.ticks) for s in self.alive() if s.pid)
+
+    def barred(self) -> frozenset[int]:
+        """Slots that this run does not use any more."""
+        return frozenset(slot for slot, count in self.deaths.items() if count >= DEATHS_OF_A_SLOT)
+
+    def facts(self) -> tuple[membership.WorkerFacts, ...]:
+        matter = (s for s in self.seated.values() if not s.gone or (s.dead and s.state in ("member", "leaving")))
+        return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead) for s in matter)
+
+    def _command(self, **command: object) -> None:
+        self._commands.send(json.dumps(command).encode())
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot: with its pid a name that is never given twice. 0 where /proc cannot be read."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0

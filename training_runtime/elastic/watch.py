@@ -1,0 +1,55 @@
+"""Which member of a generation hangs: facts in, decision out. Pure, standard library only.
+
+A stopped or stuck process is not dead, so nothing tells of it but time. A member hangs when others wait for it at a barrier, or all stand
+still, for longer than a deadline that follows the length of the steps. Somebody who waits never hangs; who has just been met begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+FIRST_S = 300.0  # before there are steps to judge by
+LEAST_S = 10.0
+TIMES_LONGEST = 20.0
+EXCUSED_S = 900.0  # for who writes a checkpoint or runs a user's callback
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a member shows: `phase` (where it last arrived), `tick` (units done), and whether it does something that may take long."""
+
+    phase: int
+    tick: int
+    excused: bool = False
+
+
+def deadline_s(durations: Sequence[float], setting: float | None) -> float:
+    """How long a member may show nothing. `durations` are those of the last steps in seconds, `setting` a person's wish."""
+    if setting is not None:
+        return setting
+    return max(LEAST_S, TIMES_LONGEST * max(durations)) if durations else FIRST_S
+
+
+class Watch:
+    """Remembers when each member last showed something new. `now` is seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._signs: dict[int, Sign] = {}
+        self._since: dict[int, float] = {}
+
+    def hung(self, now: float, signs: Mapping[int, Sign], limit_s: float) -> tuple[int, ...]:
+        """The seats of `signs` (all members of one generation) that hang."""
+        lowest = min((s.phase for s in signs.values()), default=0)
+        met = lowest != min((s.phase for s in self._signs.values()), default=-1) or signs.keys() != self._signs.keys()
+        for seat, sign in signs.items():
+            if met or self._signs.get(seat) != sign:
+                self._since[seat] = now
+        self._signs = dict(signs)
+        together = all(s.phase == lowest for s in signs.values())
+        found = []
+        for seat, sign in signs.items():
+            allowed_s = EXCUSED_S if sign.excused else 3 * limit_s if together and len(signs) > 1 else limit_s
+            if sign.phase == lowest and now - self._since[seat] > allowed_s:
+                found.append(seat)
+        return tuple(found)
