@@ -25,7 +25,7 @@ MAX_SERIES = 500
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
-FORGET_AT_ONCE = 20_000
+FORGET_AT_ONCE = 10_000
 LATE_S = 600.0
 UPSERT_STRETCH = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
@@ -93,10 +93,11 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None) 
 
 def forget_points(runs: Sequence[int]) -> None:
     """Delete the points of runs that have ended, some at a time: a million in one transaction would keep everybody else waiting."""
-    for model in (Metric, MetricStretch):
-        found = model.objects.filter(series__run__in=runs)
-        while found.filter(pk__in=found.order_by("pk").values("pk")[:FORGET_AT_ONCE]).delete()[0]:
-            pass
+    points, stretches = Metric.objects.filter(series__run__in=runs), MetricStretch.objects.filter(series__run__in=runs)
+    while Metric.objects.filter(pk__in=list(points.values_list("pk", flat=True)[:FORGET_AT_ONCE])).delete()[0]:
+        pass
+    while MetricStretch.objects.filter(pk__in=list(stretches.values_list("pk", flat=True)[:FORGET_AT_ONCE])).delete()[0]:
+        pass
 
 
 def _offset(run_id: int) -> int | None:
