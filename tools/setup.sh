@@ -33,7 +33,7 @@ make_venv() {
 }
 
 install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
+    "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@" ||
         stop "packages that pip could not install (the lines above say why): check the network and run it again."
 }
 

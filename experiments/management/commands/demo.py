@@ -22,7 +22,7 @@ from webapp.studio.checks import Refusal
 from webapp.studio.launch import Options, Running, studio
 
 LOOK_EVERY_S = 0.5
-LONGEST_S = 1200.0
+STALLED_S = 300.0
 
 
 class Command(BaseCommand):
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         heading = [f"EDT Studio is at {running.address}", *(f"  {n:<6} password {p}" for n, p in self.passwords.items())]
         self._say("\n".join(["", *heading, "Watch the cluster page there, or the picture here. Ctrl-C stops everything.", ""]))
         drawing = Picture(sys.stdout)
-        end, due, told = time.monotonic() + LONGEST_S, 0.0, False
+        last, moved_at, due, told = "", time.monotonic(), 0.0, False
         while running.supervisor.turn(0.1):
             if told or time.monotonic() < due:
                 continue
@@ -73,8 +73,10 @@ class Command(BaseCommand):
                 if leave:
                     return
                 self._say(f"\nThe studio goes on at {running.address}. Ctrl-C stops it.")
-            elif time.monotonic() > end:
-                raise DemonstrationFailed(f"It did not come to its end within {LONGEST_S / 60:.0f} minutes.")
+            elif (seen := tale.progress()) != last:
+                last, moved_at = seen, time.monotonic()
+            elif time.monotonic() > moved_at + STALLED_S:
+                raise DemonstrationFailed(f"Nothing has moved for {STALLED_S / 60:.0f} minutes: {last or 'no run'}.")
         if leave:
             raise DemonstrationFailed("It was interrupted.")
 

@@ -80,6 +80,10 @@ class Story:
     def over(self) -> bool:
         return len(self.runs) == len(PEOPLE) and all(run.state in ENDED for run in self.runs)
 
+    def progress(self) -> str:
+        """Where everybody is; the same as before if nothing has moved."""
+        return ", ".join(f"{run.submitted_by} is {run.state} at step {run.step}" for run in self.runs)
+
     def _await_slots(self, now: dt.datetime) -> None:
         found = Slot.objects.filter(retired=False, draining=False, node__name=settings.EDT_NODE).count()
         assert self.began_at is not None
