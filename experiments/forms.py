@@ -129,6 +129,7 @@ class ExperimentForm(RequestForm):
             attrs={
                 "class": "mono",
                 "placeholder": "Relative folder path",
+                "list": "folders",
                 "autocomplete": "off",
                 "autocapitalize": "none",
                 "spellcheck": "false",

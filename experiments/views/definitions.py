@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from django.conf import settings
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -18,11 +17,11 @@ from pygments.util import ClassNotFound
 
 from experiments import access, services
 from experiments.forms import FILE_AGAIN, DefinitionForm, DefinitionSettingsForm, VersionForm, attempt, version_initial
-from experiments.models import Bundle, DefinitionVersion, Project, User
+from experiments.models import DefinitionVersion, Project, User
+from experiments.selectors import code as source
+from experiments.views.downloads import attachment
 from experiments.views.shown import act, definition_crumbs, done, later, page, person, project_crumbs, refused
 
-LARGEST_SHOWN_BYTES = 400_000
-MOST_FILES_LISTED = 2000
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
 
 
@@ -116,7 +115,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def code(request: HttpRequest, pk: int) -> HttpResponse:
     version = access.version(person(request), pk)
-    paths = list(code_files(version.bundle))
+    paths = source.files(version.bundle)
     chosen = request.GET.get("path", "") or _first(paths, version)
     if chosen and chosen not in paths:
         raise Http404("There is no such file in this version.")
@@ -126,7 +125,7 @@ def code(request: HttpRequest, pk: int) -> HttpResponse:
         "definition": version.definition,
         "paths": paths,
         "chosen": chosen,
-        "text": later(lambda: shown_text(version.bundle, chosen)),
+        "text": later(lambda: _highlighted(version, chosen)),
         "crumbs": definition_crumbs(version.definition),
     }
     return page(request, "definitions/code.html", context)
@@ -138,41 +137,57 @@ def _first(paths: list[str], version: DefinitionVersion) -> str:
     return next(iter([*named, *(p for p in paths if p.endswith(".py")), *paths]), "")
 
 
-def code_folder(bundle: Bundle) -> Path:
-    """The unpacked code: read-only, checked when it was uploaded, named by its hash."""
-    return Path(settings.EDT_HOME) / "code" / bundle.sha256 / bundle.root
-
-
-def code_files(bundle: Bundle) -> Iterator[str]:
-    """Regular files of the code, relative to its root, Python first."""
-    root = code_folder(bundle)
-    found = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
-    names = sorted(
-        (path.relative_to(root).as_posix() for path in found), key=lambda name: (not name.endswith(".py"), name.count("/"), name)
-    )
-    yield from names[:MOST_FILES_LISTED]
-
-
-def shown_text(bundle: Bundle, path: str) -> SafeString | None:
-    """The file as highlighted HTML (classes only); None where it is not text or too long to show. `path` is one of `code_files`."""
-    if not path:
-        return None
-    with open(code_folder(bundle) / PurePosixPath(path), "rb") as file:
-        raw = file.read(LARGEST_SHOWN_BYTES + 1)
-    if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw:
+def _highlighted(version: DefinitionVersion, path: str) -> SafeString | None:
+    """The file as HTML with classes only; None where it is not shown."""
+    text = source.text(version.bundle, path) if path else None
+    if text is None:
         return None
     try:
         lexer = get_lexer_for_filename(path)
     except ClassNotFound:
         lexer = TextLexer()
     formatter = HtmlFormatter(classprefix="hl-", cssclass="code", linenos="inline", lineanchors="line", anchorlinenos=False)
-    return SafeString(highlight(raw.decode(errors="replace"), lexer, formatter))  # pygments escapes the text
+    return SafeString(highlight(text, lexer, formatter))  # pygments escapes the text
 
 
 @require_safe
-def download(request: HttpRequest, pk: int) -> FileResponse:
+def changes(request: HttpRequest, pk: int) -> HttpResponse:
+    """What is different in a version's code and attributes, against ?since=NUMBER or the version before."""
+    version = access.version(person(request), pk)
+    others = list(version.definition.versions.exclude(pk=pk).select_related("bundle").order_by("-number"))
+    since = next((v for v in others if str(v.number) == request.GET.get("since")), None)
+    since = since or next((v for v in others if v.number < version.number), None) or next(iter(others), None)
+    context = {
+        "section": "projects",
+        "version": version,
+        "definition": version.definition,
+        "since": since,
+        "others": others,
+        "attributes": _attributes(since, version) if since else [],
+        "changes": later(lambda: source.changes(since.bundle, version.bundle) if since else []),
+        "crumbs": definition_crumbs(version.definition),
+    }
+    return page(request, "definitions/changes.html", context)
+
+
+def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[str, str, str]]:
+    """(what, before, after) of the attributes that differ."""
+    shown = (
+        ("Execution command", lambda v: v.command),
+        ("Framework", lambda v: v.get_framework_display()),
+        ("Device per slot", lambda v: v.get_device_display()),
+        ("Distributed training type", lambda v: v.get_distributed_display()),
+        ("Maximum number of slots", lambda v: str(v.max_slots)),
+    )
+    return [(name, of(old), of(new)) for name, of in shown if of(old) != of(new)]
+
+
+@require_safe
+def download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     version = access.version(person(request), pk)
     path = Path(settings.EDT_HOME) / "bundles" / f"{version.bundle.sha256}.zip"
-    if not path.is_file():
-        raise Http404("The zip of this version is not there any more.")
-    return FileResponse(open(path, "rb"), as_attachment=True, filename=version.file_name or "code.zip", content_type="application/zip")
+    try:
+        opened = open(path, "rb")  # noqa: SIM115  (closed by the one who sends it)
+    except FileNotFoundError:
+        raise Http404("The zip of this version is not there any more.") from None
+    return attachment(opened, name=version.file_name or "code.zip", size=path.stat().st_size, kind="application/zip")

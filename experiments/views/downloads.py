@@ -30,7 +30,7 @@ def file(request: HttpRequest, pk: int, path: str) -> StreamingHttpResponse:
         opened, size = selectors.open_file(run, path)
     except FileNotFoundError:
         raise Http404("There is no such file in this run.") from None
-    return attachment(_chunks(opened, size), name=path.rsplit("/", 1)[-1], size=size)
+    return attachment(opened, name=path.rsplit("/", 1)[-1], size=size)
 
 
 @require_safe
@@ -43,26 +43,29 @@ def log_file(request: HttpRequest, pk: int, name: str) -> StreamingHttpResponse:
         opened, size = selectors.open_file(run, f"log/{name}/console.log")
     except FileNotFoundError:
         raise Http404("This log has not been written yet.") from None
-    return attachment(_chunks(opened, size), name=f"run-{run.pk}-{name}.log", size=size, kind="text/plain; charset=utf-8")
+    return attachment(opened, name=f"run-{run.pk}-{name}.log", size=size, kind="text/plain; charset=utf-8")
 
 
 @require_safe
 def archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     run = access.run(person(request), pk)
     name = f"run-{run.pk}-{slugify(run.name)[:60] or 'results'}"
-    return attachment(_zip(run, name), name=f"{name}.zip", kind="application/zip")
+    return _response(_zip(run, name), name=f"{name}.zip", kind="application/zip")
 
 
-def attachment(
-    chunks: Iterator[bytes], *, name: str, size: int | None = None, kind: str = "application/octet-stream"
-) -> StreamingHttpResponse:
+def attachment(opened: BinaryIO, *, name: str, size: int, kind: str = "application/octet-stream") -> StreamingHttpResponse:
+    """An open file, sent piece by piece and closed."""
+    response = _response(_chunks(opened, size), name=name, kind=kind)
+    response["Content-Length"] = str(size)
+    return response
+
+
+def _response(chunks: Iterator[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
     response = StreamingHttpResponse(_off_the_loop(chunks), content_type=kind)
     response["Content-Disposition"] = content_disposition_header(True, name)
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"
     response["Cache-Control"] = "private, no-store"
-    if size is not None:
-        response["Content-Length"] = str(size)
     return response
 
 

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, selectors, services
 from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
 from experiments.models import DefinitionVersion, Experiment, Project, User
-from experiments.selectors import ExperimentTables, projects
+from experiments.selectors import ExperimentTables, data, projects
 from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, later, page, person, project_crumbs
@@ -48,6 +48,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         "panel": DefinitionForm(auto_id=PANEL_IDS),
         "choices": choices,
         "associated": _associated(form, choices),
+        "folders": later(data.folders),
         "crumbs": project_crumbs(project),
     }
     return page(request, "experiments/new.html", context)

@@ -88,6 +88,7 @@ function toasts() {
     box.textContent = said.text;
     document.body.append(box);
     setTimeout(() => box.remove(), said.kind === 'error' ? 12000 : 6000);
+    if (said.quiet) return; // nobody pressed anything: leave open what is open
     document.querySelectorAll('dialog[open]').forEach((dialog) => /** @type {HTMLDialogElement} */ (dialog).close());
     live.refreshAll();
   });

@@ -5,7 +5,6 @@
 import { clock } from './times.js';
 
 const NS = 'http://www.w3.org/2000/svg';
-const GAP = 5;
 const AXIS = 24;
 export const LEFT = 104;
 export const RIGHT = 12;
@@ -64,6 +63,10 @@ export class Lanes {
     make('rect', { width: 3, height: 6, class: 'hatch-line' }, pattern);
   }
 
+  get gap() {
+    return (this.answer?.lanes.length || 1) <= 24 ? 5 : 2;
+  }
+
   get laneHeight() {
     const count = this.answer?.lanes.length || 1;
     return count <= 8 ? 30 : count <= 24 ? 20 : 12;
@@ -76,8 +79,8 @@ export class Lanes {
     this.body.replaceChildren();
     this.bars = [];
     const height = this.laneHeight;
-    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + GAP), height));
-    const total = answer.lanes.length * (height + GAP) + AXIS;
+    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + this.gap), height));
+    const total = answer.lanes.length * (height + this.gap) + AXIS;
     this.svg.setAttribute('height', String(total));
     this.height = total;
   }

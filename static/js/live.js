@@ -149,6 +149,10 @@ export function start() {
   if (!topics().size) return;
   show('connecting', 'Connecting');
   connect();
+  on('completed', (message) => {
+    const text = `Run ${message.run} ${message.state === 'failed' ? 'has failed' : `is ${message.state}`}.`;
+    document.dispatchEvent(new CustomEvent('toast', { detail: { text, kind: message.state === 'failed' ? 'error' : 'success', quiet: true } }));
+  });
   setInterval(() => {
     if (!document.hidden) refreshAll(); // a message may have been lost on its way
   }, SAFETY_NET_MS);

@@ -258,3 +258,27 @@ def _train(step: int, workers: int, total: int, chance: random.Random) -> journa
 def _test(step: int, total: int, chance: random.Random) -> journal.Test:
     loss = 2.2 * math.exp(-4.2 * step / max(1, total)) + 0.06 + chance.gauss(0, 0.01)
     return journal.Test(step=step, epoch=1 + step * 20 // (total + 1), metrics={"loss": loss, "accuracy": 100 - 37 * loss}, samples=1024)
+
+
+LONG = "W" * 60 + "‮" + "m" * 59
+RIGHT_TO_LEFT = "تجربة <script>alert(1)</script> שלום"
+
+
+def oddly_named(studio: Seeded) -> dict[str, str]:
+    """A project, a definition with two versions, an experiment and a run whose names are long without a space, right to left, or script."""
+    project = services.create_project(by=studio.alice, name=LONG, description=LONG * 3)
+    version = _definition(project, studio.alice, RIGHT_TO_LEFT)
+    changed = cast.zipped({"main.py": SCRIPT.replace("64, 4", "128, 2"), "more.py": "x = 1\n"})
+    second = services.add_version(
+        version.definition, by=studio.alice, upload=changed, file_name=f"{LONG}.zip", command="main.py", max_slots=2
+    )
+    experiment = _experiment(project, studio.alice, LONG, second)
+    run = services.run_experiment(experiment, by=studio.alice)[0]
+    return {
+        "oddly named project": f"/projects/{project.pk}/",
+        "oddly named assets": f"/projects/{project.pk}/assets/",
+        "oddly named definition": f"/definitions/{version.definition.pk}/",
+        "changes": f"/versions/{second.pk}/changes/",
+        "oddly named experiment": f"/experiments/{experiment.pk}/",
+        "oddly named run": f"/runs/{run.pk}/overview/",
+    }

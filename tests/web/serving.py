@@ -49,6 +49,7 @@ def serve() -> None:
     notify.app.send_task = lambda *_, **__: None  # no Celery here: what would be scheduled is not
     call_command("migrate", verbosity=0)
     studio = seed.studio(now=timezone.now())
+    odd = seed.oddly_named(studio)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     server = _server()
@@ -58,7 +59,7 @@ def serve() -> None:
     while not server.started:
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.02)
-    _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **_addresses(studio)})
+    _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **_addresses(studio), **odd})
     for line in sys.stdin:
         _obey(line.split(), studio)
         _say({"done": line.strip()})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
+from experiments import services
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from tests import cast
 from tests.web.conftest import As, code, definition_form
@@ -110,3 +112,23 @@ def test_a_used_definition_is_not_deleted_and_the_page_says_why(project: Project
     assert "note-error" in client.get(reverse("definition", args=[version.definition.pk])).content.decode()
     client.post(reverse("update_definition", args=[version.definition.pk]), {"name": "renamed", "description": ""})
     assert TrainingDefinition.objects.get().name == "renamed"
+
+
+def test_changes_between_versions_are_shown_line_by_line_and_as_text(project: Project, bob: User, as_: As) -> None:
+    first = cast.definition(project, by=bob, files={"main.py": "a = 1\nb = 2\n", "old.py": "", "w.bin": b"\0\1", "same.bin": b"\0"})
+    zipped = cast.zipped({"main.py": "a = 1\nb = '<b>'\n", "new.py": "c = 3\n", "w.bin": b"\0\2", "same.bin": b"\0"})
+    second = services.add_version(first.definition, by=bob, upload=zipped, file_name="code.zip", command="main.py --fast", max_slots=2)
+    page = as_(bob).get(reverse("changes", args=[second.pk])).content.decode()
+    for wanted in ("-b = 2", "+b = &#x27;&lt;b&gt;&#x27;", "+c = 3", "old.py", "w.bin", "main.py --fast"):
+        assert wanted in page, wanted
+    assert "same.bin" not in page
+    assert "+b = '<b>'" not in page
+    assert "first version" in as_(bob).get(reverse("changes", args=[cast.definition(project, by=bob, name="other").pk])).content.decode()
+
+
+def test_folders_of_the_data_root_are_offered(project: Project, bob: User, home: Path, as_: As) -> None:
+    (home / "data" / "mnist" / "raw").mkdir(parents=True)
+    (home / "data" / "outside").symlink_to("/etc")
+    page = as_(bob).get(reverse("new_experiment", args=[project.pk])).content.decode()
+    assert '<option value="mnist/raw">' in page
+    assert "outside" not in page

@@ -30,7 +30,7 @@ CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
-    "definition", "update_definition", "delete_definition", "new_version", "code", "download_version", "experiment",
+    "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
     "run_series", "run_points", "run_log",
     "run_log_file", "run_file", "run_archive",
@@ -62,7 +62,7 @@ def sample(name: str, studio: Seeded) -> str:
     owners = {
         "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
         "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
-        "code": studio.version.pk, "download_version": studio.version.pk,
+        "code": studio.version.pk, "changes": studio.version.pk, "download_version": studio.version.pk,
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
         "experiment_overview": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
