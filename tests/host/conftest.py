@@ -217,14 +217,25 @@ def own_host(idle_host: HostUnderTest) -> HostUnderTest:
     return idle_host
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test module that names USERS is run with each of them."""
+    if "users" in metafunc.fixturenames and hasattr(metafunc.module, "USERS"):
+        metafunc.parametrize("users", metafunc.module.USERS, scope="module")
+
+
 @pytest.fixture(scope="module")
 def users() -> str:
-    """A module may ask for "one user": runs then keep the studio's own, as where it is not root."""
+    """ "one user": runs keep the studio's own, as where it is not root."""
     return "own users"
 
 
 @pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory, users: str) -> Iterator[HostUnderTest]:
+def shared_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, users: str) -> Iterator[HostUnderTest]:
+    if hasattr(request.module, "USERS"):
+        if users == "own users" and not is_root:
+            pytest.skip("only root can give each run its own user")
+        if users == "one user" and not has_landlock:
+            pytest.skip("this kernel has no Landlock")
     host = HostUnderTest(tmp_path_factory.mktemp("host"), next(_bases) if users == "own users" else 0)
     try:
         host.start()

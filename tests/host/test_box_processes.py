@@ -1,0 +1,241 @@
+"""One attempt to break out for each thing that the box promises about processes, rights, sockets and secrets.
+
+The user code is real, the host is real, and so is the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.host.box import BOTH_LEVELS, needs_box, needs_own_users, needs_root, opened, try_in_the_box
+from tests.host.conftest import HostUnderTest, has_landlock, until
+from training_runtime.host import sandbox
+
+USERS = BOTH_LEVELS  # each promise is kept at both levels, except where a test says otherwise
+
+
+@needs_box
+def test_the_level_and_its_limits_are_reported(host: HostUnderTest) -> None:
+    node = host.look().node
+    assert node.sandbox_level == ("landlock" if host.uid_base == 0 else "user+landlock" if has_landlock else "user")
+    assert "the network is open to user code" in node.sandbox_notes
+
+
+PTRACE = """
+import ctypes, signal
+libc = ctypes.CDLL(None, use_errno=True)
+def trace(pid):
+    if libc.ptrace(16, pid, None, None) < 0:
+        raise PermissionError(ctypes.get_errno(), "refused")
+def peek(pid):
+    if libc.process_vm_readv(pid, None, 0, None, 0, 0) < 0:
+        raise PermissionError(ctypes.get_errno(), "refused")
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        return memory.read(1)
+"""
+
+
+@needs_box
+def test_user_code_cannot_signal_or_trace_the_host_or_the_warm_process(host: HostUnderTest) -> None:
+    warm = host.warm_pid()
+    findings = try_in_the_box(
+        host,
+        PTRACE
+        + f"""
+for name, pid in (("host", {host.process.pid}), ("warm", {warm}), ("tests", {os.getpid()})):
+    findings[name + " signal"] = attempt(lambda: os.kill(pid, 0))
+    findings[name + " stop"] = attempt(lambda: os.kill(pid, signal.SIGWINCH))
+    findings[name + " trace"] = attempt(lambda: trace(pid))
+    findings[name + " memory"] = attempt(lambda: peek(pid))
+    findings[name + " environment"] = attempt(lambda: Path(f"/proc/{{pid}}/environ").read_bytes())
+""",
+    )
+    assert opened(findings) == {}
+
+
+@needs_box
+def test_no_secret_is_in_the_environment_of_user_code(idle_host: HostUnderTest) -> None:
+    secrets = {
+        "DATABASE_URL": "postgres://hunter2@db",
+        "EDT_SECRET_KEY": "hunter2",
+        "REDIS_URL": "redis://:hunter2@x",
+        "CUDA_TOKEN": "hunter2",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "SOMETHING_NEW": "hunter2",
+    }
+    idle_host.start(environment=secrets)
+    findings = try_in_the_box(
+        idle_host,
+        """
+import subprocess
+findings["own"] = ["done", json.dumps(dict(os.environ))]
+findings["kernel"] = attempt(lambda: Path("/proc/self/environ").read_bytes())
+findings["parents"] = attempt(lambda: [Path(f"/proc/{pid}/environ").read_bytes() for pid in (os.getpid(), os.getppid())])
+findings["program"] = attempt(lambda: subprocess.run(["env"], capture_output=True).stdout)
+""",
+    )
+    assert findings["program"][0] == "done"
+    assert "hunter2" not in json.dumps(findings)
+
+
+@needs_root
+def test_user_code_cannot_connect_to_a_socket_of_the_studio(host: HostUnderTest) -> None:
+    needs_own_users(host)
+    (host.home / "redis").mkdir(mode=0o700)
+    path = host.home / "redis" / "s"
+    listener = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_PATH)
+    listener.bind(f"/proc/self/fd/{folder}/s")
+    os.close(folder)
+    path.chmod(0o700)
+    listener.listen()
+    with listener:
+        findings = try_in_the_box(
+            host,
+            f"""
+import socket
+def connect(folder, name):
+    os.chdir(os.environ["RESULT_DIR"])
+    connection = socket.socket(socket.AF_UNIX)
+    fd = os.open(folder, os.O_PATH)
+    connection.connect(f"/proc/self/fd/{{fd}}/{{name}}")
+findings["broker"] = attempt(lambda: connect({str(path.parent)!r}, "s"))
+findings["host"] = attempt(lambda: connect({str(host.folder)!r}, "host.sock"))
+""",
+        )
+    assert opened(findings) == {}
+
+
+@needs_box
+def test_user_code_cannot_command_the_host_or_another_driver(host: HostUnderTest) -> None:
+    host.want(host.spec(8, "obey"), 1)
+    host.apply()
+    host.until_holding(8, 1)
+    (driver_socket,) = host.folder.glob("run-8.*.sock")
+    findings = try_in_the_box(
+        host,
+        f"""
+import socket
+def command():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(10)
+    connection.connect("/proc/self/fd/%d/host.sock" % os.open({str(host.folder)!r}, os.O_PATH))
+    try:
+        connection.sendall(b'{{"type":"subscribe"}}\\n')
+        answer = connection.recv(100)
+    except ConnectionError:
+        answer = b""
+    if not answer:
+        raise PermissionError("closed")
+findings["host"] = attempt(command)
+findings["names"] = attempt(lambda: os.listdir({str(host.folder)!r}))
+findings["bound names"] = attempt(lambda: {driver_socket.name!r} in Path("/proc/net/unix").read_text() or open("/none"))
+findings["open files"] = attempt(lambda: os.readlink("/proc/{host.process.pid}/fd/5"))
+""",
+    )
+    assert opened(findings) == {}
+
+
+@needs_box
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
+def test_namespaces_of_its_own_give_user_code_nothing(host: HostUnderTest) -> None:
+    secret = host.home / "db.sqlite3"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    findings = try_in_the_box(
+        host,
+        f"""
+import subprocess
+def inside(*command):
+    ended = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", *command], capture_output=True, text=True)
+    if ended.returncode:
+        raise PermissionError(ended.stderr)
+    return ended.stdout
+findings["reading"] = attempt(lambda: inside("cat", {str(secret)!r}))
+findings["mounting"] = attempt(lambda: inside("mount", "-t", "tmpfs", "x", "/tmp"))
+findings["unmounting"] = attempt(lambda: inside("umount", "/dev/shm"))
+findings["host's files"] = attempt(lambda: inside("nsenter", "-t", "{host.process.pid}", "-m", "true"))
+""",
+    )
+    assert opened(findings) == {}
+
+
+@needs_root
+def test_user_code_has_no_more_rights_than_to_search_folders(host: HostUnderTest) -> None:
+    findings = try_in_the_box(
+        host,
+        """
+import subprocess
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+findings["status"] = {key: status[key].split() for key in ("CapPrm", "CapEff", "CapBnd", "CapAmb", "Uid", "Gid", "Groups", "NoNewPrivs")}
+findings["become root"] = attempt(lambda: os.setuid(0))
+findings["su"] = attempt(lambda: subprocess.run(["su", "-c", "true"], capture_output=True, check=True, stdin=subprocess.DEVNULL))
+findings["mount"] = attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "model"], capture_output=True, check=True))
+findings["core"] = ["done", str(__import__("resource").getrlimit(4))]
+""",
+    )
+    status = findings["status"]
+    if host.uid_base:
+        assert status["Uid"] == status["Gid"] == [str(host.uid_base + 7)] * 4
+        assert status["Groups"] == []
+    assert status["NoNewPrivs"] == ["1"]
+    for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[kind][0], 16) in (0, 1 << 2), findings
+    assert findings["core"] == ["done", "(0, 0)"]
+    tried = ("become root", "su", "mount") if host.uid_base else ("mount",)
+    assert {findings[name][0] for name in tried} <= {"PermissionError", "CalledProcessError", "FileNotFoundError"}
+
+
+@needs_box
+def test_a_fresh_interpreter_in_the_box_finds_torch_and_this_runtime(host: HostUnderTest) -> None:
+    findings = try_in_the_box(
+        host,
+        """
+import subprocess
+code = "import sys, training_runtime.protocol, torch; print(torch.ones(2).sum().item())"
+findings["fresh"] = attempt(lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout)
+""",
+    )
+    assert findings["fresh"] == ["done", "'2.0\\n'"]
+
+
+def test_a_required_box_that_cannot_be_had_refuses_the_run_with_a_clear_message(tmp_path: Path) -> None:
+    from training_runtime.errors import SandboxRefused
+    from training_runtime.protocol import RunSpec
+
+    spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1)
+    weak = sandbox.Abilities("limits", private=False, notes=())
+    with pytest.raises(SandboxRefused, match="EDT_SANDBOX=required, but this machine cannot box user code in"):
+        sandbox.box_for(spec, weak, policy=sandbox.Policy(mode="required"), fabric_home=str(tmp_path))
+    assert sandbox.box_for(spec, weak, policy=sandbox.Policy(), fabric_home=str(tmp_path)).level == "limits"
+
+
+def test_the_box_can_be_switched_off_for_debugging(idle_host: HostUnderTest) -> None:
+    idle_host.start(environment={"EDT_SANDBOX": "off"})
+    assert idle_host.look().node.sandbox_level == "off"
+    idle_host.want(idle_host.spec(7, "obey"), 1)
+    idle_host.apply()
+    idle_host.until_holding(7, 1)
+    idle_host.wanted.clear()
+    idle_host.apply()
+    until(lambda: idle_host.look().runs == ())
+
+
+def test_processes_of_runs_that_share_a_user_are_found_and_killed_too(idle_host: HostUnderTest) -> None:
+    idle_host.start(environment={"EDT_SANDBOX": "off"})
+    idle_host.want(idle_host.spec(7, "stubborn"), 1)
+    idle_host.want(idle_host.spec(8, "crash", "1,2,3,4"), 2)
+    idle_host.apply()
+    idle_host.until_holding(7, 1)
+    idle_host.until_run(8, lambda run: run.state == "exited")
+    pids = [int(pid) for run in (7, 8) for pid in (idle_host.result(run) / "pids").read_text().split()]
+    idle_host.wanted.clear()
+    idle_host.apply()
+    until(lambda: idle_host.look().runs == ())
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
