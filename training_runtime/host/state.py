@@ -29,7 +29,8 @@ class Told:
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run as it was last known; fields as in `live.LiveRun`."""
+    """A run as it was last known; fields as in `live.LiveRun`. A field that is added gets a default: the next version must find this one's
+    runs."""
 
     run: int
     attempt: int
