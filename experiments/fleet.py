@@ -173,11 +173,13 @@ def _finish(run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.d
     run.refresh_from_db()
     state, reason = _ending(run, exit_code, detail=seen.detail)
     with transaction.atomic():
-        TrainingRun.objects.filter(pk=run.pk).update(exit_code=exit_code)
-        if state == RunState.FAILED and not run.error_message:
-            TrainingRun.objects.filter(pk=run.pk).update(error_message=reason)
+        facts: dict[str, object] = {"exit_code": exit_code}
+        if state == RunState.FAILED:
+            # Without a traceback (a wrong argument, say) what the script said last is what a person needs to read.
+            facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _last_words(run)}
+        TrainingRun.objects.filter(pk=run.pk).update(**facts)
         states.transition(run, state, reason=reason, now=now)
-    scheduling.close_all(run, now=now, reason=reason.split("\n", 1)[0])
+    scheduling.close_all(run, now=now, reason=reason)
     if run.home is not None:
         notify.nudge_node(run.home.name)  # the host forgets it
 
@@ -197,8 +199,7 @@ def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState,
         return RunState.FAILED, " ".join(filter(None, (f"Killed by {_signal_name(-exit_code)}.", detail)))
     if run.error_message:
         return RunState.FAILED, run.error_message
-    last = _last_words(run)
-    return RunState.FAILED, "\n".join(filter(None, (f"The script ended with exit code {exit_code}.", detail, last)))
+    return RunState.FAILED, " ".join(filter(None, (f"The script ended with exit code {exit_code}.", detail)))
 
 
 def _signal_name(number: int) -> str:

@@ -160,7 +160,7 @@ def test_a_script_that_dies_before_its_journal_shows_its_last_words(run: Trainin
     (log / "console.log").write_text("x" * 10_000 + "\nModuleNotFoundError: No module named 'torchvison'\n")
     host.apply(NOW, exits={run.pk: 1})
     assert fresh(run).state == RunState.FAILED
-    assert "torchvison" in run.error_message
+    assert "torchvison" in run.error_traceback
     assert len(run.error_message) < 5000
 
 
