@@ -19,8 +19,10 @@ from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, data, projects
 from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
-from experiments.views.shown import act, later, page, person, project_crumbs
+from experiments.views.shown import act, later, number, page, person, project_crumbs
 
+PAGE_ROWS = 50
+MOST_WAITING = 100
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
 
 
@@ -148,7 +150,17 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment, tab = _tab(request, pk, "runs")
     tables = later(lambda: selectors.experiment_tables(experiment))
-    context = {**tab, "tables": tables, "tiles": later(lambda: _tiles(tables, timezone.now()))}
+    offset = number(request, "offset", 0, least=0, most=10_000_000)
+    context = {
+        **tab,
+        "tables": tables,
+        "queued": later(lambda: tables.queued[:MOST_WAITING]),
+        "completed": later(lambda: tables.completed[offset : offset + PAGE_ROWS]),
+        "offset": offset,
+        "newer": max(0, offset - PAGE_ROWS) if offset else None,
+        "older": offset + PAGE_ROWS,
+        "tiles": later(lambda: _tiles(tables, timezone.now())),
+    }
     return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
 
 

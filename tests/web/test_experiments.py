@@ -116,3 +116,17 @@ def test_an_experiment_is_deleted_with_its_runs_but_not_while_one_is_live(studio
     address = reverse("delete_experiment", args=[studio.experiment.pk])
     assert client.post(address).url == reverse("experiment", args=[studio.experiment.pk])
     assert Experiment.objects.filter(pk=studio.experiment.pk).exists()
+
+
+def test_a_thousand_ended_runs_are_shown_a_page_at_a_time(studio: Seeded, as_: As) -> None:
+    like = studio.completed
+    same = {"experiment": studio.experiment, "version": studio.version, "submitted_by": studio.alice, "submitted_at": like.submitted_at}
+    ended = [TrainingRun(name=f"old {n}", state="completed", command="main.py", **same) for n in range(1000)]
+    TrainingRun.objects.bulk_create(ended)
+    address = reverse("experiment", args=[studio.experiment.pk])
+    first = as_(studio.alice).get(address)
+    assert len(first.content) < 150_000
+    assert "1–50 of 1003" in first.content.decode()
+    last = as_(studio.alice).get(address, {"offset": "1000"}).content.decode()
+    assert "1001–1003 of 1003" in last
+    assert as_(studio.alice).get(reverse("jobs", args=[studio.digits.pk])).content.decode().count('<tr id="job-') == 50
