@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -45,7 +47,13 @@ def _serve(there: Path, folder: Path, user: int | None) -> Iterator[str]:
     options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
-            [there / "postgres", "-D", folder / "data", *options], user=user, group=user, stdout=log, stderr=log, cwd=folder
+            [there / "postgres", "-D", folder / "data", *options],
+            user=user,
+            group=user,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            preexec_fn=_die_with_parent,
         )
     try:
         _wait(there, folder, server)
@@ -57,6 +65,11 @@ def _serve(there: Path, folder: Path, user: int | None) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed leaves no server behind: it gets SIGQUIT (shut down at once) when its parent is gone."""
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
 def _wait(there: Path, folder: Path, server: subprocess.Popen[bytes]) -> None:
