@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks._workload import Job
@@ -49,15 +49,14 @@ class Ledger:
         self._entered: dict[int, float] = {}
         self._busy = 0
 
-    def population(self, jobs: Iterable[Job]) -> None:
-        """Who is in the system now."""
-        present = list(jobs)
-        self._demand = Counter()
-        for job in present:
-            self._demand[job.person] += job.slots
-            self._entered.setdefault(job.id, self._area)
-        self._shares = entitled(self._demand, self.slots)
-        self._present = len(present)
+    def came(self, job: Job) -> None:
+        self._demand[job.person] += job.slots
+        self._entered[job.id] = self._area
+        self._present += 1
+
+    def settle(self) -> None:
+        """All who came or left at this moment have: work out what everybody is entitled to."""
+        self._shares = entitled({person: slots for person, slots in self._demand.items() if slots}, self.slots)
 
     def holds(self, job: Job, slots: int) -> None:
         """The job holds so many slots from now on; none once it has ended or while it waits."""
@@ -68,8 +67,11 @@ class Ledger:
         self._by_person[job.person] += slots - before
 
     def ended(self, job: Job) -> None:
-        """Remember how crowded it was, on average, while the job was there: present jobs, added up over its time."""
-        self.contention[job.id] = self._area - self._entered[job.id]
+        """The job leaves. Remember how crowded it was while it was there: present jobs, added up over its time."""
+        self.holds(job, 0)
+        self._demand[job.person] -= job.slots
+        self._present -= 1
+        self.contention[job.id] = self._area - self._entered.pop(job.id)
 
     def changed(self, lost: float) -> None:
         self.lost += lost

@@ -161,7 +161,7 @@ class Replay:
             self.ledger.passes(then - now)
             now = then
             if self._arrive(now) | self._end(now):
-                self.ledger.population(each.job for each in self.active.values())
+                self.ledger.settle()
                 self._decide_at = min(self._decide_at, math.ceil(now / self.every_s) * self.every_s if self.every_s else now)
             if now >= self._decide_at:
                 self._decide_at = math.inf
@@ -177,6 +177,7 @@ class Replay:
         while self._arrivals and self._arrivals[-1].submitted_s <= now:
             job = self._arrivals.pop()
             self.active[job.id] = Active(job, left=job.work, since_s=now)
+            self.ledger.came(job)
             came = True
         return came
 
@@ -185,7 +186,6 @@ class Replay:
         while self._next_end() <= now:
             done = self.active.pop(heappop(self._ends)[2])
             self.ended_s[done.job.id] = now
-            self.ledger.holds(done.job, 0)
             self.ledger.ended(done.job)
             gone = True
         return gone

@@ -93,7 +93,7 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
     demands, blocks = demands_of(slots, runs, limits=Limits(capacity, rules))
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
     limits = _fill_anywhere(wanting, capacity, rules=rules)
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if _delicate(wanting, rules=rules, classes=len(capacity)) else 0):
         if all(demand.size == demand.held for demand in wanting):
             break
         # Who holds what decides ties, so carrying the plan out could change the plan. Take it as carried out until it says the same again.
@@ -106,6 +106,13 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
         if demand.size == 0:
             blocks[demand.run.id] = limits.over_quota(demand.run, demand.least) or "room"
     return Shares(demands=demands, blocks=blocks, limits=limits)
+
+
+def _delicate(wanting: Iterable[Demand], *, rules: Rules, classes: int) -> bool:
+    """Whether a plan carried out could change itself: where all steps fit one by one, in one class and under no quota, it cannot."""
+    if rules.person_quota or rules.project_quota:
+        return True
+    return any(demand.least > 1 or (classes > 1 and demand.run.device is None) for demand in wanting)
 
 
 def _fill_anywhere(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rules: Rules) -> Limits:
