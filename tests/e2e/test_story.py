@@ -216,5 +216,7 @@ def test_two_peoples_jobs_share_four_slots(studio: Studio, person: Callable[...,
     every_step_happened_once(studio, {alices: ALICES_EPOCHS, bobs: BOBS_EPOCHS})
     results_can_be_had(alice, studio, camera, alices)
 
+    for page in (alice, bob):
+        page.context.close()  # an open page would rightly complain that its studio is gone
     assert studio.stop() == 0, studio.tail()  # Ctrl-C
     wait_until(lambda: not studio.processes(), f"no process is left: {studio.processes()}", deadline_s=10)
