@@ -35,6 +35,12 @@ optimizer = {
     "Adam": lambda p: torch.optim.Adam(p, 1e-2),
     "SGD": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=1e-3),
     "Adadelta": lambda p: torch.optim.Adadelta(p),
+    "Nesterov": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True, foreach=True),
+    "Clipped": lambda p: torch.optim.AdamW(p, 1e-2),
 }[args.optimizer](model.parameters())
+if args.optimizer == "Clipped":
+    def clip(*_):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.register_step_pre_hook(clip)
 FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(args.epochs, args.batch, args.engines)
 '''

@@ -5,9 +5,9 @@ cache, and dropped. An engine whose first addition is to its left neighbour on t
 After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
 in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
 
-Who may write when: a row, between a second barrier and the next first one, by the worker that computes its engine; the sum, between a first
-barrier and the second, each piece by one worker; both are read in between. So nobody needs a lock. Each element is added in one order by
-one worker: exact.
+Who may write when: a row and its flags of use, between a second barrier and the next first one, by the worker that computes its engine; the
+sum, between a first barrier and the second, each piece by one worker; both are read in between. So nobody needs a lock. Each element is
+added in one order by one worker: exact.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class Exchange:
         self._target: list[torch.Tensor] = []  # of the engine that is being computed; empty: gradients stay where autograd puts them
         self._adding = False
         self._times = [0] * len(self._parameters)
+        self._own: list[torch.Tensor] = []
+        self._versions: list[int] = []
+        self._used: list[int] = []
         self._on_cpu = all(p.device.type == "cpu" for p in self._parameters)
         self._where = {id(p): i for i, p in enumerate(self._parameters)}
         for p in self._parameters:
@@ -122,12 +125,18 @@ class Exchange:
 
     def merge_joint(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
+        self.read_used(engines)
         joint = tree.joint_merges(workers, engines)
         for i, lane in enumerate(self._arena.layout.lanes):
             chunk = CHUNK_BYTES // lane.dtype.itemsize
             pieces = -(-lane.size // chunk)
             for piece in tree.share(rank, workers, pieces):
                 self._add_piece(i, slice(piece * chunk, min((piece + 1) * chunk, lane.size)), joint)
+
+    def read_used(self, engines: int) -> None:
+        """Note which parameters any engine has used. Before the second barrier: after it a fast worker may already write those of its
+        next step."""
+        self._used = self._arena.used[:engines].amax(0).tolist()
 
     def _add_piece(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
         total = self._flat[self._engines][lane][part]
@@ -139,15 +148,46 @@ class Exchange:
         left, right = joint[-1]
         torch.add(self._flat[left][lane][part], self._flat[right][lane][part], out=total)
 
-    def deliver(self, workers: int, engines: int) -> None:
-        """Make the sum every parameter's `.grad`; one that no engine used keeps None, as in a plain loop. After the second barrier."""
+    def deliver(self, workers: int, engines: int, optimizer: torch.optim.Optimizer) -> None:
+        """Make the sum every parameter's `.grad`; one that no engine used keeps None, as in a plain loop. After the second barrier.
+
+        Where something may change gradients in place (clipping), each worker gets a copy: the sum belongs to all of them.
+        """
         row = self._row(self._engines if workers > 1 else 0)
-        used = self._arena.used[:engines].amax(0).tolist()
-        for p, view, some in zip(self._parameters, row, used, strict=True):
-            p.grad = (view if self._on_cpu else view.to(p.device)) if some else None
+        if workers == 1:
+            self.read_used(engines)
+        if not self._on_cpu:
+            row = [view.to(p.device) for view, p in zip(row, self._parameters, strict=True)]
+        elif workers > 1 and may_change_gradients(optimizer):
+            row = self._copy(row)
+        for p, view, some in zip(self._parameters, row, self._used, strict=True):
+            p.grad = view if some else None
+        self._versions = [flat._version for flat in self._flat[self._engines]]
+
+    def _copy(self, row: list[torch.Tensor]) -> list[torch.Tensor]:
+        if not self._own:
+            self._own = [torch.empty_like(view) for view in row]
+        torch._foreach_copy_(self._own, row)
+        return self._own
+
+    def check(self) -> None:
+        """After the optimizer's step: the shared sum must be as it was. Raises UserError where it is not (see `may_change_gradients`)."""
+        if self._versions != [flat._version for flat in self._flat[self._engines]]:
+            raise UserError(
+                "the optimizer changes gradients in place in a way that was not foreseen; give it a step_pre_hook that does nothing"
+            )
 
     def drop(self) -> None:
         """The optimizer has used the gradients; also: a step was dropped, whatever stands anywhere is void."""
         self._target = []
         for p in self._parameters:
             p.grad = None
+
+
+def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of `optimizer` may write into `.grad`: anything but the plain loops of torch.optim is thought capable of it."""
+    ours = type(optimizer).__module__.startswith("torch.optim")
+    step = vars(optimizer).get("step")
+    patched = step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
+    joined = any(group.get("foreach") or group.get("fused") for group in optimizer.param_groups)
+    return bool(not ours or patched or joined or optimizer._optimizer_step_pre_hooks)

@@ -89,6 +89,9 @@ def restore(tree: dict[str, Any], source: Source, model: nn.Module, optimizer: t
     for module, flag in zip(model.modules(), tree["modes"], strict=True):
         module.training = flag
     for p, value in zip(trained_parameters(optimizer), tree["optimizer"], strict=True):
+        optimizer.state.pop(p, None)
+        if not value:
+            continue
         made = replace(value, source.make, source.leaf)
         # Scalars (Adam's step) stay on the CPU, where torch keeps them.
         optimizer.state[p] = made if p.device.type == "cpu" else replace(made, partial(_to_device, p.device))

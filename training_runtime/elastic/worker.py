@@ -202,8 +202,10 @@ class Worker:
             self.exchange.merge_joint(group.rank, group.size, engines)
             group.barrier()
         if group.size > 1 or engines > 1:
-            self.exchange.deliver(group.size, engines)
+            self.exchange.deliver(group.size, engines, self.job.optimizer)
         self.job.optimizer.step()
+        if group.size > 1:
+            self.exchange.check()
         self.exchange.drop()
         self.buffers.adopt(parity)
         self._commit(self.tick + 1)

@@ -1,0 +1,72 @@
+"""From the order to the first finished step on a warm node, against torchrun starting the same model. `python -m benchmarks.start
+[--quick]`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks import report
+from benchmarks.models import CONV, fabric_script
+from tests.engine.harness import Run, Warm
+
+TORCHRUN = (
+    CONV
+    + """
+import time
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(model)
+loss_function(model(x[:batch]), y[:batch]).backward()
+optimizer.step()
+print("first step", time.time(), flush=True)
+torch.distributed.destroy_process_group()
+"""
+)
+
+
+def ours(warm: Warm, workers: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        run = Run(warm, Path(folder), fabric_script("conv"), "100000", str(workers), max_slots=workers)
+        try:
+            run.members(*range(workers))
+            run.until_step(1)
+            return next(line.t for line in run.lines() if line.event.kind == "train") - began
+        finally:
+            run.close()
+
+
+def torchrun(workers: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "main.py"
+        script.write_text(TORCHRUN)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", str(script)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        began = time.time()
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return max(float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("first step")) - began
+
+
+def main(arguments: list[str]) -> None:
+    rounds = 2 if "--quick" in arguments else 9
+    warm = Warm()
+    try:
+        ours(warm, 2)  # the warm process itself may still be starting
+        mine = [ours(warm, 2) for _ in range(rounds)]
+    finally:
+        warm.close()
+    peer = [torchrun(2) for _ in range(max(2, rounds // 3))]
+    rows = [("ours, warm node", len(mine), median(mine), max(mine)), ("torchrun", len(peer), median(peer), max(peer))]
+    report.table("Start to first step, 2 workers", ("what", "times", "p50 s", "max s"), rows)
+    report.finish("start", {"first_step_s": round(median(mine), 3)}, {"torchrun_s": round(median(peer), 3)})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
