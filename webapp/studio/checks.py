@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -63,6 +64,12 @@ def slots(said: str) -> None:
     """What EDT_SLOTS says; empty where it says nothing."""
     if said and not (said.isdecimal() and 1 <= int(said) <= MOST_SLOTS):
         raise Refusal(f"EDT_SLOTS is {said!r}: it must be the number of slots that this machine offers, from 1 to {MOST_SLOTS}.")
+
+
+def seconds(name: str, said: str) -> None:
+    """What a setting in seconds says; empty where it says nothing."""
+    if said and not re.fullmatch(r"\d+(\.\d+)?", said):
+        raise Refusal(f"{name} is {said!r}: it must be a number of seconds.")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from webapp.studio.processes import Program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|DATABASE|REDIS|BROKER")
-HOST_STOP_S = 30.0
+HOST_STOP_S = 20.0  # beside the time that its runs have to suspend
 
 
 def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_broker: bool) -> tuple[Program, ...]:
@@ -35,7 +35,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             {"EDT_UID_BASE": str(uid_base(home)), **without_secrets(environment)},
             REPOSITORY,
             tied=False,  # training outlives everything above it
-            stop_s=HOST_STOP_S,
+            stop_s=HOST_STOP_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         ),
         tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
         tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
