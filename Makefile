@@ -27,7 +27,7 @@ test: setup-test browser ## lint, types and every test, as continuous integratio
 lint: setup-test ## style and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy $(SOURCES)
+	@EDT_HOME=$(CURDIR)/.cache/lint $(PY) -m mypy $(SOURCES)
 
 bench: setup-test ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
 	@set -e; for file in $$(grep -l '__main__' benchmarks/$(or $(ONLY),*).py); do \

@@ -1,7 +1,7 @@
 """How fast journals get into the database, and how long a long curve takes to come back: `python -m benchmarks.ingest [--quick]`.
 
-One process, the real way: lines from the file, parsed and checked, rows and cursor in one transaction for each batch, on an SQLite file with
-the studio's own settings (DATABASE_URL measures another database). `live_ms` is the usual case: a few steps at a time.
+One process, the real way: lines from the file, parsed and checked, rows and cursor in one transaction for each batch, on an SQLite file
+with the studio's own settings (DATABASE_URL measures another database). `live_ms` is the usual case: a few steps at a time.
 """
 
 from __future__ import annotations

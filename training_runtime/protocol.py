@@ -159,8 +159,8 @@ class Worker:
 class Holding:
     """Driver -> node host: every slot that a process of the run may still use. Sent after each change and on connection.
 
-    `revision` is that of the last Members message that the driver has taken in (0: none yet). A Holding that was on its way when a newer Members
-    was sent says nothing about that one's slots: without the number a slot could be handed on just before a worker starts on it.
+    `revision` is that of the last Members message that the driver has taken in (0: none yet). A Holding that was on its way when a newer
+    Members was sent says nothing about that one's slots: without the number a slot could be handed on just before a worker starts on it.
     """
 
     workers: tuple[Worker, ...]
