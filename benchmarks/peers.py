@@ -16,24 +16,26 @@ from benchmarks.models import MODELS
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def rate(name: str, workers: int, seconds: float) -> float:
-    """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker."""
+def rate(name: str, workers: int, seconds: float) -> tuple[float, float]:
+    """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker, and the
+    processor seconds of all workers a step."""
     command = [sys.executable, "-m", "benchmarks.peers", name, str(workers), str(seconds)]
-    return float(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()[-1])
+    words = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return float(words[-2]), float(words[-1]) * max(1, workers)
 
 
-def _loop(parts: dict[str, Any], model: Any, rank: int, workers: int, seconds: float) -> float:
+def _loop(parts: dict[str, Any], model: Any, rank: int, workers: int, seconds: float) -> tuple[float, float]:
     """As plain as a loop can be; no loss is read, nothing is logged."""
     import torch
 
     x, y, batch = parts["x"], parts["y"], parts["batch"]
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     per_epoch = len(x) // (batch * workers)
-    done, began, end = 0, 0.0, 0.0
+    done, began, end, used = 0, 0.0, 0.0, 0.0
     go = torch.ones(1)
     while go.item():
         if done == 10:
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
         start = (done % per_epoch * workers + rank) * batch
         index = order[start : start + batch]
         loss = parts["loss_function"](model(x[index]), y[index])
@@ -46,7 +48,7 @@ def _loop(parts: dict[str, Any], model: Any, rank: int, workers: int, seconds: f
             go.fill_(float(end - began < seconds))
             if workers > 1:
                 torch.distributed.broadcast(go, 0)
-    return (done - 10) / (end - began)
+    return (done - 10) / (end - began), (time.process_time() - used) / (done - 10)
 
 
 def _process(rank: int, workers: int, name: str, seconds: float, port_file: str) -> None:
@@ -61,7 +63,7 @@ def _process(rank: int, workers: int, name: str, seconds: float, port_file: str)
         model = torch.nn.parallel.DistributedDataParallel(model)
     result = _loop(parts, model, rank, workers, seconds)
     if rank == 0:
-        print(result, flush=True)
+        print(*result, flush=True)
 
 
 def main(name: str, workers: int, seconds: float) -> None:
