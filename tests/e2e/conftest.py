@@ -49,12 +49,15 @@ def studio() -> Iterator[Studio]:
 
 
 @pytest.fixture
-def person(browser: Browser, studio: Studio) -> Iterator[Callable[[str], Page]]:
-    """`person("alice")`: a browser of her own, logged in, that fails the test on any script error or policy violation."""
+def person(browser: Browser, studio: Studio) -> Iterator[Callable[..., Page]]:
+    """`person("alice")`: a browser of her own, logged in, that fails the test on any script error or policy violation.
+
+    `staff`: an administrator of the cluster.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def log_in(name: str, *, width: int = 1280, height: int = 900, theme: str = "light") -> Page:
+    def log_in(name: str, *, staff: bool = False, width: int = 1280, height: int = 900, theme: str = "light") -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light")
         contexts.append(context)
         page = context.new_page()
@@ -63,7 +66,7 @@ def person(browser: Browser, studio: Studio) -> Iterator[Callable[[str], Page]]:
         page.on("console", lambda message: complaints.append(f"{name}: {message.text}") if message.type == "error" else None)
         page.goto(f"{studio.url}/login/")
         page.get_by_label("Username").fill(name)
-        page.get_by_label("Password").fill(studio.account(name))
+        page.get_by_label("Password").fill(studio.account(name, staff=staff))
         page.get_by_role("button", name="Log in").click()
         page.wait_for_url("**/projects/")
         return page
