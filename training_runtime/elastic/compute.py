@@ -26,10 +26,10 @@ class Compute:
     def train(self, place: tuple[int, int, int], indices: Sequence[int], weight: float) -> list[float]:
         """Forward and backward of engine m of `place` = (epoch, step, m); gradients stand in `.grad`, multiplied by `weight` (the
         engine's part of the global batch). Returns the metric columns: samples, samples with accuracy, loss sum, metric sums."""
-        job, seed = self.job, self.job.seed
-        seed_everything(derive(seed, *place, "load"))
+        job = self.job
+        self._seed(place, "load")
         inputs, targets = self._load(job.train_set, indices)
-        seed_everything(derive(seed, *place, "forward"))
+        self._seed(place, "forward")
         if job.train_function is not None:
             return self._train_by_user(inputs, targets, len(indices))
         outputs = job.model(inputs)
@@ -40,11 +40,14 @@ class Compute:
 
     def test(self, place: tuple[int, int, int], indices: Sequence[int]) -> list[float]:
         """The metric columns of one test batch."""
-        seed_everything(derive(self.job.seed, *place, "test"))
+        self._seed(place, "test")
         with torch.no_grad():
             inputs, targets = self._load(self.job.test_set, indices)
             outputs = self.job.model(inputs)
             return self._columns(float(self.job.loss(outputs, targets)), outputs, targets, len(indices))
+
+    def _seed(self, place: tuple[int, int, int], purpose: str) -> None:
+        seed_everything(derive(self.job.seed, *place, purpose), devices=self.device.type != "cpu")
 
     def _load(self, data: Any, indices: Sequence[int]) -> tuple[Any, Any]:
         batch = load(data, indices, self.job.collate)

@@ -114,9 +114,15 @@ def derive(seed: int, epoch: int, step: int, engine: int, purpose: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def seed_everything(value: int) -> None:
-    """Seed every generator that user code may draw from: torch on all devices, random, and numpy where it is imported."""
-    torch.manual_seed(value)
+def seed_everything(value: int, *, devices: bool = True) -> None:
+    """Seed every generator that user code may draw from: torch's, `random`, and numpy's where it is imported.
+
+    `devices` False leaves out those of accelerators: asking each of them takes longer than a small step can afford.
+    """
+    if devices:
+        torch.manual_seed(value)
+    else:
+        torch.default_generator.manual_seed(value)
     random.seed(value)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(value & 0xFFFFFFFF)
