@@ -220,7 +220,8 @@ def main() -> None:
     show("Second job submitted to both on their half", [stages for stages, _ in shared])
     first, half = [stages[-1][1] - stages[0][1] for stages in alone], [both for _, both in shared]
     rows = [("first_step_s", rounds, median(first), min(first), max(first)), ("half_half_s", rounds, median(half), min(half), max(half))]
-    table(f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", ("figure", "rounds", "p50", "least", "most"), rows)
+    load = f"Load average of the last minute, which lags: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    table(load, ("figure", "rounds", "p50", "least", "most"), rows)
     finish("handover", {"half_half_s": round(median(half), 3), "first_step_s": round(median(first), 3)})
 
 
