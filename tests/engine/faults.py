@@ -42,6 +42,7 @@ _wrap(_exchange.Exchange, "deliver", "optimizer")
 _wrap(_worker.Worker, "_record", "committed")
 _wrap(_worker.Worker, "_test_batch", "validation")
 _wrap(_worker.Worker, "_save", "checkpoint")
+_wrap(_worker.checkpoint, "save_model", "saving")
 _wrap(_worker.Worker, "_hand_over", "handing over")
 _wrap(_worker.Worker, "_take_over", "taking over")
 _wrap(_worker.Worker, "_enter", "entered", after=True)
@@ -55,6 +56,7 @@ PHASES = (
     "committed",
     "validation",
     "checkpoint",
+    "saving",
     "handing over",
     "taking over",
     "entered",

@@ -42,6 +42,7 @@ WHERE = {  # phase -> step, rank (-1: whoever comes there)
     "committed": (23, 0),
     "validation": (38, 1),
     "checkpoint": (53, 0),
+    "saving": (61, 0),
     "handing over": (2, 0),
     "taking over": (1, -1),  # a newcomer has done no step
     "entered": (30, 0),
@@ -58,8 +59,9 @@ def test_a_death_in_each_phase_changes_nothing(start, fixed, phases):
     same(run, fixed(*LONG))
 
 
-def test_a_worker_that_hangs_is_found_and_its_death_answered(start, fixed):
-    faults = [{"phase": "forward", "step": 30, "rank": 1, "signal": "SIGSTOP"}]
+@pytest.mark.parametrize("phase", ["forward", "validation", "saving"])  # the last one may take long, but not while it is stopped
+def test_a_worker_that_hangs_is_found_and_its_death_answered(start, fixed, phase):
+    faults = [{"phase": phase, "step": 30, "rank": 0, "signal": "SIGSTOP"}]
     run = play(start, faults, EDT_HANG_TIMEOUT="0.7")
     assert any("showed no progress" in w.message for w in run.events("warning"))
     same(run, fixed(*LONG))

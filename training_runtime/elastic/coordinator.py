@@ -33,7 +33,7 @@ from training_runtime.elastic.arena import (
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.roster import CRASHES_AT_ONE_STEP, DEATHS_OF_A_SLOT, Roster
+from training_runtime.elastic.roster import CRASHES_AT_ONE_STEP, DEATHS_OF_A_SLOT, Roster, is_stopped
 from training_runtime.elastic.seat import Place
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
@@ -294,12 +294,17 @@ class Coordinator:
         if arena is None or self.done or self.failure:
             return
         members = [seat for seat in self.record.members + self.record.visitors if not self.roster[seat].gone]
-        signs = {s: watch.Sign(arena.get(s, PHASE), arena.get(s, COMMITTED), bool(arena.get(s, EXCUSED))) for s in members}
+        signs = {s: watch.Sign(arena.get(s, PHASE), arena.get(s, COMMITTED), self._excused(s)) for s in members}
         limit_s = watch.deadline_s(self.recorder.durations(), self.hang_s)
         for seat in self.watch.hung(now, signs, limit_s):
             slot = self.roster[seat].slot.id
             self.recorder.write(journal.Warned(f"the worker on slot {slot} showed no progress for {limit_s:.3g} s and was ended"))
             self.roster.kill((seat,))
+
+    def _excused(self, seat: int) -> bool:
+        """Whether a worker does what may take long. One that is stopped from outside does nothing."""
+        assert self.arena is not None
+        return bool(self.arena.get(seat, EXCUSED)) and not is_stopped(self.roster[seat].pid)
 
     # -- decisions
 

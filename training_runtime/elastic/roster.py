@@ -134,7 +134,18 @@ class Roster:
 
 def start_ticks(pid: int) -> int:
     """When a process started, in clock ticks since boot: with its pid a name that is never given twice. 0 where /proc cannot be read."""
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (SIGSTOP, a freezer's or a person's). False where /proc cannot be read."""
+    return _stat(pid)[:1] == ["T"]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name, from the state on; see proc(5)."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
