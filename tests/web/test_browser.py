@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, WebSocketRoute, expect, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
-from tests import cast
-from tests.e2e.conftest import CHROMIUM_ARGUMENTS, chromium
+from tests import cast, chromium
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 AXE = Path(__file__).with_name("vendor") / "axe-core" / "axe.min.js"
@@ -57,10 +56,8 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
+    with chromium.started() as found:
         yield found
-        found.close()
 
 
 Visit = Callable[..., Page]

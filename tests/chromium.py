@@ -1,0 +1,38 @@
+"""The real browser that tests drive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def executable() -> str:
+    """The browser to drive: $CHROMIUM, or one on the PATH."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "no Chromium: install the package `chromium`, or set CHROMIUM to its path"
+    return found
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """A browser. Close it before any test that runs an event loop: while it is open, Playwright's own loop runs in this thread."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
