@@ -84,5 +84,8 @@ def _reachable(there: Path, folder: Path) -> Path:
     """The programs, copied where another user can run them if a folder on the way to them is closed."""
     if all(parent.stat().st_mode & 0o005 == 0o005 for parent in there.parents):
         return there
-    shutil.copytree(there.parent, folder / "pginstall", symlinks=True)
-    return folder / "pginstall" / "bin"
+    package = there.parents[1]
+    shutil.copytree(package, folder / package.name, symlinks=True)
+    if (libraries := package.with_name(package.name + ".libs")).exists():  # where wheels put the shared libraries they bring
+        shutil.copytree(libraries, folder / libraries.name, symlinks=True)
+    return folder / package.name / "pginstall" / "bin"
