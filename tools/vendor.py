@@ -66,10 +66,10 @@ TOKENS = """
 """.split()  # noqa: SIM905  (a list of 50 literals reads worse)
 
 ICONS = """
-    add arrow--right asleep chart--line checkmark--filled checkmark chevron--down chevron--right chip circle-dash close code copy
-    dashboard document download edit error--filled flow folder group help hourglass in-progress information--filled launch light logout
-    overflow-menu--vertical pause play queued renew restart rocket search settings stop--filled time trash-can upload user--avatar view
-    warning--alt--filled warning--filled wifi--off
+    add arrow--down arrow--right arrow--up asleep chart--line checkmark--filled checkmark chevron--down chevron--right chip circle-dash
+    close code copy dashboard data--base document download edit email error--filled filter flow folder group help hourglass image
+    in-progress information--filled keyboard launch light logout notification overflow-menu--vertical pause play queued renew restart rocket
+    search settings stop--filled tag time trash-can upload user--avatar view warning--alt--filled warning--filled wifi--off
 """.split()  # noqa: SIM905
 
 
