@@ -15,6 +15,8 @@ from django.http import Http404
 
 from experiments.models import (
     ClusterRules,
+    DataAsset,
+    DataUpload,
     DefinitionVersion,
     Experiment,
     Membership,
@@ -78,9 +80,25 @@ def version(user: AnyUser, pk: int, *, need: Need = "read") -> DefinitionVersion
     return found
 
 
+def data_asset(user: AnyUser, pk: int, *, need: Need = "read") -> DataAsset:
+    """The data asset, its `project` with `my_role`."""
+    found = _fetch(DataAsset.objects.select_related("created_by"), pk, "data asset")
+    found.project = _of(user, found.project_id, need, "data asset")
+    return found
+
+
+def data_upload(user: AnyUser, pk: int) -> DataUpload:
+    """An upload that the person has begun; to everybody else in the project it is not theirs to touch."""
+    found = _fetch(DataUpload.objects.select_related("created_by"), pk, "upload")
+    found.project = _of(user, found.project_id, "write", "upload")
+    if found.created_by != user:
+        raise PermissionDenied("Somebody else began this upload.")
+    return found
+
+
 def experiment(user: AnyUser, pk: int, *, need: Need = "read") -> Experiment:
     """The experiment, its `project` with `my_role`."""
-    found = _fetch(Experiment.objects.select_related("created_by"), pk, "experiment")
+    found = _fetch(Experiment.objects.select_related("created_by", "data_asset"), pk, "experiment")
     found.project = _of(user, found.project_id, need, "experiment")
     return found
 

@@ -46,7 +46,7 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
             found = zipcheck.contents(archive, limits=limits)
             folder = Path(tempfile.mkdtemp(prefix="unpack-", dir=settings.EDT_HOME / "tmp"))
             cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-            zipcheck.unpack(archive, found, into=folder, limits=limits)
+            zipcheck.unpack(archive, found.files, into=folder, limits=limits)
         _put(folder, draft, sha256)
         return _row(sha256, size_bytes, found)
 
@@ -115,7 +115,7 @@ def _copy(file: BinaryIO, draft: IO[bytes], shown: str) -> tuple[str, int]:
         size_bytes += len(chunk)
         if size_bytes > settings.EDT_MAX_UPLOAD_BYTES:
             most = settings.EDT_MAX_UPLOAD_BYTES >> 20
-            raise BundleRefused(f"{shown} is larger than {most} MiB: leave data sets out and put them into the shared data folder.")
+            raise BundleRefused(f"{shown} is larger than {most} MiB: leave data sets out and upload them as a data asset.")
         digest.update(chunk)
         draft.write(chunk)
     if not size_bytes:

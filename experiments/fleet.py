@@ -11,10 +11,9 @@ import os
 import signal
 from typing import cast
 
-from django.conf import settings
 from django.db import transaction
 
-from experiments import bundles, ingest, notify, runfiles, scheduling, snapshot, states
+from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, snapshot, states
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -52,7 +51,8 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         # From the clock, so that a database that was put back does not make the host wait for numbers it has seen.
         node.revision = max(node.revision + 1, int(now.timestamp() * 1000))
         node.save(update_fields=["revision"])
-        runs = TrainingRun.objects.filter(home=node, state__in=LIVE).select_related("version__bundle", "submitted_by").order_by("pk")
+        related = ("version__bundle", "submitted_by", "experiment__data_asset")
+        runs = TrainingRun.objects.filter(home=node, state__in=LIVE).select_related(*related).order_by("pk")
         held: dict[int, list[SlotRef]] = {}
         kept = Grant.objects.filter(run__in=runs, released_at__isnull=True, release_requested_at__isnull=True)
         for grant in kept.select_related("slot__node"):
@@ -160,7 +160,7 @@ def _spec(run: TrainingRun) -> RunSpec:
         argv=bundles.entry(run.version.bundle, run.command),
         code_dir=str(bundles.code_dir(run.version.bundle)),
         result_dir=str(runfiles.make(run.pk)),
-        data_dir=str(settings.EDT_DATA_ROOT / run.data_folder) if run.data_folder else str(settings.EDT_DATA_ROOT),
+        data_dir=str(datastore.root(run.experiment.data_asset) / run.data_folder),
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,

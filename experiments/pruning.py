@@ -1,6 +1,6 @@
-"""Removes what nobody refers to any more: drafts of uploads, code without a version, folders of deleted runs, ended sessions.
+"""Removes what nobody refers to any more: drafts of uploads, code without a version, folders of deleted runs and data, ended sessions.
 
-Everything here waits a day first, so that nothing is taken away from under somebody who is just making it.
+Everything here waits a day first, so that nothing is taken away from under somebody who is just making it; an upload of data a week.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from django.db import transaction
 from django.db.models import ProtectedError
 
 from experiments import runfiles
-from experiments.models import Bundle, DefinitionVersion, TrainingRun
+from experiments.models import Bundle, DataAsset, DataUpload, DefinitionVersion, TrainingRun
 
 log = logging.getLogger(__name__)
 KEPT = dt.timedelta(days=1)
+UPLOAD_KEPT = dt.timedelta(days=7)  # since its last piece
 
 
 def prune(now: dt.datetime) -> int:
     """How many things were removed."""
     before = now - KEPT
     Session.objects.filter(expire_date__lt=now).delete()
-    removed = _drafts(before) + _bundles(before) + _code(before) + _runs(before)
+    removed = _drafts(before) + _bundles(before) + _code(before) + _runs(before) + _data(before) + _uploads(now - UPLOAD_KEPT)
     if removed:
         log.info("Removed %d things that nobody refers to any more.", removed)
     return removed
@@ -65,6 +66,27 @@ def _runs(before: dt.datetime) -> int:
     for run in gone:
         runfiles.remove(run)
     return len(gone)
+
+
+def _data(before: dt.datetime) -> int:
+    known = {key.hex for key in DataAsset.objects.values_list("key", flat=True)}
+    return sum(_remove(path) for path in (settings.EDT_HOME / "assets").iterdir() if path.name not in known and _older(path, before))
+
+
+def _uploads(before: dt.datetime) -> int:
+    """Uploads that nobody has gone on with, and folders that no upload refers to."""
+    folder: Path = settings.EDT_HOME / "uploads"
+    stale = [each for each in DataUpload.objects.filter(created_at__lt=before) if _newest(folder / each.key.hex) < before.timestamp()]
+    for upload in stale:
+        upload.delete()
+        _remove(folder / upload.key.hex)
+    known = {key.hex for key in DataUpload.objects.values_list("key", flat=True)}
+    return len(stale) + sum(_remove(path) for path in folder.iterdir() if path.name not in known and _older(path, before))
+
+
+def _newest(folder: Path) -> float:
+    """When a piece came last (Unix seconds); 0 where none has."""
+    return max((path.lstat().st_mtime for path in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
 
 
 def _older(path: Path, before: dt.datetime) -> bool:

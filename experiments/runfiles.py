@@ -59,12 +59,17 @@ def remove_all(runs: Iterable[int]) -> None:
 
 def open_regular(run_id: int, path: str) -> int:
     """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link."""
+    return open_below(folder(run_id), path)
+
+
+def open_below(top: Path, path: str) -> int:
+    """The same for any folder of ours."""
     parts = path.split("/")
     if not path or len(parts) > MAX_DEPTH or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FileNotFoundError(path)
     with contextlib.ExitStack() as cleanup:
         try:
-            at = os.open(folder(run_id), _FOLDER)
+            at = os.open(top, _FOLDER)
             cleanup.callback(os.close, at)
             for part in parts[:-1]:
                 at = os.open(part, _FOLDER, dir_fd=at)

@@ -34,10 +34,11 @@ class BundleRefused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most a zip may unpack to, in entries and in bytes."""
+    """The most a zip may unpack to, in entries and in bytes, and what a person is told to do about one that is larger."""
 
     entries: int
     unpacked_bytes: int
+    advice: str = "leave data sets out and upload them as a data asset"
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,27 @@ def _damaged(name: str, error: Exception) -> BundleRefused:
 
 
 def contents(archive: zipfile.ZipFile, *, limits: Limits) -> Contents:
-    """The entries that are kept, all of them checked. Raises BundleRefused for the first that must not be."""
+    """Model code: the entries that are kept, all of them checked. Raises BundleRefused for the first that must not be."""
+    return _shape(checked(archive, limits=limits))
+
+
+def checked_paths(paths: Iterable[str]) -> None:
+    """The same rules for files that are uploaded one by one, by their paths. Raises BundleRefused for the first that must not be."""
+    seen: dict[str, tuple[str, bool]] = {}
+    for path in paths:
+        _check_name(path)
+        _check_clash(path.split("/"), is_folder=False, seen=seen)
+
+
+def checked(archive: zipfile.ZipFile, *, limits: Limits) -> list[zipfile.ZipInfo]:
+    """The files of the zip, whatever they are, clutter left out and every entry checked. Raises BundleRefused."""
     infos = archive.infolist()
     if len(infos) > limits.entries:
-        raise BundleRefused(f"The zip has {len(infos)} entries, at most {limits.entries} are allowed: leave data and environments out.")
+        raise BundleRefused(f"The zip has {len(infos)} entries, at most {limits.entries} are allowed: {limits.advice}.")
     seen: dict[str, tuple[str, bool]] = {}
     files = []
     for info in infos:
-        _check_name(info)
+        _check_name(info.orig_filename)
         parts = info.filename.rstrip("/").split("/")
         if CLUTTER & set(parts):
             continue
@@ -87,14 +101,14 @@ def contents(archive: zipfile.ZipFile, *, limits: Limits) -> Contents:
     declared = sum(info.file_size for info in files)
     if declared > limits.unpacked_bytes:
         raise BundleRefused(_too_large(limits))
-    return _shape(files)
+    return files
 
 
-def unpack(archive: zipfile.ZipFile, found: Contents, *, into: Path, limits: Limits) -> None:
+def unpack(archive: zipfile.ZipFile, files: Iterable[zipfile.ZipInfo], *, into: Path, limits: Limits) -> None:
     """Write the files below the empty folder `into`, files 0644 and folders 0755 whatever the zip says. Counts what really comes out."""
     left = limits.unpacked_bytes
     folders = {into}
-    for info in found.files:
+    for info in files:
         target = into.joinpath(*info.filename.split("/"))
         _make_folders(target.parent, folders)
         left -= _write(archive, info, target, left=left, limits=limits)
@@ -143,8 +157,7 @@ def _check_directory_size(path: Path, *, name: str) -> None:
         raise BundleRefused(f"{name} has a table of contents of {directory_bytes} bytes: leave data sets and environments out.")
 
 
-def _check_name(info: zipfile.ZipInfo) -> None:
-    raw = info.orig_filename
+def _check_name(raw: str) -> None:
     shown = "".join(c if c.isprintable() else "?" for c in raw[:200])
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in raw):
         raise BundleRefused(f"{shown} has a control character in its name: rename the file and pack again.")
@@ -212,4 +225,4 @@ def _common_root(names: Iterable[str]) -> str:
 
 
 def _too_large(limits: Limits) -> str:
-    return f"The zip unpacks to more than {limits.unpacked_bytes >> 20} MiB: leave data sets out and put them into the shared data folder."
+    return f"The zip unpacks to more than {limits.unpacked_bytes >> 20} MiB: {limits.advice}."

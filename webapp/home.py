@@ -21,8 +21,10 @@ def prepare(home: Path) -> None:
     """Make the folders that must exist before anything starts. Raises HomeUnusable, with a sentence, where there is no room or no right."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o755)
-        for name, mode in (("tmp", 0o700), ("bundles", 0o700), ("code", 0o755), ("data", 0o755), ("runs", 0o755), ("static", 0o755)):
-            (home / name).mkdir(exist_ok=True, mode=mode)
+        for name in ("tmp", "bundles", "uploads"):
+            (home / name).mkdir(exist_ok=True, mode=0o700)
+        for name in ("assets", "code", "data", "runs", "static"):
+            (home / name).mkdir(exist_ok=True, mode=0o755)
         secret(home, "secret_key")
     except OSError as error:
         why = f"{error.strerror}: {error.filename}"

@@ -18,6 +18,8 @@ EDT_NODE = env.str("EDT_NODE", default="local")
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)
 EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
 EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)
+EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a data asset, unpacked
+EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
 DEBUG = env.bool("EDT_DEBUG", default=False)
 SECRET_KEY = secret(EDT_HOME, "secret_key")

@@ -1,6 +1,7 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
 from experiments.models.cluster import ClusterRules, Grant, Node, Slot
+from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunTransition
@@ -10,6 +11,8 @@ from experiments.models.runs import RunState, TrainingRun
 __all__ = [
     "Bundle",
     "ClusterRules",
+    "DataAsset",
+    "DataUpload",
     "DefinitionVersion",
     "Experiment",
     "ExperimentDefinition",

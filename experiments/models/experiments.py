@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from django.db import models
 
+from experiments.models.data import DataAsset
 from experiments.models.definitions import DefinitionVersion
 from experiments.models.projects import Project, User
 
 
 class Experiment(models.Model):
-    """`source_folder` is the data folder, below the shared data root. `global_command`, where set, replaces each definition's own."""
+    """What a run of it reads and does; never changed once it is made.
+
+    `source_folder` is the data folder, below `data_asset` where there is one, else below the shared data root. `global_command`, where set,
+    replaces each definition's own.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="experiments")
     name = models.CharField(max_length=120)
     description = models.TextField(max_length=4000, blank=True)
+    data_asset = models.ForeignKey(DataAsset, null=True, on_delete=models.PROTECT, related_name="experiments")
     source_folder = models.CharField(max_length=500, blank=True)
     global_command = models.CharField(max_length=2000, blank=True)
     versions = models.ManyToManyField(DefinitionVersion, through="ExperimentDefinition", related_name="experiments")

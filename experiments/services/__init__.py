@@ -5,22 +5,29 @@ a form that is sent twice do one thing. Everything is told to the pages, and to 
 """
 
 from experiments.services.cluster import set_node_draining, set_policy, set_slot_draining, set_weight
+from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, create_definition, delete_definition, update_definition
 from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
 
 __all__ = [
+    "add_data",
     "add_member",
     "add_version",
+    "begin_upload",
     "create_definition",
     "create_experiment",
     "create_project",
+    "delete_asset",
     "delete_definition",
     "delete_experiment",
     "delete_project",
     "delete_run",
+    "drop_upload",
+    "finish_upload",
     "pause_run",
+    "receive",
     "remove_member",
     "resume_run",
     "run_experiment",
@@ -32,6 +39,7 @@ __all__ = [
     "set_slots",
     "set_weight",
     "stop_run",
+    "update_asset",
     "update_definition",
     "update_project",
 ]

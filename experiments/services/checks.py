@@ -6,14 +6,13 @@ import logging
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Never, TypeVar
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import Choices, Model, QuerySet
 
-from experiments.models import User
+from experiments import datastore
+from experiments.models import DataAsset, User
 
 NAME_LIMIT = 120
 DESCRIPTION_LIMIT = 4000
@@ -69,9 +68,10 @@ def whole(value: object, *, field: str, least: int, most: int) -> int:
     return value
 
 
-def data_folder(value: str, *, field: str = "source_folder") -> str:
-    """The folder relative to the shared data root, "" for the root itself. It exists, and no link leads out of the root."""
-    root: Path = settings.EDT_DATA_ROOT.resolve()
+def data_folder(value: str, *, asset: DataAsset | None = None, field: str = "source_folder") -> str:
+    """The folder relative to the data asset or to the shared data root, "" for that itself. It exists, and no link leads out of it."""
+    root = datastore.root(asset).resolve()
+    where = f"in {asset.name}" if asset is not None else f"below {root}"
     given = value.strip()
     if not given:
         return ""
@@ -80,11 +80,11 @@ def data_folder(value: str, *, field: str = "source_folder") -> str:
     try:
         found = (root / given).resolve()
     except (OSError, RuntimeError):  # a circle of links
-        refuse(field, f"{given} cannot be read: give a folder below {root}.")
+        refuse(field, f"{given} cannot be read: give a folder {where}.")
     if not found.is_relative_to(root):
-        refuse(field, f"{given} is outside the shared data folder: give a folder below {root}.")
+        refuse(field, f"{given} is outside the data: give a folder {where}.")
     if not found.is_dir():
-        refuse(field, f"There is no folder {given} below {root}: put the data there first, or correct the path.")
+        refuse(field, f"There is no folder {given} {where}: put the data there first, or correct the path.")
     relative = found.relative_to(root).as_posix()
     return "" if relative == "." else relative
 

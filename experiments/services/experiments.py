@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from experiments import bundles, ingest, notify, runfiles, states
-from experiments.models import DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
+from experiments.models import DataAsset, DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
 
@@ -27,13 +27,15 @@ def create_experiment(
     name: str,
     description: str = "",
     source_folder: str = "",
+    data_asset: DataAsset | None = None,
     global_command: str = "",
     versions: Iterable[DefinitionVersion],
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
     """An experiment that runs these versions, in this order. `global_command`, where given, replaces each version's own.
 
-    Fields: name, description, source_folder, global_command, versions.
+    `source_folder` is below `data_asset` where one is given, else below the shared data root.
+    Fields: name, description, data_asset, source_folder, global_command, versions.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
     if (before := checks.same_request(mine, request_id)) is not None:
@@ -42,11 +44,14 @@ def create_experiment(
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
-    folder = checks.each(errors, lambda: checks.data_folder(source_folder))
+    if data_asset is not None and data_asset.project_id != project.pk:
+        errors.append(ValidationError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
+    else:
+        folder = checks.each(errors, lambda: checks.data_folder(source_folder, asset=data_asset))
     command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
     checks.each(errors, lambda: _check_versions(project, chosen, command or ""))
     checks.collected(errors)
-    facts = {"name": clean_name, "description": clean_text, "source_folder": folder, "global_command": command}
+    facts = {"name": clean_name, "description": clean_text, "data_asset": data_asset, "source_folder": folder, "global_command": command}
     try:
         with transaction.atomic():
             experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts)
@@ -66,7 +71,7 @@ def run_experiment(
 ) -> list[TrainingRun]:
     """One queued run for each definition of the experiment, in its order. Raises ValidationError where it cannot run any more."""
     now = now or timezone.now()
-    folder = checks.data_folder(experiment.source_folder)  # it may have gone since
+    folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
         with transaction.atomic():
             if (before := _sent_before(experiment, by, request_id)) is not None:

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from experiments import ingest, notify, runfiles
+from experiments import datastore, ingest, notify, runfiles
 from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -52,8 +52,10 @@ def delete_project(project: Project, *, by: User) -> None:
         runs.delete()
         Experiment.objects.filter(project=project).delete()
         TrainingDefinition.objects.filter(project=project).delete()
+        data = list(project.data_assets.values_list("key", flat=True))
+        uploads = list(project.data_uploads.values_list("key", flat=True))
         project.delete()
-        transaction.on_commit(lambda: runfiles.remove_all(ids), robust=True)
+        transaction.on_commit(lambda: _remove_files(ids, data, uploads), robust=True)
         notify.changed("cluster", "jobs", "feed", "lanes")
 
 
@@ -92,6 +94,14 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         member.delete()
         checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
         notify.changed(f"project-{project.pk}", "members")
+
+
+def _remove_files(runs: list[int], data: list[uuid.UUID], uploads: list[uuid.UUID]) -> None:
+    runfiles.remove_all(runs)
+    for key in data:
+        datastore.remove(key)
+    for key in uploads:
+        datastore.forget(key)
 
 
 def _ended(runs: QuerySet[TrainingRun]) -> list[int]:

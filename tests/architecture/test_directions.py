@@ -36,7 +36,7 @@ LAYERS = (
     ("services",),
     ("scheduling", "fleet", "ingest", "accounting", "snapshot", "pruning"),
     ("states",),
-    ("notify", "bundles", "runfiles", "journal_rows", "zipcheck", "accounts"),
+    ("notify", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
     ("models",),
 )
 

@@ -1,0 +1,127 @@
+"""Verbs on data assets: upload in pieces or in one form, rename, delete."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import ProtectedError
+
+from experiments import datastore, notify
+from experiments.datastore import DataRefused, Kept, Part
+from experiments.models import DataAsset, DataUpload, Project, User
+from experiments.services import checks
+
+MOST_LOOSE_FILES = 10_000
+MOST_UNFINISHED = 20  # uploads of a person in a project
+
+
+def begin_upload(project: Project, *, by: User, name: str, description: str = "", parts: Sequence[Part]) -> DataUpload:
+    """Announce files that will arrive in pieces. Fields: name, description, files."""
+    errors: list[ValidationError] = []
+    clean_name = checks.each(errors, lambda: checks.name(name))
+    clean_text = checks.each(errors, lambda: checks.text(description))
+    checks.each(errors, lambda: _check(parts))
+    if DataUpload.objects.filter(project=project, created_by=by).count() >= MOST_UNFINISHED:
+        errors.append(ValidationError({"files": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
+    checks.collected(errors)
+    assert clean_name is not None
+    assert clean_text is not None
+    announced = [[part.path, part.size_bytes] for part in parts]
+    return DataUpload.objects.create(project=project, name=clean_name, description=clean_text, parts=announced, created_by=by)
+
+
+def receive(upload: DataUpload, *, number: int, offset: int, body: BinaryIO) -> int:
+    """Take in a piece of one of its files; the size of that file after it. Raises datastore.WrongOffset for a piece out of turn."""
+    try:
+        return datastore.append(upload.key, number, body, offset=offset, most_bytes=upload.parts[number][1])
+    except DataRefused as refusal:
+        checks.refuse("files", str(refusal))
+
+
+def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None]) -> DataAsset:
+    """Check what has arrived and make a data asset of it. Field: files. Doing it again gives the same asset."""
+    if (before := DataAsset.objects.filter(key=upload.key).first()) is not None:
+        return before
+    parts = [Part(path, size) for path, size in upload.parts]
+    try:
+        kept = datastore.keep(upload.key, parts, hashes)
+    except DataRefused as refusal:
+        checks.refuse("files", str(refusal))
+    return _store(upload, by, kept)
+
+
+def add_data(project: Project, *, by: User, name: str, description: str = "", files: Sequence[tuple[str, int, BinaryIO]]) -> DataAsset:
+    """A data asset of whole files: (path, size in bytes, what to read). Fields: name, description, files."""
+    parts = [Part(path, size) for path, size, _ in files]
+    upload = begin_upload(project, by=by, name=name, description=description, parts=parts)
+    try:
+        for number, (_, _, body) in enumerate(files):
+            receive(upload, number=number, offset=0, body=body)
+        return finish_upload(upload, by=by, hashes=[None] * len(files))
+    except ValidationError:
+        drop_upload(upload)
+        raise
+
+
+def drop_upload(upload: DataUpload) -> None:
+    """Give up an upload and delete what has arrived of it."""
+    project = upload.project_id
+    upload.delete()
+    datastore.forget(upload.key)
+    notify.changed(f"project-{project}", "data")
+
+
+def update_asset(asset: DataAsset, *, by: User, name: str, description: str) -> DataAsset:
+    """Fields: name, description. The files never change."""
+    asset.name, asset.description = checks.name(name), checks.text(description)
+    asset.save(update_fields=["name", "description"])
+    checks.audit(by, "updated data asset %s", asset.pk)
+    notify.changed(f"project-{asset.project_id}", "data")
+    return asset
+
+
+def delete_asset(asset: DataAsset, *, by: User) -> None:
+    """With its files. Refused while an experiment reads it."""
+    try:
+        with transaction.atomic():
+            key, number, project = asset.key, asset.pk, asset.project_id
+            asset.delete()
+            checks.audit(by, "deletes data asset %s (%s)", number, asset.name)
+            transaction.on_commit(lambda: datastore.remove(key), robust=True)
+            notify.changed(f"project-{project}", "data")
+    except ProtectedError as error:
+        used = next(iter(error.protected_objects))
+        raise ValidationError(f"The experiment {used} reads it: delete the experiment first.") from None
+
+
+def _check(parts: Sequence[Part]) -> None:
+    if len(parts) > MOST_LOOSE_FILES:
+        checks.refuse("files", f"{len(parts)} files are too many to send one by one, at most {MOST_LOOSE_FILES}: pack them into a .zip.")
+    try:
+        datastore.check(parts)
+    except DataRefused as refusal:
+        checks.refuse("files", str(refusal))
+
+
+def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
+    facts = {
+        "project": upload.project,
+        "name": upload.name,
+        "description": upload.description,
+        "files": kept.files,
+        "size_bytes": kept.size_bytes,
+        "sha256": kept.sha256,
+        "created_by": by,
+    }
+    with transaction.atomic():
+        asset, made = DataAsset.objects.get_or_create(key=upload.key, defaults=facts)
+        DataUpload.objects.filter(pk=upload.pk).delete()
+        if made:
+            checks.audit(by, "adds data asset %s (%s) to project %s", asset.pk, asset.name, upload.project_id)
+            notify.changed(f"project-{upload.project_id}", "data")
+    datastore.forget(uuid.UUID(str(upload.key)))
+    return asset
