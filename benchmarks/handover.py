@@ -69,7 +69,7 @@ def wait_for(what: str, condition: Callable[[], Any]) -> Any:
     return found
 
 
-def person(address: str, name: str) -> Person:
+def person(address: str, name: str, *, script: str = SCRIPT) -> Person:
     from experiments import services
     from experiments.accounts import give_password
     from experiments.models import User
@@ -78,7 +78,7 @@ def person(address: str, name: str) -> Person:
     user = User.objects.get(username=name)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("main.py", SCRIPT)
+        file.writestr("main.py", script)
     archive.seek(0)
     project = services.create_project(by=user, name=f"{name}'s")
     version = services.create_definition(project, by=user, name="tiny", upload=archive, file_name="tiny.zip", command="main.py")

@@ -7,14 +7,19 @@ themselves), so it goes out unchecked. Nothing that a browser sends is written a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.sessions.models import Session
 from django.urls import path
+from django.utils import timezone
 
 from experiments import access, notify
 from experiments.models import User
@@ -24,6 +29,78 @@ MOST_TOPICS = 200
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
 LOGGED_OUT, TOO_MUCH = 4401, 4408
+
+
+@dataclass(frozen=True)
+class Question:
+    """May this login still hear of the topic?"""
+
+    session: str
+    user: int
+    topic: str
+
+
+class Rechecks:
+    """Answers the questions of all sockets of an event loop, many with one visit to the database.
+
+    A point goes to a hundred pages at once, and all of them ask at about the same moment: one by one, each in the thread that all share,
+    their questions would hold the next points up for seconds. What is asked while the database is being asked is answered the next time.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Question, asyncio.Future[str]] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def answer(self, question: Question) -> str:
+        """ "yes", "logged out" or "refused"."""
+        if question not in self._waiting:
+            self._waiting[question] = asyncio.get_running_loop().create_future()
+        found = self._waiting[question]
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        # A socket that closes while it waits must not take the answer away from the others that asked the same.
+        return await asyncio.shield(found)
+
+    async def _ask(self) -> None:
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting, {}
+                try:
+                    answers = await _answers(asked)
+                except Exception as error:  # the database is away: every socket that asked hears of it, and none hangs
+                    for found in asked.values():
+                        found.set_exception(error)
+                        found.exception()  # seen, also where its socket has closed
+                    continue
+                for question, found in asked.items():
+                    found.set_result(answers[question])
+        finally:
+            self._asking = None
+
+
+@database_sync_to_async
+def _answers(questions: Iterable[Question]) -> dict[Question, str]:
+    asked = list(questions)
+    keys = {each.session for each in asked}
+    logins = set(Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now()).values_list("session_key", flat=True))
+    people = User.objects.in_bulk({each.user for each in asked})
+    pairs = {(each.user, each.topic) for each in asked if each.session in logins}
+    allowed = {(user, topic) for user, topic in pairs if user in people and access.topic(people[user], topic)}
+    return {
+        each: "logged out" if each.session not in logins else "yes" if (each.user, each.topic) in allowed else "refused" for each in asked
+    }
+
+
+_rechecks: dict[asyncio.AbstractEventLoop, Rechecks] = {}
+
+
+def _of_this_loop() -> Rechecks:
+    loop = asyncio.get_running_loop()
+    if loop not in _rechecks:
+        for closed in [each for each in _rechecks if each.is_closed()]:
+            del _rechecks[closed]
+        _rechecks[loop] = Rechecks()
+    return _rechecks[loop]
 
 
 class PageSocket(AsyncWebsocketConsumer):
@@ -77,26 +154,20 @@ class PageSocket(AsyncWebsocketConsumer):
 
     async def _still(self, topic: str) -> bool:
         """Whether the person may still hear of the topic. Leaves it, or closes, where not."""
-        if not await self._logged_in():
+        key = getattr(self.scope.get("session"), "session_key", None) or ""
+        answer = await _of_this_loop().answer(Question(key, self.user_id, topic))
+        if answer == "logged out":
             await self.close(LOGGED_OUT)
-            return False
-        if await self._may(topic):
-            return True
-        self.topics.pop(topic, None)
-        await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
-        await self._say({"type": "refused", "topic": topic})
-        return False
+        elif answer == "refused":
+            self.topics.pop(topic, None)
+            await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
+            await self._say({"type": "refused", "topic": topic})
+        return answer == "yes"
 
     @database_sync_to_async
     def _may(self, topic: str) -> bool:
         user = User.objects.filter(pk=self.user_id).first()
         return user is not None and access.topic(user, topic)
-
-    @database_sync_to_async
-    def _logged_in(self) -> bool:
-        session = self.scope.get("session")
-        key = getattr(session, "session_key", None)
-        return bool(key) and session.exists(key)
 
     async def _say(self, message: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))

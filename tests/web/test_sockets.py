@@ -13,7 +13,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from experiments import consumers, ingest, notify
+from experiments import access, consumers, ingest, notify
 from experiments.models import Membership, TrainingRun, User
 from tests import cast
 from webapp.asgi import application
@@ -109,6 +109,24 @@ async def test_who_logs_out_elsewhere_is_disconnected(run: TrainingRun, monkeypa
     await Session.objects.all().adelete()
     await tell_points(run, after=0, seq=1, value=1.0)
     assert await page.receive_output(timeout=10) == {"type": "websocket.close", "code": consumers.LOGGED_OUT}
+
+
+async def test_pages_that_ask_at_once_whether_they_may_still_hear_are_answered_together(
+    run: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [await connected("bob") for _ in range(6)]
+    for page in pages:
+        await subscribe(page, f"run-{run.pk}", "run-999999")
+        assert (await heard(page))["type"] == "refused"
+    asked: list[str] = []
+    check = access.topic
+    monkeypatch.setattr(access, "topic", lambda user, name: [asked.append(name), check(user, name)][1])
+    monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
+    await tell_points(run, after=0, seq=1, value=1.0)
+    assert {(await heard(page))["seq"] for page in pages} == {1}
+    assert 1 <= len(asked) <= 3, "a visit to the database for the first, and one for those that came meanwhile"
+    for page in pages:
+        await page.disconnect()
 
 
 async def test_what_a_browser_sends_is_bounded_and_never_believed(run: TrainingRun) -> None:
