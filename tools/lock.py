@@ -1,7 +1,8 @@
 """Writes the lock files from what is installed: `.venv/bin/python -m tools.lock`, after trying new versions in the virtual environment.
 
-requirements.txt holds what the studio runs on (torch first), requirements-postgres.txt and requirements-test.txt what those extras of
-pyproject.toml add to it. Every package is named with its exact version; a package that a platform does not need keeps its marker.
+requirements.txt holds what the studio runs on (torch first, and what exports models), requirements-postgres.txt and requirements-test.txt
+what those extras of pyproject.toml add to it. Every package is named with its exact version; a package that a platform does not need keeps
+its marker.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def write(name: str, lines: dict[str, str], *, first: str = "") -> None:
 def main() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    studio = closure(project["dependencies"] + extras["torch"])
+    studio = closure(project["dependencies"] + extras["torch"] + extras["onnx"])
     write("requirements.txt", studio)
     for extra in ("postgres", "test"):
         more = {name: line for name, line in closure(extras[extra]).items() if name not in studio}

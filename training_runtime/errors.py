@@ -34,3 +34,7 @@ class HostBusy(RuntimeFailure):
 
 class SandboxRefused(RuntimeFailure):
     """User code may not run here: the sandbox that the settings ask for cannot be had."""
+
+
+class ExportFailed(RuntimeFailure):
+    """The final model could not be exported in ONNX format; the training itself is not touched."""

@@ -18,6 +18,7 @@ from training_runtime.elastic.sampler import Shape
 from training_runtime.errors import UserError
 
 VERSION = 1
+EXAMPLES = 3  # samples in the example that an export of the model is made from
 
 
 def engine_path(result_dir: Path) -> Path:
@@ -104,6 +105,16 @@ def vars_of(shape: Shape) -> dict[str, int]:
 
 def final_path(result_dir: Path) -> Path:
     return result_dir / "model" / "train" / "model_epoch_final.pth"
+
+
+def example_path(result_dir: Path) -> Path:
+    return result_dir / "checkpoint" / "example.pt"
+
+
+def save_example(job: Job, inputs: Any) -> None:
+    """Inputs of EXAMPLES samples, for who exports the model: the driver has no dataset."""
+    held = state.replace(inputs, _own)
+    write(example_path(job.result_dir), lambda file: torch.save(held, file))
 
 
 def load_final(model: nn.Module, result_dir: Path) -> None:

@@ -46,6 +46,11 @@ class Compute:
             outputs = self.job.model(inputs)
             return self._columns(float(self.job.loss(outputs, targets)), outputs, targets, len(indices))
 
+    def example(self, count: int) -> Any:
+        """The inputs of a batch of the first `count` training samples, again from the first where there are fewer."""
+        self._seed((0, 0, 0), "example")
+        return self._load(self.job.train_set, [i % len(self.job.train_set) for i in range(count)])[0]
+
     def _seed(self, place: tuple[int, int, int], purpose: str) -> None:
         seed_everything(derive(self.job.seed, *place, purpose), devices=self.device.type != "cpu")
 

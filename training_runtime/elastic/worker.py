@@ -336,11 +336,21 @@ class Worker:
         if self.group.rank == 0:
             last = self.shape.unit(self.shape.ticks - 1)
             self._save("model_epoch_final", last)
+            if self.job.save_to_onnx:
+                self._save_example()
         self._sync()
         with self._excused():
             self.hooks.end()
         self._report("done")
         self.arena.set(self.seat, STATE, STATE_LEFT)
+
+    def _save_example(self) -> None:
+        """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
+        try:
+            with self._excused():
+                checkpoint.save_example(self.job, self.compute.example(checkpoint.EXAMPLES))
+        except Exception as error:
+            self._report("warning", message=f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 
     def _report(self, kind: str, **fields: Any) -> None:
         reports.send(self.place.reports, kind, seat=self.seat, **fields)

@@ -6,6 +6,7 @@ Takes the parameters of every release of the original; unknown ones only warn. T
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -13,7 +14,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,8 +28,9 @@ from training_runtime.elastic import checkpoint, driver
 from training_runtime.elastic.coordinator import Coordinator
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.errors import UserError
+from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric.console import Console
+from training_runtime.fabric.onnx_export import Export
 from training_runtime.protocol import SlotRef
 
 ALIASES = {
@@ -37,6 +40,11 @@ ALIASES = {
     "getDatasets": "datasets_function",
     "user_callback": "user_callbacks",
 }
+SECOND_TRAIN = (
+    "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
+    "hyper-parameters in a user_callback, or make the second training an experiment of its own"
+)
+NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 
 class FabricModel:
@@ -47,6 +55,8 @@ class FabricModel:
     without it the accuracy of a classification is found by itself. worker_logger_callback, driver_logger_callback: see
     callbacks.LoggerCallback. fn_batch_collate: list of samples -> (inputs, targets).
     """
+
+    _trained_in: set[Path] = set()  # by this process, without the studio
 
     def __init__(
         self,
@@ -144,54 +154,96 @@ class FabricModel:
             self._train_in_studio(job, session)
         else:
             self._train_here(job, slots)
-        if checkpoint.final_path(job.result_dir).exists():
-            checkpoint.load_final(self.model, job.result_dir)
 
     def _train_in_studio(self, job: Job, session: driver.Session) -> None:
         if session.trained:
-            raise UserError("train() can be called once in a run")
+            raise UserError(SECOND_TRAIN)
         session.attendant.pause()
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
         recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, say=console.say)
         _warn_of_threads(recorder)
         session.trained = True
+        exporting = None
         try:
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
             session.stopped = coordinator.run() == "stopped"
+            if not session.stopped:
+                exporting = _take_final(job, recorder)
         finally:
             session.step, session.metrics = recorder.last_step, recorder.metrics
             session.epoch = recorder.epoch
             session.attendant.start()
         if session.stopped:
             raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
+        _conclude(exporting, recorder)
 
     def _train_here(self, job: Job, slots: tuple[SlotRef, ...]) -> None:
         """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
+        if job.result_dir in self._trained_in:
+            raise UserError(f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own")
+        self._trained_in.add(job.result_dir)
         began = time.monotonic()
         writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, say=console.say)
         _warn_of_threads(recorder)
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
-
-        def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            coordinator.interrupt("interrupted from the keyboard")
-
-        on_main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGINT, interrupt) if on_main else None
         outcome = "failed"
         try:
-            outcome = coordinator.run()
+            with _interruptible(coordinator):
+                outcome = coordinator.run()
+            if outcome == "completed":
+                _conclude(_take_final(job, recorder), recorder)
         finally:
-            if on_main:
-                signal.signal(signal.SIGINT, before)
             elapsed_s = time.monotonic() - began
             writer.write(journal.Finished(outcome, recorder.last_step, recorder.epoch, recorder.metrics, elapsed_s))  # type: ignore[arg-type]
             writer.close()
             console.end()
         if outcome == "stopped":
             raise KeyboardInterrupt
+
+
+@contextmanager
+def _interruptible(coordinator: Coordinator) -> Iterator[None]:
+    """Inside, Ctrl-C stops the training at the next step boundary."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        coordinator.interrupt("interrupted from the keyboard")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _take_final(job: Job, recorder: Recorder) -> Export | None:
+    """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
+    if checkpoint.final_path(job.result_dir).exists():
+        checkpoint.load_final(job.model, job.result_dir)
+    if not job.save_to_onnx:
+        return None
+    try:
+        return Export(job)
+    except ExportFailed as error:
+        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
+        return None
+
+
+def _conclude(exporting: Export | None, recorder: Recorder) -> None:
+    """Wait for an export and record what came of it."""
+    if exporting is None:
+        return
+    try:
+        paths, size = exporting.finish(float(os.environ.get("EDT_ONNX_TIMEOUT") or 600))
+    except ExportFailed as error:
+        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
+        return
+    recorder.write(journal.Checkpoint(recorder.last_step, recorder.epoch, "model", paths, size))
 
 
 def engines_of(batch_size: int, engines: int | None, effective: int | None, *, most: int) -> int:
@@ -213,8 +265,16 @@ def local_slots() -> tuple[SlotRef, ...]:
 
 
 def _local_results() -> Path:
-    path = Path(os.environ.get("RESULT_DIR") or Path("edt-results") / time.strftime("%Y%m%d-%H%M%S")).resolve()
-    path.mkdir(parents=True, exist_ok=True)
+    """RESULT_DIR, in which a training goes on where the last one stopped; else a new folder."""
+    if given := os.environ.get("RESULT_DIR"):
+        path = Path(given).resolve()
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    for number in itertools.count(1):
+        path = Path("edt-results", time.strftime("%Y%m%d-%H%M%S") + f"-{number}" * (number > 1)).resolve()
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
     return path
 
 

@@ -1,0 +1,47 @@
+"""save_to_onnx: the final model in ONNX format, or a warning that says why not. Never more than a warning."""
+
+from __future__ import annotations
+
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from tests.engine.test_user_code import finish, script
+
+FINAL = "model/train/model_epoch_final.onnx"
+
+
+def test_the_final_model_is_exported_for_any_batch_size_and_computes_the_same(start):
+    run = finish(start, script(arguments=", save_to_onnx=True"))
+    assert run.events("warning") == []
+    assert run.events("checkpoint")[-1].paths == (FINAL,)
+    session = onnxruntime.InferenceSession(str(run.result_dir / FINAL), providers=["CPUExecutionProvider"])
+    layer = nn.Linear(4, 2)
+    weights = torch.load(run.result_dir / "model/train/model_epoch_final.pth", weights_only=True)
+    layer.load_state_dict({name.removeprefix("layer."): value for name, value in weights.items()})
+    for samples in (1, 7):
+        x = torch.randn(samples, 4)
+        (got,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        assert torch.allclose(torch.as_tensor(got), layer(x), atol=1e-5)
+    left = {path.name for path in run.result_dir.rglob("*") if path.is_file()}
+    assert "example.pt" not in left
+    assert not any(name.startswith(".onnx") for name in left)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"top": "import sys\nsys.modules['onnxruntime'] = None"}, "pip install onnxruntime"),
+        ({"forward": "x = x if float(x.sum()) > 0 else -x"}, "data-dependent"),
+        ({"top": "import os", "forward": "os.kill(os.getpid(), 11) if torch.compiler.is_exporting() else 0"}, "its process ended (-11)"),
+        ({"top": "import os, time", "forward": "time.sleep(600) if torch.compiler.is_exporting() else 0"}, "took longer than 3 s"),
+        ({"forward": "x = x + (3.0 if torch.compiler.is_exporting() else 0.0)"}, "computes something else"),
+    ],
+)
+def test_an_export_that_cannot_be_made_costs_a_warning_and_not_the_run(start, change, says):
+    run = finish(start, script(**change, arguments=", enable_onnx=True"), env={"EDT_ONNX_TIMEOUT": "3"} if "sleep" in str(change) else {})
+    (warning,) = run.events("warning")
+    assert says in warning.message
+    assert run.events("finished")[-1].outcome == "completed"
+    assert not (run.result_dir / FINAL).exists()
