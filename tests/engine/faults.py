@@ -41,6 +41,7 @@ _wrap(_exchange.Exchange, "merge_joint", "summed", after=True)
 _wrap(_exchange.Exchange, "deliver", "optimizer")
 _wrap(_worker.Worker, "_record", "committed")
 _wrap(_worker.Worker, "_test_batch", "validation")
+_wrap(_worker.Worker, "_test_batch", "tested", after=True)
 _wrap(_worker.Worker, "_save", "checkpoint")
 _wrap(_worker.checkpoint, "save_model", "saving")
 _wrap(_worker.Worker, "_hand_over", "handing over")
@@ -55,6 +56,7 @@ PHASES = (
     "optimizer",
     "committed",
     "validation",
+    "tested",
     "checkpoint",
     "saving",
     "handing over",

@@ -41,6 +41,7 @@ WHERE = {  # phase -> step, rank (-1: whoever comes there)
     "optimizer": (10, 0),
     "committed": (23, 0),
     "validation": (38, 1),
+    "tested": (46, 1),
     "checkpoint": (53, 0),
     "saving": (61, 0),
     "handing over": (2, 0),
@@ -56,6 +57,12 @@ def test_a_death_in_each_phase_changes_nothing(start, fixed, phases):
     happened = [f["phase"] for i, f in enumerate(faults) if (run.result_dir / f"fault-{i}").exists()]
     assert happened == list(phases)
     assert all(g.redone <= 1 for g in run.events("generation"))
+    same(run, fixed(*LONG))
+
+
+def test_all_workers_die_in_a_validation_and_go_on_before_the_one_that_came_before(start, fixed):
+    run = play(start, [{"phase": "tested", "step": 52, "rank": rank} for rank in (0, 1)], ((0, (0, 1)),))
+    assert len(run.events("resumed")) == 1
     same(run, fixed(*LONG))
 
 

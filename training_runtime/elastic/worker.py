@@ -325,6 +325,7 @@ class Worker:
                 module.training = mode
         if group.rank == 0:
             self._report("tested", step=unit.step, epoch=mark, row=arena.tests.sum(0).tolist())
+        self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
     def _test_batch(self, epoch: int, batch: int, mark: int) -> None:
         row = self.compute.test((epoch, batch, 0), list(self.shape.test_span(batch)))
