@@ -1,4 +1,5 @@
-"""One WebSocket per page: push only. It says {"subscribe": [topics]} and is sent what happens there (shapes: docs/architecture.md).
+"""One WebSocket per page: push only. It says {"subscribe": [topics]} and is sent what happens there (shapes: docs/architecture.md). A topic
+"log-7-driver@1234" asks for that log from that byte on.
 
 Access is checked when a topic is subscribed, and again, at most every RECHECK_S seconds, before data is sent: a person who was removed from
 the project, logged out or was shut out hears nothing more. "changed" carries no data (the page fetches its fragments, which check for
@@ -11,7 +12,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,13 @@ from django.contrib.sessions.models import Session
 from django.urls import path
 from django.utils import timezone
 
-from experiments import access, notify
+from experiments import access, following, notify
 from experiments.models import User
 
 RECHECK_S = 2.0
 MOST_TOPICS = 200
+MOST_LOGS = 4  # followed on one connection
+LONGEST_TOPIC = 128
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
 LOGGED_OUT, TOO_MUCH = 4401, 4408
@@ -108,6 +111,7 @@ class PageSocket(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self.topics: dict[str, float] = {}
+        self.logs: dict[str, asyncio.Task[None]] = {}
         self.asked = 0
         self.checked_person = 0.0
         user = self.scope["user"]
@@ -122,6 +126,8 @@ class PageSocket(AsyncWebsocketConsumer):
         for topic in list(self.topics):
             await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
         self.topics.clear()
+        for task in self.logs.values():
+            task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
         wanted = _wanted(text_data)
@@ -130,7 +136,9 @@ class PageSocket(AsyncWebsocketConsumer):
             await self.close(TOO_MUCH)
             return
         for topic in wanted:
-            if topic not in self.topics:
+            if log := following.parse(topic):
+                await self._follow(log)
+            elif topic not in self.topics:
                 await self._subscribe(topic)
 
     async def _subscribe(self, topic: str) -> None:
@@ -139,6 +147,24 @@ class PageSocket(AsyncWebsocketConsumer):
             return
         self.topics[topic] = time.monotonic()
         await self.channel_layer.group_add(notify.group(topic), self.channel_name)
+
+    async def _follow(self, log: following.LogTopic) -> None:
+        """Once for each log: a page that asks again goes on with what it is being sent."""
+        name, run = f"log-{log.run}-{log.name}", f"run-{log.run}"
+        if name in self.logs and not self.logs[name].done():
+            return
+        if len(self.logs) >= MOST_LOGS or not await self._may(run):
+            await self._say({"type": "refused", "topic": name})
+            return
+        checked = [time.monotonic()]
+
+        async def still() -> bool:
+            if time.monotonic() - checked[0] <= RECHECK_S:
+                return True
+            checked[0] = time.monotonic()
+            return await self._still(run)
+
+        self.logs[name] = asyncio.create_task(following.follow(log, say=self._say, still=still))
 
     async def push(self, event: dict[str, Any]) -> None:
         """A message of a group this page is in."""
@@ -169,7 +195,7 @@ class PageSocket(AsyncWebsocketConsumer):
         user = User.objects.filter(pk=self.user_id).first()
         return user is not None and access.topic(user, topic)
 
-    async def _say(self, message: dict[str, Any]) -> None:
+    async def _say(self, message: Mapping[str, Any]) -> None:
         await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))
 
 
@@ -182,7 +208,7 @@ def _wanted(text: str | None) -> list[str]:
     topics = said.get("subscribe") if isinstance(said, dict) else None
     if not isinstance(topics, list):
         return []
-    return [topic[:64] for topic in topics[:MOST_REQUESTS] if isinstance(topic, str)]
+    return [topic[:LONGEST_TOPIC] for topic in topics[:MOST_REQUESTS] if isinstance(topic, str)]
 
 
 def _plain(value: Any) -> Any:

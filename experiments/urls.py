@@ -2,7 +2,20 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from experiments.views import accounts, cluster, curves, definitions, downloads, experiments, projects, run_actions, runs, search, usage
+from experiments.views import (
+    accounts,
+    cluster,
+    curves,
+    definitions,
+    downloads,
+    experiments,
+    logs,
+    projects,
+    run_actions,
+    runs,
+    search,
+    usage,
+)
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", projects.home, name="home"),
@@ -37,11 +50,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("experiments/<int:pk>/delete/", experiments.delete, name="delete_experiment"),
     path("runs/<int:pk>/", runs.monitor, name="run"),
     path("runs/<int:pk>/overview/", runs.overview, name="run_overview"),
-    path("runs/<int:pk>/logs/", runs.logs, name="run_logs"),
+    path("runs/<int:pk>/logs/", logs.logs, name="run_logs"),
     path("runs/<int:pk>/results/", runs.results, name="run_results"),
     path("runs/<int:pk>/series", curves.series, name="run_series"),
     path("runs/<int:pk>/points", curves.points, name="run_points"),
-    path("runs/<int:pk>/log", runs.log, name="run_log"),
+    path("runs/<int:pk>/log", logs.log, name="run_log"),
     path("runs/<int:pk>/log/<str:name>/download", downloads.log_file, name="run_log_file"),
     path("runs/<int:pk>/files/<path:path>", downloads.file, name="run_file"),
     path("runs/<int:pk>/results.zip", downloads.archive, name="run_archive"),

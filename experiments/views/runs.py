@@ -1,24 +1,23 @@
-"""A run's pages: Monitor, Overview, Logs, Results. What is done to a run is in run_actions, its curves are in curves."""
+"""A run's pages: Monitor, Overview, Results. Its logs are in logs, its curves in curves, what is done to a run is in run_actions."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from experiments import access, accounting, selectors
 from experiments.models import TrainingRun
 from experiments.selectors import RunFile, run_pages
-from experiments.views.shown import later, number, page, person, run_crumbs
+from experiments.views.shown import later, page, person, run_crumbs
 
-LOG_LINES = 500
-MOST_LOG_BYTES = 256 * 1024
 HEAD = {"head": "runs/_head.html"}  # the head of every tab is refetched from Monitor
 
 
-def _tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict[str, object]]:
+def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict[str, object]]:
+    """The run, and what every tab of its page shows."""
     user = person(request)
     run = access.run(user, pk)
     may_write = access.may(run.experiment.project, "write")
@@ -36,7 +35,7 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict[st
 
 @require_safe
 def monitor(request: HttpRequest, pk: int) -> HttpResponse:
-    run, tab = _tab(request, pk, "monitor")
+    run, tab = run_tab(request, pk, "monitor")
     context = {
         **tab,
         "metrics": later(lambda: run_pages.latest_metrics(run)),
@@ -48,7 +47,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
-    run, tab = _tab(request, pk, "overview")
+    run, tab = run_tab(request, pk, "overview")
     now = timezone.now()
     context = {
         **tab,
@@ -59,34 +58,6 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),
     }
     return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html"})
-
-
-@require_safe
-def logs(request: HttpRequest, pk: int) -> HttpResponse:
-    run, tab = _tab(request, pk, "logs")
-    names = selectors.log_names(run)
-    chosen = request.GET.get("name", "")
-    if chosen not in names:
-        chosen = names[0] if names else "driver"
-    context = {
-        **tab,
-        "names": names,
-        "chosen": chosen,
-        "tail": later(lambda: selectors.log_tail(run, chosen, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)),
-    }
-    return page(request, "runs/logs.html", context, parts=HEAD)
-
-
-@require_safe
-def log(request: HttpRequest, pk: int) -> JsonResponse:
-    """What stands in a log from ?offset= on, for a page that follows it."""
-    run = access.run(person(request), pk)
-    name = request.GET.get("name", "driver")
-    if name not in selectors.log_names(run):
-        return JsonResponse({"text": "", "begin": 0, "end": 0, "size": 0})
-    offset = number(request, "offset", 0, least=0, most=1 << 62)
-    tail = selectors.log_tail(run, name, offset=offset, limit_bytes=MOST_LOG_BYTES)
-    return JsonResponse({"text": tail.text, "begin": tail.begin, "end": tail.end, "size": tail.size_bytes})
 
 
 ROLES = (
@@ -104,7 +75,7 @@ def _by_role(found: list[RunFile]) -> list[tuple[str, list[RunFile]]]:
 
 @require_safe
 def results(request: HttpRequest, pk: int) -> HttpResponse:
-    run, tab = _tab(request, pk, "results")
+    run, tab = run_tab(request, pk, "results")
     found = later(lambda: selectors.files(run))
     context = {
         **tab,

@@ -1,53 +1,77 @@
 // @ts-check
-/* A log that is followed: what is new is asked for from the byte where the last answer ended. Filtering hides lines, it loses none. */
+/* A log that is followed: the socket sends what is new from the byte where the page stands; what was missed is fetched. The search is the
+   server's, over the whole log: while results are shown and the log grows, they are asked for again. */
 
-const EVERY_MS = 1000;
-const AFTER_END_MS = 5000;
+import * as live from './live.js';
+
 const MOST_CHARACTERS = 2_000_000;
+const SAFETY_NET_MS = 10_000;
+const SEARCH_AGAIN_MS = 2000;
 
+const pane = document.getElementById('log-pane');
+const form = /** @type {HTMLFormElement | null} */ (document.getElementById('log-search'));
+const follow = /** @type {HTMLInputElement | null} */ (document.getElementById('log-follow'));
 const log = document.getElementById('log');
 const state = document.getElementById('log-state');
-const filter = /** @type {HTMLInputElement | null} */ (document.getElementById('log-filter'));
-const follow = /** @type {HTMLInputElement | null} */ (document.getElementById('log-follow'));
 
-if (log && filter && follow) {
-  let text = log.textContent || '';
-  let end = Number(log.dataset.end);
+/** Take in what comes, at the end of the log as it is shown. @param {HTMLElement} box @param {HTMLInputElement} following */
+function tail(box, following) {
+  let end = Number(box.dataset.end);
+  const topic = `log-${box.dataset.run}-${box.dataset.name}`;
+  let fetching = false;
 
-  const show = () => {
-    const wanted = filter.value.toLowerCase();
-    const lines = wanted ? text.split('\n').filter((line) => line.toLowerCase().includes(wanted)) : null;
-    log.textContent = lines ? lines.join('\n') : text;
-    if (state) state.textContent = lines ? `${lines.length} matching line${lines.length === 1 ? '' : 's'} of those loaded` : '';
-    if (follow.checked) log.scrollTop = log.scrollHeight;
+  /** @param {{text: string, end: number}} part */
+  const add = (part) => {
+    box.append(part.text);
+    end = part.end;
+    box.dataset.topics = `${topic}@${end}`; // what a new connection asks for
+    const text = box.textContent || '';
+    if (text.length > MOST_CHARACTERS) box.textContent = text.slice(text.indexOf('\n', text.length - MOST_CHARACTERS / 2) + 1);
+    if (following.checked) box.scrollTop = box.scrollHeight;
   };
 
-  const ask = async () => {
-    if (document.hidden) return void setTimeout(ask, EVERY_MS);
-    let more = false;
+  const missed = async () => {
+    if (fetching || document.hidden) return;
+    fetching = true;
     try {
-      const address = `${log.dataset.log}?name=${encodeURIComponent(log.dataset.name || '')}&offset=${end}`;
+      const address = `${box.dataset.log}?name=${encodeURIComponent(box.dataset.name || '')}&offset=${end}`;
       const response = await fetch(address, { headers: { Accept: 'application/json' } });
       if (response.status === 404 || response.redirected) return location.reload();
       const answer = await response.json();
-      if (answer.end > end && answer.text) {
-        text = (text + answer.text).slice(-MOST_CHARACTERS);
-        end = answer.end;
-        more = answer.end < answer.size;
-        show();
-      }
+      if (state) state.textContent = '';
+      if (answer.begin === end && answer.end > end) add(answer);
     } catch {
       if (state) state.textContent = 'The studio does not answer; trying again.';
+    } finally {
+      fetching = false;
     }
-    setTimeout(ask, more ? 0 : log.dataset.liveRun === 'yes' ? EVERY_MS : AFTER_END_MS);
   };
 
-  filter.addEventListener('input', show);
-  follow.addEventListener('change', show);
-  log.addEventListener('scroll', () => {
-    // Scrolling up stops following, reaching the end goes on.
-    follow.checked = log.scrollTop + log.clientHeight >= log.scrollHeight - 24;
+  live.on('log', (message) => {
+    if (message.topic !== topic || message.end <= end) return;
+    if (message.begin === end) add(message);
+    else missed();
   });
-  show();
-  setTimeout(ask, EVERY_MS);
+  following.addEventListener('change', () => {
+    if (following.checked) box.scrollTop = box.scrollHeight;
+  });
+  box.addEventListener('scroll', () => {
+    // Scrolling up stops following, reaching the end goes on.
+    following.checked = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
+  });
+  box.scrollTop = box.scrollHeight;
+  setInterval(missed, SAFETY_NET_MS); // the file is the truth, whatever became of a message
+}
+
+/** Results that stay true while the log grows. @param {HTMLElement} results @param {HTMLFormElement} search */
+function again(results, search) {
+  if (!new FormData(search).get('q') && !new FormData(search).get('level')) return;
+  live.on('log', () => live.refresh(results, SEARCH_AGAIN_MS));
+}
+
+if (log && follow) tail(log, follow);
+if (pane && form) {
+  if (!log) again(pane, form);
+  form.elements.namedItem('level')?.addEventListener('change', () => form.requestSubmit());
+  document.getElementById('here')?.scrollIntoView({ block: 'center' });
 }

@@ -74,20 +74,6 @@ def test_values_that_are_no_numbers_are_gaps_in_json_and_words_on_the_page(proje
     json.loads(points, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_logs_show_the_end_and_are_followed_from_there(studio: Seeded, as_: As) -> None:
-    client = as_(studio.alice)
-    page = client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
-    assert "step 299" in page
-    assert "worker-0" in page
-    end = int(page.split('data-end="')[1].split('"')[0])
-    address = reverse("run_log", args=[studio.completed.pk])
-    with open(runfiles.folder(studio.completed.pk) / "log" / "driver" / "console.log", "a") as log:
-        log.write("one more <b>line</b>\n")
-    assert client.get(address, {"name": "driver", "offset": end}).json()["text"] == "one more <b>line</b>\n"
-    assert client.get(address, {"name": "../../secret", "offset": 0}).json()["text"] == ""
-    assert "&lt;b&gt;line" in client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
-
-
 def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: Seeded, as_: As) -> None:
     client, run = as_(studio.alice), studio.completed
     answer = client.get(reverse("run_file", args=[run.pk, "model/model_epoch_20.pth"]))

@@ -10,7 +10,7 @@ from tools import vendor
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 FIRST_PAGE = [
-    "css/base.css", "css/components.css", "css/pages.css", "vendor/carbon-themes/tokens.css", "vendor/carbon-icons/icons.svg",
+    "css/*.css", "vendor/carbon-themes/tokens.css", "vendor/carbon-icons/icons.svg",
     "vendor/htmx/htmx.min.js", "vendor/uplot/uPlot.iife.min.js", "vendor/uplot/uPlot.min.css", "js/*.js", "vendor/plex-*/*.woff2",
 ]  # fmt: skip
 

@@ -1,0 +1,72 @@
+"""Logs that pages follow: what a log gets is sent to the page that looks at it, from the byte where the page stands.
+
+Nothing announces that a log has grown (it is a plain file, maybe of another machine), so each followed log is looked at a few times a
+second while somebody looks at it, and less often when it is quiet. Knows no socket: it is handed what sends and what asks for permission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from asgiref.sync import sync_to_async
+
+from experiments import runfiles
+
+LOOK_S, QUIET_LOOK_S = 0.15, 1.0
+QUIET_AFTER_S = 30.0
+MOST_BYTES = 48 * 1024  # in one message
+_TOPIC = re.compile(r"log-(\d{1,18})-([A-Za-z0-9][A-Za-z0-9._-]{0,63})@(\d{1,18})")
+
+
+@dataclass(frozen=True)
+class LogTopic:
+    """A log that a page follows from byte `offset` on: "log-7-worker-0@1234"."""
+
+    run: int
+    name: str
+    offset: int
+
+
+def parse(topic: str) -> LogTopic | None:
+    """None for what is not such a topic."""
+    found = _TOPIC.fullmatch(topic)
+    return LogTopic(int(found[1]), found[2], int(found[3])) if found else None
+
+
+async def follow(log: LogTopic, *, say: Callable[[Mapping[str, object]], Awaitable[None]], still: Callable[[], Awaitable[bool]]) -> None:
+    """Send what the log has and gets, until `still` says no. Each message says which bytes it is: a page that misses some fetches them."""
+    end, quiet_s = log.offset, 0.0
+    while True:
+        data, size = await _read(log, end)
+        if data:
+            if not await still():
+                return
+            begin, end, quiet_s = end, end + len(data), 0.0
+            text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+            await say({"type": "log", "topic": f"log-{log.run}-{log.name}", "begin": begin, "end": end, "size": size, "text": text})
+            if end < size:
+                continue
+        pause = LOOK_S if quiet_s < QUIET_AFTER_S else QUIET_LOOK_S
+        quiet_s += pause
+        await asyncio.sleep(pause)
+
+
+async def _read(log: LogTopic, begin: int) -> tuple[bytes, int]:
+    path = f"log/{log.name}/console.log"
+    data, size = await sync_to_async(runfiles.read, thread_sensitive=False)(log.run, path, begin=begin, limit_bytes=MOST_BYTES)
+    return whole_characters(data), size
+
+
+def whole_characters(data: bytes) -> bytes:
+    """Without the beginning of a character at the end, whose rest has not been written or read yet."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:  # the first byte of a character of 2, 3 or 4
+            needs = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if needs > back else data
+        if byte < 0x80:
+            break
+    return data

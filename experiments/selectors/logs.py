@@ -1,0 +1,83 @@
+"""Searching a run's log: in a process of its own with limits (experiments.logsearch), never with a person's pattern in the web server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import logsearch, runfiles
+from experiments.models import TrainingRun
+
+MOST_LINES = 500
+LONGEST_PATTERN = 500
+WALL_S = 10.0
+_AT_ONCE = threading.BoundedSemaphore(2)  # searches of this process: the rest wait their turn
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class FoundLine:
+    """A line that matches: its number from 1 on, the byte at which it begins, its level ("" where it says none)."""
+
+    number: int
+    offset: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The last lines that match, oldest first, of `total`. `complete`: all of the log was read, and not only the first `read_bytes`.
+    `problem`: why there is no answer."""
+
+    lines: tuple[FoundLine, ...] = ()
+    total: int = 0
+    read_bytes: int = 0
+    complete: bool = True
+    problem: str = ""
+
+
+def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = MOST_LINES) -> Found:
+    """Lines of the log with the pattern, of the level ("debug" to "error") or above."""
+    if len(pattern) > LONGEST_PATTERN:
+        return Found(problem=f"At most {LONGEST_PATTERN} characters can be searched for.")
+    try:
+        log = runfiles.open_regular(run.pk, f"log/{name}/console.log")
+    except FileNotFoundError:
+        return Found()
+    wanted = {"pattern": pattern, "regex": regex, "level": level if level in logsearch.LEVELS else "", "most": most}
+    with open(log, "rb") as file:
+        if not _AT_ONCE.acquire(timeout=_PATIENCE_S):
+            return Found(problem="Others are searching just now: try again in a moment.")
+        try:
+            said = _asked(file.fileno(), json.dumps(wanted))
+        finally:
+            _AT_ONCE.release()
+    if "problem" in said:
+        return Found(problem=said["problem"])
+    lines = tuple(FoundLine(number, offset, level, text) for number, offset, level, text in said["lines"])
+    return Found(lines, total=said["total"], read_bytes=said["read"], complete=said["complete"])
+
+
+def last_error(run: TrainingRun, name: str) -> FoundLine | None:
+    """The line at which the last error of the log begins: the head of its traceback where it has one."""
+    found = search(run, name, level="error").lines
+    for place in range(len(found) - 1, -1, -1):
+        if place == 0 or found[place - 1].number != found[place].number - 1 or found[place].text.startswith(logsearch.TRACEBACK):
+            return found[place]
+    return None
+
+
+def _asked(log: int, wanted: str) -> Any:
+    """What the process answers. It is isolated (-I -S): no environment variable and no installed package has a say in it."""
+    command = [sys.executable, "-I", "-S", str(Path(logsearch.__file__)), wanted]
+    try:
+        done = subprocess.run(command, stdin=log, capture_output=True, timeout=WALL_S, check=True, env={}, cwd="/")
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return {"problem": "The search took too long: use a simpler expression, or download the log."}
+    return json.loads(done.stdout)

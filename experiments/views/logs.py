@@ -1,0 +1,82 @@
+"""A run's logs: the end of one, followed live; what a search finds in it; a place in it. Whole ones are in downloads."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from experiments import access, selectors
+from experiments.models import TrainingRun
+from experiments.selectors import logs as search
+from experiments.views.runs import HEAD, run_tab
+from experiments.views.shown import later, number, page, person
+
+LOG_LINES = 500
+MOST_LOG_BYTES = 256 * 1024
+AROUND_BYTES = 32 * 1024
+LEVELS = (("", "All levels"), ("info", "Info and above"), ("warning", "Warnings and errors"), ("error", "Errors"))
+
+
+@require_safe
+def logs(request: HttpRequest, pk: int) -> HttpResponse:
+    """?name= of the log; ?q= (?regex=1) and ?level= search it, ?at= shows the line at that byte, ?error=1 leads to the last error."""
+    run, tab = run_tab(request, pk, "logs")
+    names = selectors.log_names(run)
+    chosen = request.GET.get("name", "")
+    if chosen not in names:
+        chosen = names[0] if names else "driver"
+    if request.GET.get("error"):
+        return _to_the_error(run, names, chosen)
+    wanted, level = request.GET.get("q", ""), request.GET.get("level", "")
+    regex = request.GET.get("regex") == "1"
+    at = number(request, "at", -1, least=0, most=1 << 62)
+    context = {
+        **tab,
+        "names": names,
+        "chosen": chosen,
+        "q": wanted[: search.LONGEST_PATTERN + 1],
+        "regex": regex,
+        "level": level,
+        "levels": LEVELS,
+        "searched": bool(wanted or level),
+        "found": later(lambda: search.search(run, chosen, pattern=wanted, regex=regex, level=level)),
+        "place": later(lambda: _around(run, chosen, at)) if at >= 0 else None,
+        "tail": later(lambda: selectors.log_tail(run, chosen, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)),
+    }
+    return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html"})
+
+
+def _to_the_error(run: TrainingRun, names: list[str], chosen: str) -> HttpResponse:
+    """To the last error of the log, else of the first log that has one."""
+    to = reverse("run_logs", args=[run.pk])
+    for name in dict.fromkeys([chosen, *names[:20]]):
+        found = search.last_error(run, name)
+        if found is not None:
+            return redirect(f"{to}?{urlencode({'name': name, 'at': found.offset})}#here")
+    return redirect(f"{to}?{urlencode({'name': chosen, 'level': 'error'})}")
+
+
+def _around(run: TrainingRun, name: str, at: int) -> dict[str, object]:
+    """The line at byte `at`, and what stands before and after it."""
+    begin = max(0, at - AROUND_BYTES)
+    before = selectors.log_tail(run, name, offset=begin, limit_bytes=at - begin).text
+    if begin:
+        before = before.partition("\n")[2]  # the first line may be cut in two
+    line, end, after = selectors.log_tail(run, name, offset=at, limit_bytes=AROUND_BYTES).text.partition("\n")
+    return {"before": before, "line": line + end, "after": after, "earlier": begin > 0}
+
+
+@require_safe
+def log(request: HttpRequest, pk: int) -> JsonResponse:
+    """What stands in a log from ?offset= on, for a page that has missed some of what it follows."""
+    run = access.run(person(request), pk)
+    name = request.GET.get("name", "driver")
+    if name not in selectors.log_names(run):
+        return JsonResponse({"text": "", "begin": 0, "end": 0, "size": 0})
+    offset = number(request, "offset", 0, least=0, most=1 << 62)
+    tail = selectors.log_tail(run, name, offset=offset, limit_bytes=MOST_LOG_BYTES)
+    return JsonResponse({"text": tail.text, "begin": tail.begin, "end": tail.end, "size": tail.size_bytes})

@@ -1,0 +1,150 @@
+"""A run's logs: their end, what a search finds, the way to the error, and that they are pushed to those who follow."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.urls import reverse
+
+from experiments import consumers, following, logsearch, runfiles
+from experiments.models import Membership, TrainingRun
+from experiments.selectors import logs
+from tests import cast
+from tests.conftest import Said
+from tests.web.conftest import As
+from tests.web.seed import TRACEBACK, Seeded
+from tests.web.test_sockets import connected, heard, subscribe
+
+Search = Callable[..., dict[str, Any]]
+
+
+def log_of(run: TrainingRun, name: str = "driver") -> Path:
+    path = runfiles.make(run.pk) / "log" / name / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture
+def search() -> Search:
+    """`search("text", pattern=...)`: as the process of its own does it, without the process."""
+
+    def asked(text: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = 10) -> dict[str, Any]:
+        return logsearch.search(io.BytesIO(text.encode()), pattern=pattern, regex=regex, level=level, most=most)
+
+    return asked
+
+
+def test_a_log_shows_its_end_and_is_followed_from_there(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    page = client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+    assert "step 299" in page
+    assert "worker-0" in page
+    end = int(page.split('data-end="')[1].split('"')[0])
+    assert f'data-topics="log-{studio.completed.pk}-driver@{end}"' in page
+    with log_of(studio.completed).open("a") as log:
+        log.write("one more <b>line</b>\n")
+    address = reverse("run_log", args=[studio.completed.pk])
+    assert client.get(address, {"name": "driver", "offset": end}).json()["text"] == "one more <b>line</b>\n"
+    assert client.get(address, {"name": "../../secret", "offset": 0}).json()["text"] == ""
+    assert "&lt;b&gt;line" in client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+
+
+def test_a_search_reads_all_of_the_log_and_leads_to_the_place(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.alice), reverse("run_logs", args=[studio.completed.pk])
+    log_of(studio.completed).write_text("".join(f"INFO step {n}\n" for n in range(40_000)) + "<script>alert(1)</script>\n")
+    page = client.get(address, {"q": "STEP 12", "part": "pane"}).content.decode()
+    assert "1,111 lines match" in page
+    assert "the last 500 are shown" in page
+    assert client.get(address, {"q": r"step 1[0-9]$", "regex": "1", "part": "pane"}).content.decode().count("<li") == 10
+    found = client.get(address, {"q": "alert", "part": "pane"}).content.decode()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found
+    place = client.get(address, {"at": found.split("at=")[1].split("#")[0]}).content.decode()
+    assert '<mark id="here">&lt;script&gt;' in place
+    assert "INFO step 39999" in place
+    assert "No line matches" in client.get(address, {"q": "nothing like it"}).content.decode()
+    assert client.get(address, {"name": "../driver", "q": "x", "regex": "1", "level": "odd", "at": "9" * 30}).status_code == 200
+
+
+def test_the_way_to_the_last_error_leads_to_the_head_of_its_traceback(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("run_logs", args=[studio.failed.pk]), {"error": "1"})
+    assert answer.status_code == 302
+    page = as_(studio.alice).get(answer.url).content.decode()
+    assert '<mark id="here">Traceback (most recent call last):' in page
+    none = as_(studio.alice).get(reverse("run_logs", args=[studio.completed.pk]), {"error": "1"}, follow=True)
+    assert "No line matches" in none.content.decode()
+
+
+def test_levels_are_what_lines_say_and_what_belongs_to_them(search: Search) -> None:
+    text = f"INFO begin\nplain words\nWARNING: slow\n  because of this\n{TRACEBACK}DEBUG end\n"
+    errors = search(text, level="error")
+    assert errors["total"] == TRACEBACK.count("\n")
+    assert [line[3] for line in search(text, level="warning", pattern="slow")["lines"]] == ["WARNING: slow"]
+    assert search(text, level="warning")["total"] == errors["total"] + 2
+    assert [line[2] for line in search(text, most=99)["lines"]][:3] == ["info", "", "warning"]
+
+
+def test_lines_are_numbered_and_placed_whatever_their_length(search: Search) -> None:
+    text = "a\n" + "é" * 40_000 + " needle\nneedle\n"
+    first, second = search(text, pattern="needle")["lines"]
+    assert (first[0], second[0]) == (2, 3)
+    assert text.encode()[second[1] :] == b"needle\n"
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(" * 300, "(a*)*" * 90 + "b", "("])
+def test_no_pattern_holds_the_web_server_up(pattern: str, project: Any, alice: Any, said: Said) -> None:
+    run = cast.run(project, by=alice)
+    log_of(run).write_text(("a" * 60 + "!\n") * 50)
+    began = time.monotonic()
+    found = logs.search(run, "driver", pattern=pattern, regex=True)
+    assert found.problem or not found.complete or not found.lines
+    assert time.monotonic() - began < logs.WALL_S + 5
+    assert logs.search(run, "driver", pattern="a").total == 50
+
+
+def test_half_a_character_waits_for_its_other_half() -> None:
+    whole = "schön 漢 🙂".encode()
+    for length in range(len(whole) + 1):
+        text = following.whole_characters(whole[:length]).decode()
+        assert "schön 漢 🙂".startswith(text)
+        assert len(whole[:length]) - len(text.encode()) < 4
+    assert following.whole_characters(b"\xff\xfe") == b"\xff"
+
+
+@pytest.fixture
+def run(transactional_db: None, home: Any, said: Said) -> TrainingRun:
+    alice, bob, victor = (cast.person(name) for name in ("alice", "bob", "victor"))
+    cast.person("charlie")
+    return cast.run(cast.shared_project(alice, editor=bob, viewer=victor), by=alice)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_log_is_pushed_to_who_follows_it_and_to_nobody_else(run: TrainingRun) -> None:
+    log_of(run).write_text("first\n")
+    member, stranger = await connected("victor"), await connected("charlie")
+    await subscribe(stranger, f"log-{run.pk}-driver@0")
+    assert await heard(stranger) == {"type": "refused", "topic": f"log-{run.pk}-driver"}
+    await subscribe(member, f"log-{run.pk}-driver@2")
+    message = await heard(member)
+    assert (message["type"], message["begin"], message["end"], message["text"]) == ("log", 2, 6, "rst\n")
+    with log_of(run).open("a") as log:
+        log.write("second\n")
+    assert (await heard(member))["text"] == "second\n"
+    await member.disconnect()
+    await stranger.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_who_is_removed_from_the_project_reads_no_log_any_more(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
+    page = await connected("bob")
+    await sync_to_async(log_of(run).write_text)("first\n")
+    await Membership.objects.filter(user__username="bob").adelete()
+    await subscribe(page, f"log-{run.pk}-driver@0")
+    assert (await heard(page))["type"] == "refused"
+    await page.disconnect()
