@@ -13,7 +13,7 @@ RUN pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --constraint 
 FROM python:3.11.11-slim-bookworm AS studio
 RUN useradd --system --uid 10001 --create-home edt \
     && install --directory --owner edt --mode 755 /var/lib/edt \
-    && for folder in code runs data host; do install --directory --owner edt --mode 755 "/var/lib/edt/$folder"; done
+    && for folder in code runs data assets host; do install --directory --owner edt --mode 755 "/var/lib/edt/$folder"; done
 COPY --from=build /opt/edt /opt/edt
 COPY manage.py LICENSE /app/
 COPY webapp /app/webapp

@@ -132,8 +132,8 @@ def forget(key: uuid.UUID) -> None:
 
 def remove(key: uuid.UUID) -> None:
     """Delete a data asset's files. Renamed first, so that nobody finds half of it."""
-    with contextlib.suppress(OSError):
-        gone = settings.EDT_HOME / "tmp" / f"asset-{key.hex}"
+    gone = _kept(key).with_name(f".gone-{key.hex}")
+    with contextlib.suppress(OSError):  # it is not there any more
         _kept(key).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
@@ -217,7 +217,7 @@ def _unpack(path: Path, name: str, into: Path) -> None:
 
 
 def _place(source: Path, target: Path, *, top: Path) -> None:
-    """A hard link: the draft stays whole until all is done, so that a second attempt can begin anew."""
+    """A hard link, or a copy where the folders are on different disks: the draft stays whole, so that a second attempt can begin anew."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     for folder in target.parents:  # whatever the process's mask says, the users that runs are boxed as must be able to read
         folder.chmod(0o755)
@@ -225,7 +225,12 @@ def _place(source: Path, target: Path, *, top: Path) -> None:
             break
     if not source.exists():  # an empty file, of which no piece was ever sent
         source.touch(mode=0o600)
-    os.link(source, target)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source, target)
     target.chmod(0o644)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 
-from experiments.models import DefinitionVersion, Role, TrainingDefinition, User
+from experiments.models import DataAsset, DefinitionVersion, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 
 T = TypeVar("T")
@@ -105,6 +105,37 @@ class VersionForm(AttributesForm):
     field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
 
 
+class FilesInput(forms.FileInput):
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """One or more files."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[Any]:
+        chosen = [each for each in (data if isinstance(data, (list, tuple)) else [data]) if each is not None]
+        if not chosen:
+            return [super().clean(None, initial)]
+        return chosen  # an empty file is a file
+
+
+class DataForm(forms.Form):
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    upload = FilesField(
+        label="Files",
+        help_text="One .zip, which is unpacked and checked, or any files, which are kept as they are.",
+        error_messages={"required": "Choose a .zip file, or the files themselves."},
+    )
+
+
+class DataSettingsForm(forms.Form):
+    name = forms.CharField(max_length=120)
+    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+
+
 class DefinitionSettingsForm(forms.Form):
     name = forms.CharField(max_length=120)
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
@@ -120,11 +151,18 @@ class ExperimentForm(RequestForm):
 
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    data_asset = forms.ModelChoiceField(
+        label="Data",
+        queryset=DataAsset.objects.none(),
+        required=False,
+        empty_label="Shared data",
+        help_text="A data asset of this project, or the data that everybody shares. Scripts find it in the environment as DATA_DIR.",
+    )
     source_folder = forms.CharField(
         label="Source files folder",
         max_length=500,
         required=False,
-        help_text="Data that the scripts read, a folder below the shared data root. Scripts find it in the environment as DATA_DIR.",
+        help_text="The folder in that data which becomes DATA_DIR; all of it if empty.",
         widget=forms.TextInput(
             attrs={
                 "class": "mono",

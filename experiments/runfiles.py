@@ -62,8 +62,24 @@ def open_regular(run_id: int, path: str) -> int:
     return open_below(folder(run_id), path)
 
 
+def open_folder(top: Path, path: str) -> int:
+    """A file descriptor of a folder below `top` ("" for that itself), reached without a link. Raises FileNotFoundError for all else."""
+    parts = path.split("/") if path else []
+    if len(parts) > MAX_DEPTH or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise FileNotFoundError(path)
+    with contextlib.ExitStack() as cleanup:
+        try:
+            at = os.open(top, _FOLDER)
+            for part in parts:
+                cleanup.callback(os.close, at)
+                at = os.open(part, _FOLDER, dir_fd=at)
+        except OSError:
+            raise FileNotFoundError(path) from None
+        return at
+
+
 def open_below(top: Path, path: str) -> int:
-    """The same for any folder of ours."""
+    """A regular file below any folder of ours, as `open_regular`."""
     parts = path.split("/")
     if not path or len(parts) > MAX_DEPTH or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FileNotFoundError(path)

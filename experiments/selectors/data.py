@@ -1,25 +1,147 @@
-"""Folders of the shared data root, to be offered as an experiment's source files folder."""
+"""What there is to read: folders to choose from, and the files of a data asset or of the shared data root. No link is followed.
+
+Nothing here is ever shown as a page: text is escaped, pictures are recognised by their first bytes and sent as just that.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from django.conf import settings
+from experiments import datastore, runfiles
+from experiments.models import DataAsset, DataUpload, Project
 
 MOST_FOLDERS = 200
 LEVELS = 2
+MOST_LISTED = 500
+TEXT_BYTES = 64 * 1024
+MOST_IMAGE_BYTES = 20 << 20
+_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
 
 
-def folders() -> list[str]:
-    """Relative paths of the first folders, two levels deep, by name; links are not followed."""
-    root = Path(settings.EDT_DATA_ROOT)
+@dataclass(frozen=True)
+class Entry:
+    """A file or a folder; `path` is relative to the data asset. Sizes and times are of files."""
+
+    name: str
+    path: str
+    is_folder: bool
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A folder: folders first, at most MOST_LISTED of `total`."""
+
+    entries: list[Entry]
+    total: int
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A file. `text` is its beginning, None where it is not text; `image` its type, "" where it is none that can be shown."""
+
+    size_bytes: int
+    text: str | None
+    whole: bool
+    image: str
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An upload under way and how much of it has arrived."""
+
+    upload: DataUpload
+    received_bytes: int
+
+
+def folders(asset: DataAsset | None = None) -> list[str]:
+    """Relative paths of the first folders, two levels deep, by name; of the shared data root for none."""
+    root = datastore.root(asset)
     found: list[str] = []
     level = [""]
     for _ in range(LEVELS):
         level = [child for parent in level for child in _children(root, parent)]
         found += level
     return sorted(found)[:MOST_FOLDERS]
+
+
+def assets(project: Project) -> list[DataAsset]:
+    return list(project.data_assets.select_related("created_by")[:500])
+
+
+def unfinished(project: Project, user_id: int) -> list[Unfinished]:
+    """The person's own uploads that can be gone on with."""
+    found = project.data_uploads.filter(created_by=user_id)
+    return [Unfinished(each, sum(datastore.received(each.key, len(each.parts)))) for each in found]
+
+
+def listing(asset: DataAsset | None, path: str) -> Listing:
+    """The folder `path` ("" for the top). Raises FileNotFoundError."""
+    at = runfiles.open_folder(datastore.root(asset), path)
+    try:
+        found = [_entry(one, path) for one in os.scandir(at) if _shown(one)]
+    finally:
+        os.close(at)
+    found.sort(key=lambda one: (not one.is_folder, one.name))
+    return Listing(found[:MOST_LISTED], len(found))
+
+
+def preview(asset: DataAsset | None, path: str) -> Preview:
+    """Raises FileNotFoundError for all that is not a regular file."""
+    with opened(asset, path) as (file, size):
+        head = file.read(TEXT_BYTES)
+    image = _image(head) if size <= MOST_IMAGE_BYTES else ""
+    whole = size <= len(head)
+    return Preview(size, None if image else _text(head, whole=whole), whole, image)
+
+
+@contextmanager
+def opened(asset: DataAsset | None, path: str) -> Iterator[tuple[BinaryIO, int]]:
+    """(open file, size in bytes). Raises FileNotFoundError."""
+    with closing(open_file(asset, path)) as file:
+        yield file, os.fstat(file.fileno()).st_size
+
+
+def open_file(asset: DataAsset | None, path: str) -> BinaryIO:
+    return os.fdopen(runfiles.open_below(datastore.root(asset), path), "rb")
+
+
+def _entry(one: os.DirEntry[str], folder: str) -> Entry:
+    facts = one.stat(follow_symlinks=False)
+    path = f"{folder}/{one.name}" if folder else one.name
+    return Entry(one.name, path, stat.S_ISDIR(facts.st_mode), facts.st_size, dt.datetime.fromtimestamp(facts.st_mtime, dt.UTC))
+
+
+def _shown(one: os.DirEntry[str]) -> bool:
+    try:
+        one.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return one.is_dir(follow_symlinks=False) or one.is_file(follow_symlinks=False)
+
+
+def _image(head: bytes) -> str:
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _IMAGES if head.startswith(magic)), "")
+
+
+def _text(head: bytes, *, whole: bool) -> str | None:
+    """None for what is not text in UTF-8; a character cut in two at the end does not count."""
+    if b"\0" in head:
+        return None
+    try:
+        return head.decode()
+    except UnicodeDecodeError as error:
+        return head[: error.start].decode() if not whole and error.start > len(head) - 4 else None
 
 
 def _children(root: Path, parent: str) -> list[str]:

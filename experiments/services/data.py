@@ -20,13 +20,13 @@ MOST_UNFINISHED = 20  # uploads of a person in a project
 
 
 def begin_upload(project: Project, *, by: User, name: str, description: str = "", parts: Sequence[Part]) -> DataUpload:
-    """Announce files that will arrive in pieces. Fields: name, description, files."""
+    """Announce files that will arrive in pieces. Fields: name, description, upload."""
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
     checks.each(errors, lambda: _check(parts))
     if DataUpload.objects.filter(project=project, created_by=by).count() >= MOST_UNFINISHED:
-        errors.append(ValidationError({"files": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
+        errors.append(ValidationError({"upload": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
     checks.collected(errors)
     assert clean_name is not None
     assert clean_text is not None
@@ -39,23 +39,23 @@ def receive(upload: DataUpload, *, number: int, offset: int, body: BinaryIO) -> 
     try:
         return datastore.append(upload.key, number, body, offset=offset, most_bytes=upload.parts[number][1])
     except DataRefused as refusal:
-        checks.refuse("files", str(refusal))
+        checks.refuse("upload", str(refusal))
 
 
 def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None]) -> DataAsset:
-    """Check what has arrived and make a data asset of it. Field: files. Doing it again gives the same asset."""
+    """Check what has arrived and make a data asset of it. Field: upload. Doing it again gives the same asset."""
     if (before := DataAsset.objects.filter(key=upload.key).first()) is not None:
         return before
     parts = [Part(path, size) for path, size in upload.parts]
     try:
         kept = datastore.keep(upload.key, parts, hashes)
     except DataRefused as refusal:
-        checks.refuse("files", str(refusal))
+        checks.refuse("upload", str(refusal))
     return _store(upload, by, kept)
 
 
 def add_data(project: Project, *, by: User, name: str, description: str = "", files: Sequence[tuple[str, int, BinaryIO]]) -> DataAsset:
-    """A data asset of whole files: (path, size in bytes, what to read). Fields: name, description, files."""
+    """A data asset of whole files: (path, size in bytes, what to read). Fields: name, description, upload."""
     parts = [Part(path, size) for path, size, _ in files]
     upload = begin_upload(project, by=by, name=name, description=description, parts=parts)
     try:
@@ -100,11 +100,11 @@ def delete_asset(asset: DataAsset, *, by: User) -> None:
 
 def _check(parts: Sequence[Part]) -> None:
     if len(parts) > MOST_LOOSE_FILES:
-        checks.refuse("files", f"{len(parts)} files are too many to send one by one, at most {MOST_LOOSE_FILES}: pack them into a .zip.")
+        checks.refuse("upload", f"{len(parts)} files are too many to send one by one, at most {MOST_LOOSE_FILES}: pack them into a .zip.")
     try:
         datastore.check(parts)
     except DataRefused as refusal:
-        checks.refuse("files", str(refusal))
+        checks.refuse("upload", str(refusal))
 
 
 def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:

@@ -31,7 +31,8 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     again = _template(user, project, request.GET.get("like", ""))
-    form = ExperimentForm(request.POST or None, initial=_initial(again))
+    form = ExperimentForm(request.POST or None, initial=_initial(again) or {"data_asset": request.GET.get("data", "")[:18]})
+    form.fields["data_asset"].queryset = project.data_assets.all()  # type: ignore[attr-defined]
     choices = _choices(project, again)
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
     inline_sent = request.method == "POST" and (f"{INLINE}-name" in request.POST) and _filled(request)
@@ -50,7 +51,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         "panel": DefinitionForm(auto_id=PANEL_IDS),
         "choices": choices,
         "associated": _associated(form, choices),
-        "folders": later(data.folders),
+        "folders": later(lambda: [("", data.folders()), *((asset.pk, data.folders(asset)) for asset in project.data_assets.all()[:50])]),
         "crumbs": project_crumbs(project),
     }
     return page(request, "experiments/new.html", context)
@@ -74,6 +75,7 @@ def _initial(again: Experiment | None) -> dict[str, object]:
     return {
         "name": f"{again.name} (copy)"[:120],
         "description": again.description,
+        "data_asset": again.data_asset_id,
         "source_folder": again.source_folder,
         "use_global": bool(again.global_command),
         "global_command": again.global_command,
@@ -107,7 +109,7 @@ def _create_and_run(project: Project, user: User, form: ExperimentForm, inline: 
         if added is None:
             return None
         versions = [*versions, added]
-    said = {key: form.cleaned_data[key] for key in ("name", "description", "source_folder", "global_command", "request_id")}
+    said = {key: form.cleaned_data[key] for key in ("name", "description", "data_asset", "source_folder", "global_command", "request_id")}
     experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, **said))
     if experiment is not None:
         # The same request id: a form that was sent twice finds the runs of the first time.

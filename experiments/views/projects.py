@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, selectors, services
 from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
 from experiments.models import Project, Role
-from experiments.selectors import JobFilter, projects
+from experiments.selectors import JobFilter, data, projects
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
@@ -69,11 +69,14 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def assets(request: HttpRequest, pk: int) -> HttpResponse:
-    project = access.project(person(request), pk)
+    user = person(request)
+    project = access.project(user, pk)
     context = {
         **_tab(project, "assets"),
         "definitions": later(lambda: projects.definitions(project)),
         "experiments": later(lambda: projects.experiments(project)),
+        "data": later(lambda: data.assets(project)),
+        "unfinished": later(lambda: data.unfinished(project, user.pk)),
     }
     return page(request, "projects/assets.html", context, parts={"body": "projects/_assets.html"})
 

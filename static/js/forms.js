@@ -197,6 +197,17 @@ function globalCommand() {
   show();
 }
 
+/** The folders that are offered are those of the data that is chosen. */
+function folders() {
+  const data = /** @type {HTMLSelectElement | null} */ (document.querySelector('select[name=data_asset]'));
+  const folder = document.querySelector('input[name=source_folder]');
+  if (!data || !folder) return;
+  const offer = () => folder.setAttribute('list', data.value ? `folders-${data.value}` : 'folders');
+  data.addEventListener('change', offer);
+  offer();
+}
+
 drops(document);
 panel();
+folders();
 globalCommand();

@@ -35,7 +35,7 @@ def refused(project: Project, by: User, *files: tuple[str, bytes]) -> str:
         add(project, by, *files)
     assert not DataAsset.objects.exists()
     assert not DataUpload.objects.exists()
-    return str(error.value.message_dict["files"][0])
+    return str(error.value.message_dict["upload"][0])
 
 
 def begun(project: Project, by: User, *parts: Part) -> DataUpload:

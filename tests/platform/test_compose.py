@@ -109,7 +109,7 @@ def test_user_code_gets_no_network_no_password_and_no_secret(compose: dict[str, 
     host = compose["services"]["host"]
     assert host["network_mode"] == "none"
     assert "environment" not in host
-    assert {volume.split(":")[0] for volume in host["volumes"]} == {"code", "runs", "data", "host"}
+    assert {volume.split(":")[0] for volume in host["volumes"]} == {"code", "runs", "data", "assets", "host"}
     assert "private:/var/lib/edt" in compose["services"]["web"]["volumes"]
 
 

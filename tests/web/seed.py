@@ -5,14 +5,31 @@ What happened long ago is written as rows with its own times; curves come from j
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import io
 import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 from experiments import fleet, ingest, runfiles, services
-from experiments.models import DefinitionVersion, Experiment, Grant, Node, Project, RunState, RunTransition, Slot, TrainingRun, User
+from experiments.datastore import Part
+from experiments.models import (
+    DataAsset,
+    DataUpload,
+    DefinitionVersion,
+    Experiment,
+    Grant,
+    Node,
+    Project,
+    RunState,
+    RunTransition,
+    Slot,
+    TrainingRun,
+    User,
+)
 from tests import cast
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts
@@ -38,6 +55,7 @@ if __name__ == "__main__":
     main()
 '''
 NET = "import torch.nn as nn\n\n\nclass Net(nn.Module):\n    # two convolutions, two layers\n    width = 32\n"
+PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 TRACEBACK = """Traceback (most recent call last):
   File "main.py", line 41, in <module>
     main()
@@ -66,6 +84,8 @@ class Seeded:
     completed: TrainingRun
     failed: TrainingRun
     node: Node
+    data: DataAsset
+    upload: DataUpload
 
 
 def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
@@ -87,7 +107,24 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     other = runs.live(_experiment(cifar, bob, "Baseline", resnet), bob, began_s=232, slots=[2, 3], was=[], until_s=0, steps=steps // 2)
     queued = runs.waiting(_experiment(digits, bob, "Wider net", lenet), bob)
     _ = victor
-    return Seeded(alice, bob, dora, digits, cifar, lenet, trial, running, other, queued, completed, failed, node)
+    upload = services.begin_upload(digits, by=alice, name="Letters, large", parts=[Part("letters.zip", 4_200_000_000)])
+    services.receive(upload, number=0, offset=0, body=io.BytesIO(b"PK" * 50_000))
+    return Seeded(
+        alice, bob, dora, digits, cifar, lenet, trial, running, other, queued, completed, failed, node, _data(digits, alice), upload
+    )
+
+
+def _data(project: Project, by: User) -> DataAsset:
+    rows = "".join(f"{n},{n % 10},{(n * 37) % 256}\n" for n in range(400))
+    files = {
+        "train/labels.csv": f"image,digit,mean\n{rows}",
+        "train/0.png": PICTURE,
+        "train/raw.bin": b"\0" * 9000,
+        "README.md": "# Digits\n",
+    }
+    packed = cast.zipped(files)
+    size = len(packed.getvalue())
+    return services.add_data(project, by=by, name="Handwritten digits", description="1,797 of them.", files=[("digits.zip", size, packed)])
 
 
 def _facts() -> NodeFacts:
@@ -274,7 +311,12 @@ def oddly_named(studio: Seeded) -> dict[str, str]:
     )
     experiment = _experiment(project, studio.alice, LONG, second)
     run = services.run_experiment(experiment, by=studio.alice)[0]
+    odd = {f"{LONG[:50]}/{RIGHT_TO_LEFT}.txt".replace("/script", "script"): "<script>alert(1)</script>\n", "empty.txt": ""}
+    files = [(path, len(text.encode()), io.BytesIO(text.encode())) for path, text in odd.items()]
+    data = services.add_data(project, by=studio.alice, name=RIGHT_TO_LEFT, description=LONG, files=files)
     return {
+        "oddly named data": f"/data/{data.pk}/",
+        "oddly named file": f"/data/{data.pk}/?" + urlencode({"path": next(iter(odd))}),
         "oddly named project": f"/projects/{project.pk}/",
         "oddly named assets": f"/projects/{project.pk}/assets/",
         "oddly named definition": f"/definitions/{version.definition.pk}/",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, WebSocketRoute, expect
+from playwright.sync_api import Browser, Page, Route, WebSocketRoute, expect
 
 from tests import cast, chromium
 
@@ -65,11 +65,13 @@ Visit = Callable[..., Page]
 
 @pytest.fixture
 def visit(browser: Browser, site: Site) -> Iterator[Visit]:
-    """`visit(width=360, theme="dark")`: a browser with Alice logged in. Any script error or policy violation fails the test."""
+    """`visit(width=360, theme="dark")`: a browser with Alice logged in. Any script error or policy violation fails the test.
+
+    `outage`: the test takes the server away, and the browser may say so."""
     complaints: list[str] = []
     contexts = []
 
-    def open_(*, width: int = 1280, theme: str = "light", script: bool = True, username: str = "alice") -> Page:
+    def open_(*, width: int = 1280, theme: str = "light", script: bool = True, username: str = "alice", outage: bool = False) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme="dark" if theme == "dark" else "light", java_script_enabled=script
         )
@@ -77,7 +79,7 @@ def visit(browser: Browser, site: Site) -> Iterator[Visit]:
         page = context.new_page()
         page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)
+        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" and not outage else None)
         page.goto(site.pages["url"] + "/login/")
         page.get_by_label("Username").fill(username)
         page.get_by_label("Password").fill(cast.PASSWORD)
@@ -210,6 +212,28 @@ def test_a_definition_is_added_in_the_side_panel_and_run(visit: Visit, site: Sit
     page.get_by_role("button", name="Create and run").click()
     expect(page.get_by_role("heading", name="From the panel")).to_be_visible()
     expect(page.locator("tbody tr", has_text="From the panel")).to_have_count(2)
+
+
+def test_a_large_file_goes_on_after_a_lost_connection(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit(outage=True)
+    (tmp_path / "large.bin").write_bytes(bytes(range(256)) * 40_000)  # two pieces
+    tries = []
+
+    def lose_one(route: Route) -> None:
+        tries.append(route.request.url)
+        if len(tries) == 2:
+            route.fulfill(status=503, body="away")
+        else:
+            route.continue_()
+
+    page.route("**/files/0?offset=*", lose_one)
+    go(page, site, "new data")
+    page.get_by_label("Files").set_input_files(tmp_path / "large.bin")
+    expect(page.get_by_label("Name")).to_have_value("large.bin")
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("heading", name="large.bin")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("10.2 MB")
+    assert len(tries) == 3
 
 
 def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path) -> None:

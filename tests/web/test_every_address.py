@@ -25,6 +25,9 @@ EVERYBODY = {
     "node",
     "usage",
     "search",
+    "shared_data",
+    "shared_data_download",
+    "shared_data_image",
 }  # who is logged in
 CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
 MEMBERS = {
@@ -33,15 +36,18 @@ MEMBERS = {
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
     "run_series", "run_points", "run_log",
+    "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
+    "data", "data_download", "data_image", "update_data", "delete_data",
     "run_log_file", "run_file", "run_archive",
     "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
     "logout", "theme", "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
-    "slot_drain",
+    "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
-FORMS = {"new_project", "members", "project_settings", "new_definition", "new_experiment", "new_version", "profile"}
+PUTS = {"upload_piece"}
+FORMS = {"new_data", "new_project", "members", "project_settings", "new_definition", "new_experiment", "new_version", "profile"}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -66,6 +72,8 @@ def sample(name: str, studio: Seeded) -> str:
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
         "experiment_overview": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
+    owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
+    owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
     route = next(route for route, each in pages() if each.name == name)
     arguments: dict[str, Any] = {}
     if "<int:pk>" in route:
@@ -74,6 +82,8 @@ def sample(name: str, studio: Seeded) -> str:
     for key, value in (("username", "bob"), ("path", "model/model_epoch_20.pth"), ("name", "driver")):
         if f":{key}>" in route:
             arguments[key] = "local" if "nodes/" in route else value
+    if "<int:place>" in route:
+        arguments["place"] = 0
     return reverse(name, kwargs=arguments)
 
 
@@ -95,7 +105,9 @@ def test_nobody_gets_further_than_the_login_page(studio: Seeded) -> None:
 
 def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger: User, as_: As) -> None:
     client, wrong = as_(stranger), []
-    for name in sorted(MEMBERS):
+    for name in sorted(PUTS):
+        assert client.put(sample(name, studio)).status_code == 404, name
+    for name in sorted(MEMBERS - PUTS):
         got = client.get(sample(name, studio)).status_code, client.post(sample(name, studio)).status_code
         wanted = (405 if name in WRITES else 404, 404 if name in WRITES | FORMS else 405)
         if got != wanted:
@@ -105,9 +117,10 @@ def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger
 
 def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_: As) -> None:
     client, wrong = as_(User.objects.get(username="victor")), []
-    only_for_editors = {"new_definition", "new_experiment", "new_version", "preview_run"}
+    only_for_editors = {"new_definition", "new_experiment", "new_version", "preview_run", "new_data", "upload"}
     not_written_yet = {"run_file", "run_log_file"}  # by the run that still trains
-    for name in sorted(MEMBERS - WRITES):
+    not_written_yet |= {"data_download", "data_image"}  # of no file in particular
+    for name in sorted(MEMBERS - WRITES - PUTS):
         wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 200
         got = client.get(sample(name, studio)).status_code
         if got != wanted:
@@ -118,6 +131,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
 def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
     client = as_(User.objects.get(username="victor"))
     got = {name: client.post(sample(name, studio)).status_code for name in MEMBERS & (WRITES | FORMS)}
+    got |= {name: client.put(sample(name, studio)).status_code for name in PUTS}
     assert set(got.values()) == {403}, got
 
 
@@ -130,7 +144,8 @@ def test_the_cluster_is_changed_by_its_administrators_alone(studio: Seeded, as_:
 
 
 def test_everybody_who_is_logged_in_sees_what_is_everybodys(studio: Seeded, stranger: User, as_: As) -> None:
-    got = {name: as_(stranger).get(sample(name, studio)).status_code for name in EVERYBODY - WRITES - {"home"}}
+    of_no_file = {"shared_data_download", "shared_data_image"}
+    got = {name: as_(stranger).get(sample(name, studio)).status_code for name in EVERYBODY - WRITES - of_no_file - {"home"}}
     assert set(got.values()) == {200}, got
 
 

@@ -1,0 +1,122 @@
+"""Uploads of data in pieces, for the browser's script: announce, send from where it stands, finish. JSON in and out.
+
+Each file is sent in pieces of at most MOST_PIECE_BYTES, each behind the last; after a lost connection the script asks how far the files
+are, and goes on from there, also after the page was closed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, BinaryIO, cast
+
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from experiments import access, datastore, services
+from experiments.datastore import Part, WrongOffset
+from experiments.models import DataAsset, DataUpload
+from experiments.views.shown import done, number, page, person, project_crumbs
+
+MOST_PIECE_BYTES = 16 << 20
+
+
+@require_POST
+def begin(request: HttpRequest, pk: int) -> HttpResponse:
+    """{"name", "description", "files": [{"path", "size"}, ...]} -> 201 {"upload": address, "received": [...]}"""
+    user = person(request)
+    project = access.project(user, pk, need="write")
+    said = _said(request)
+    try:
+        parts = [Part(str(each["path"]), _size(each["size"])) for each in said.get("files", [])]
+        upload = services.begin_upload(
+            project, by=user, name=str(said.get("name", "")), description=str(said.get("description", "")), parts=parts
+        )
+    except (KeyError, TypeError, ValueError):
+        return _refused({"upload": ["These are not files as the page sends them: reload it and try again."]})
+    except ValidationError as error:
+        return _refused(error.message_dict)
+    return JsonResponse(_state(upload), status=201)
+
+
+@require_safe
+def resume(request: HttpRequest, pk: int) -> HttpResponse:
+    """The page on which the same files are chosen again, to go on; for a script how far they are."""
+    upload = access.data_upload(person(request), pk)
+    if request.headers.get("Accept") == "application/json":
+        return JsonResponse(_state(upload))
+    received = datastore.received(upload.key, len(upload.parts))
+    context = {"section": "projects", "upload": upload, "received": sum(received), "crumbs": project_crumbs(upload.project)}
+    return page(request, "data/resume.html", context)
+
+
+@require_http_methods(["PUT"])
+def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
+    """The body is written behind what is there: 200 {"size"}, or 409 {"size"} where ?offset= is not where it ends."""
+    upload = access.data_upload(person(request), pk)
+    if place >= len(upload.parts):
+        raise Http404("There is no such file in this upload.")
+    if int(request.headers.get("Content-Length") or 0) > MOST_PIECE_BYTES:
+        return JsonResponse({"errors": {"upload": [f"A piece has at most {MOST_PIECE_BYTES >> 20} MiB."]}}, status=413)
+    offset = number(request, "offset", -1, least=-1, most=1 << 60)
+    try:
+        return JsonResponse({"size": services.receive(upload, number=place, offset=offset, body=cast(BinaryIO, request))})
+    except WrongOffset as wrong:
+        return JsonResponse({"size": wrong.size_bytes}, status=409)
+    except ValidationError as error:
+        return _refused(error.message_dict)
+
+
+@require_POST
+def finish(request: HttpRequest, pk: int) -> HttpResponse:
+    """{"sha256": [of each file, or null]} -> {"asset": address}. Sent again, it answers the same."""
+    user = person(request)
+    upload = access.data_upload(user, pk)
+    hashes = _said(request).get("sha256")
+    if not isinstance(hashes, list) or len(hashes) != len(upload.parts):
+        hashes = [None] * len(upload.parts)
+    try:
+        asset: DataAsset = services.finish_upload(
+            upload, by=user, hashes=[str(each).lower() if each is not None else None for each in hashes]
+        )
+    except ValidationError as error:
+        return _refused(error.message_dict)
+    return JsonResponse({"asset": reverse("data", args=[asset.pk])})
+
+
+@require_POST
+def drop(request: HttpRequest, pk: int) -> HttpResponse:
+    upload = access.data_upload(person(request), pk)
+    to = reverse("assets", args=[upload.project.pk])
+    services.drop_upload(upload)
+    if request.headers.get("Accept") == "application/json":
+        return redirect(to)
+    return done(request, "The upload is removed.", to=to)
+
+
+def _state(upload: DataUpload) -> dict[str, object]:
+    return {
+        "upload": reverse("upload", args=[upload.pk]),
+        "files": [{"path": path, "size": size} for path, size in upload.parts],
+        "received": datastore.received(upload.key, len(upload.parts)),
+    }
+
+
+def _said(request: HttpRequest) -> dict[str, Any]:
+    try:
+        said = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _size(said: object) -> int:
+    if isinstance(said, bool) or not isinstance(said, int) or said < 0:
+        raise ValueError(said)
+    return said
+
+
+def _refused(errors: dict[str, list[str]]) -> JsonResponse:
+    return JsonResponse({"errors": errors}, status=400)
