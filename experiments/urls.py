@@ -28,6 +28,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("search/", search.results, name="search"),
     path("projects/", projects.index, name="projects"),
     path("projects/new/", projects.new, name="new_project"),
+    path("projects/sample/", projects.sample, name="sample"),
     path("projects/<int:pk>/", projects.overview, name="project"),
     path("projects/<int:pk>/assets/", projects.assets, name="assets"),
     path("projects/<int:pk>/jobs/", projects.jobs, name="jobs"),

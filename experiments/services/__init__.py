@@ -10,6 +10,7 @@ from experiments.services.definitions import add_version, create_definition, del
 from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
+from experiments.services.sample import make_sample
 
 __all__ = [
     "add_data",
@@ -26,6 +27,7 @@ __all__ = [
     "delete_run",
     "drop_upload",
     "finish_upload",
+    "make_sample",
     "pause_run",
     "receive",
     "remove_member",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -9,8 +11,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
-from experiments.models import Project, Role
+from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RequestForm, RoleForm, attempt
+from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
@@ -28,6 +30,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "projects",
         "query": query,
+        "request_id": uuid.uuid4(),
         "projects": later(lambda: projects.project_list(person(request), query=query)),
     }
     return page(request, "projects/index.html", context, parts={"list": "projects/_list.html"})
@@ -40,7 +43,21 @@ def new(request: HttpRequest) -> HttpResponse:
         made = attempt(form, lambda: services.create_project(by=person(request), **form.cleaned_data))
         if made:
             return redirect("project", made.pk)
-    return page(request, "projects/new.html", {"section": "projects", "form": form, "crumbs": [("Projects", reverse("projects"))]})
+    return page(
+        request,
+        "projects/new.html",
+        {"section": "projects", "form": form, "request_id": uuid.uuid4(), "crumbs": [("Projects", reverse("projects"))]},
+    )
+
+
+@require_POST
+def sample(request: HttpRequest) -> HttpResponse:
+    """The guided sample, running; whoever has one already is brought to it."""
+    form = RequestForm(request.POST)
+    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
+    run = services.make_sample(by=person(request), request_id=request_id)
+    said = "The sample is on its way: watch it learn here. Its project's overview says what to try next."
+    return done(request, said, to=reverse("run", args=[run.pk]))
 
 
 def _tab(project: Project, name: str) -> dict[str, object]:
@@ -63,6 +80,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "experiments": later(lambda: projects.experiments(project, limit=5)),
         "jobs": later(lambda: projects.project_jobs(project, JobFilter(state="live", limit=10), now=timezone.now())[0]),
         "feed": later(lambda: selectors.feed(limit=12, project=project)),
+        "newest_run": later(lambda: TrainingRun.objects.filter(experiment__project=project).order_by("-submitted_at", "-id").first()),
     }
     return page(request, "projects/overview.html", context, parts={"body": "projects/_overview.html"})
 

@@ -24,6 +24,7 @@ EVERYBODY = {
     "lanes",
     "node",
     "usage",
+    "sample",
     "search",
     "shared_data",
     "shared_data_download",
@@ -42,7 +43,8 @@ MEMBERS = {
     "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
-    "logout", "theme", "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
+    "logout", "theme", "sample",
+    "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only

@@ -10,7 +10,6 @@ import datetime as dt
 import hashlib
 import io
 import shutil
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from experiments import services
 from experiments.accounts import give_password
 from experiments.models import DefinitionVersion, Project, RunState, Slot, TrainingRun, User
 from experiments.models.runs import ENDED, LIVE
+from experiments.services.sample import EXAMPLE, bundle
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "digits"
 DATA_FOLDER = "digits"
 PEOPLE = ("alice", "bob")
 SLOTS_WITHIN_S = 60.0
@@ -43,15 +42,6 @@ def put_data() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted((EXAMPLE / "data").iterdir()):
         shutil.copyfile(file, folder / file.name)
-
-
-def bundle() -> bytes:
-    """The example as a zip, the same bytes each time."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("main.py", "README.md"):
-            archive.writestr(zipfile.ZipInfo(f"digits/{name}", (2026, 1, 1, 0, 0, 0)), (EXAMPLE / name).read_bytes())
-    return buffer.getvalue()
 
 
 @dataclass
