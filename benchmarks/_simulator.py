@@ -28,19 +28,26 @@ Grants = Mapping[int, frozenset[int]]
 
 @dataclass
 class Active:
-    """A job that is in the system. `left` steps at `since_s`; it stands still until `resumes_s`. `attained`: slot-seconds so far."""
+    """A job that is in the system. `left` steps at `since_s`; it stands still until `resumes_s`. `attained`: slot-seconds so far.
+
+    `known_rate`: its speed on the slots that it held last; None before it has held any.
+    """
 
     job: Job
     left: float
     held: frozenset[int] = frozenset()
     rate: float = 0.0
+    known_rate: float | None = None
     since_s: float = 0.0
     resumes_s: float = 0.0
     version: int = 0
     attained: float = 0.0
 
+    def left_at(self, now: float) -> float:
+        return self.left - max(0.0, now - max(self.since_s, self.resumes_s)) * self.rate
+
     def advance(self, now: float) -> None:
-        self.left -= max(0.0, now - max(self.since_s, self.resumes_s)) * self.rate
+        self.left = self.left_at(now)
         self.attained += (now - self.since_s) * len(self.held)
         self.since_s = now
 
@@ -62,7 +69,7 @@ class Outcome:
 Decide = Callable[[Sequence[Active], Sequence[SlotFacts], float], Grants]
 
 
-def first_come_first_served(active: Sequence[Active], slots: Sequence[SlotFacts], _now: float) -> Grants:
+def first_come_first_served(active: Sequence[Active], slots: Sequence[SlotFacts], now: float) -> Grants:
     """The static peer: a job starts when all the slots it asked for are free, in order of arrival, and keeps them to its end."""
     free = len(slots) - sum(len(each.held) for each in active)
     sizes = {}
@@ -74,7 +81,7 @@ def first_come_first_served(active: Sequence[Active], slots: Sequence[SlotFacts]
         elif size == 0:
             free = 0
         sizes[each.job.id] = size
-    return _placed(active, slots, sizes)
+    return _placed(active, slots, sizes, now)
 
 
 def tiresias(active: Sequence[Active], slots: Sequence[SlotFacts], now: float) -> Grants:
@@ -89,17 +96,17 @@ def tiresias(active: Sequence[Active], slots: Sequence[SlotFacts], now: float) -
     for each in sorted(active, key=lambda one: (one.attained >= TIRESIAS_QUEUE, *_by_arrival(one))):
         sizes[each.job.id] = each.job.slots if each.job.slots <= free else 0
         free -= sizes[each.job.id]
-    return _placed(active, slots, sizes)
+    return _placed(active, slots, sizes, now)
 
 
 def _by_arrival(active: Active) -> tuple[float, int]:
     return active.job.submitted_s, active.job.id
 
 
-def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping[int, int]) -> Grants:
+def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping[int, int], now: float) -> Grants:
     demands = []
     for each in sorted((one for one in active if sizes[one.job.id]), key=_by_arrival):
-        run, held = facts(each), len(each.held)
+        run, held = facts(each, now), len(each.held)
         demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", held=held, occupied=held, weight=1.0, size=sizes[run.id])
         demands.append(demand)
     return place(slots, demands)
@@ -110,13 +117,15 @@ def elastic(policy: Policy) -> Decide:
     rules = Rules(policy=policy)
 
     def decide(active: Sequence[Active], slots: Sequence[SlotFacts], now: float) -> Grants:
-        return plan(slots, [facts(each) for each in active], now=now, rules=rules).grants
+        return plan(slots, [facts(each, now) for each in active], now=now, rules=rules).grants
 
     return decide
 
 
-def facts(active: Active) -> RunFacts:
+def facts(active: Active, now: float) -> RunFacts:
+    """The job as the studio would know it: its remaining time from its own rate, once it has one."""
     job = active.job
+    remaining_s = active.left_at(now) / active.known_rate if active.known_rate else None
     return RunFacts(
         id=job.id,
         name=job.name,
@@ -129,6 +138,7 @@ def facts(active: Active) -> RunFacts:
         priority=job.priority,
         device="gpu",
         held=active.held,
+        remaining_s=remaining_s,
     )
 
 
@@ -201,6 +211,7 @@ class Replay:
             each.version += 1
             per_node = Counter(self.node_of[slot] for slot in granted)
             each.rate = each.job.rate(tuple(per_node[node] for node in sorted(per_node))) if granted else 0.0
+            each.known_rate = each.rate or each.known_rate
             each.resumes_s = now + self.change_s
             self.ledger.holds(each.job, len(granted))
             self.ledger.changed(len(granted) * self.change_s)

@@ -39,6 +39,18 @@ MANY_AGAINST_ONE = [a_run(1, "alice"), a_run(2, "alice"), a_run(3, "alice"), a_r
         ("so the third slot is better used elsewhere", 6, [a_run(1, "alice", engines=4), a_run(2, "bob", engines=4)], {1: 4, 2: 2}),
         ("nobody gets more slots than engines", 8, [a_run(1, "alice", engines=4)], {1: 4}),
         ("a run's weight divides its person's share", 6, [a_run(1, "alice", weight=2.0), a_run(2, "alice")], {1: 4, 2: 2}),
+        (
+            "an odd slot of one person goes to their run with least time left",
+            5,
+            [a_run(1, "alice", remaining_s=900.0), a_run(2, "alice", remaining_s=60.0)],
+            {1: 2, 2: 3},
+        ),
+        (
+            "time left says nothing between people",
+            5,
+            [a_run(1, "alice", remaining_s=900.0), a_run(2, "bob", remaining_s=60.0)],
+            {1: 3, 2: 2},
+        ),
     ],
 )
 def test_fair_share(description, slots, runs, expected):
@@ -101,6 +113,25 @@ def test_a_tie_is_never_a_reason_to_move():
         bob = frozenset(held_by_bob)
         runs = [a_run(1, "alice", held=frozenset(range(1, 6)) - bob), a_run(2, "bob", held=bob)]
         assert decide(machine(5), runs).grants == {1: runs[0].held, 2: bob}
+
+
+def test_nor_is_less_time_left():
+    """The odd slot stays where it is, also when another run of the same person would be done sooner."""
+    longer = a_run(1, "alice", held=frozenset({1, 2, 3}), remaining_s=900.0)
+    sooner = a_run(2, "alice", held=frozenset({4, 5}), remaining_s=60.0)
+    assert decide(machine(5), [longer, sooner]).grants == {1: longer.held, 2: sooner.held}
+
+
+def test_useful_sizes_do_not_make_a_plan_undo_itself():
+    """Found by a search: once carried out, this one used to hand a slot of Bob's second run to Alice."""
+    slots = machine(12)
+    runs = [
+        a_run(1, "alice", max_slots=6),
+        a_run(3, "bob", max_slots=8, engines=4, held=frozenset({7, 8, 10})),
+        a_run(5, "bob", max_slots=5, engines=6, held=frozenset({2, 4, 6})),
+    ]
+    made = decide(slots, runs)
+    assert decide(*applied(made, slots, runs)).grants == made.grants
 
 
 def test_an_older_run_that_comes_back_does_not_push_an_equal_out():

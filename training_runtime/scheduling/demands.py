@@ -61,25 +61,27 @@ class Limits:
 
     def take(self, demand: Demand, step: int) -> bool:
         """Give `step` more slots to the run if they fit."""
-        assert demand.device is not None, "a run is bound to a class of slots before it gets any"
-        if self.room[demand.device] < step:
+        device, run = demand.device, demand.run
+        assert device is not None, "a run is bound to a class of slots before it gets any"
+        left = self.room[device] - step
+        if left < 0:
             return False
         if self.any_quota:
-            if self.over_quota(demand.run, step) is not None:
+            if self.over_quota(run, step) is not None:
                 return False
-            self.persons[demand.run.person] += step
-            self.projects[demand.run.project] += step
-        demand.size += step
-        demand.larger = next_size(demand.size, engines=demand.run.engines, most=demand.most)
-        self.room[demand.device] -= step
+            self.persons[run.person] += step
+            self.projects[run.project] += step
+        self.room[device] = left
+        demand.size = size = demand.size + step
+        demand.larger = next_size(size, engines=run.engines, most=demand.most) if size < demand.most else None
         return True
 
 
 def capacity_of(slots: Iterable[SlotFacts]) -> dict[Device, int]:
     """How many slots of each class may be used: those that are not being drained."""
     capacity: dict[Device, int] = {}
-    for slot in slots:
-        capacity[slot.device] = capacity.get(slot.device, 0) + (not slot.draining)
+    for (device, draining), count in Counter((slot.device, slot.draining) for slot in slots).items():
+        capacity[device] = capacity.get(device, 0) + (0 if draining else count)
     return capacity
 
 
@@ -96,7 +98,7 @@ def demands_of(slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, limits: 
         block = _never(run, least=least, limits=limits)
         if block is not None:
             blocks[run.id] = block
-        held = [keepable[slot] for slot in run.held if slot in keepable] if run.held else []
+        held = [keepable[slot] for slot in run.held if slot in keepable]
         device = first = run.device
         if device is None and block is None:
             first = _class_for([], least=least, plenty=plenty, limits=limits)

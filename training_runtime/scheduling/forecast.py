@@ -49,6 +49,8 @@ class Supply:
 def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
     """Position, need and expected start of every run that waits. Paused runs are in no queue."""
     waiting = _in_order(shares, rules=rules)
+    if not waiting:
+        return {}
     ends = sorted(
         (max(0.0, demand.run.remaining_s), demand.size, demand.run.id)
         for demand in shares.demands.values()
@@ -70,6 +72,8 @@ def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
 
 
 def _in_order(shares: Shares, *, rules: Rules) -> list[Demand]:
+    if not any(demand.size == 0 for demand in shares.demands.values()):
+        return []
     by_person: dict[tuple[int, str], list[Demand]] = defaultdict(list)
     slots: dict[tuple[int, str], int] = defaultdict(int)
     for demand in shares.demands.values():

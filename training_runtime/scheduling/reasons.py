@@ -6,9 +6,11 @@ rounded on a coarse ladder for the same reason. People and runs are named, numbe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.demands import Demand
@@ -20,6 +22,9 @@ from training_runtime.scheduling.sizes import next_size
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 MINUTES = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)
 HOURS = (1, 2, 3, 4, 6, 8, 12, 18, 24)
+# Halfway between two steps of a ladder the nearest one changes.
+MINUTE_BOUNDS = tuple((low + high) / 2 for low, high in pairwise(MINUTES))
+HOUR_BOUNDS = tuple((low + high) / 2 for low, high in pairwise(HOURS))
 
 
 def plural(count: int, word: str = "slot") -> str:
@@ -45,9 +50,8 @@ def about(seconds: float) -> str:
     if minutes < 0.75:
         return "less than a minute"
     if minutes < 52:
-        return f"about {min(MINUTES, key=lambda step: abs(step - minutes))} min"
-    hours = min(HOURS, key=lambda step: abs(step - minutes / 60))
-    return "more than a day" if minutes > 36 * 60 else f"about {hours} h"
+        return f"about {MINUTES[bisect_left(MINUTE_BOUNDS, minutes)]} min"
+    return "more than a day" if minutes > 36 * 60 else f"about {HOURS[bisect_left(HOUR_BOUNDS, minutes / 60)]} h"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ weighted max-min allocation (Bertsekas and Gallager, Data Networks, section 6.5.
 run at its minimum; when no more can start, it grows their smallest run to its next useful size. Under the priority policy each priority is
 filled completely before the next lower one; under fair share everybody is in one level. Each class of slots is shared on its own.
 
-Ties: whoever already holds what the step would give goes first, then the older run. One exception keeps a large run from waiting for ever
-while small ones overtake it: runs younger than the oldest such run lose that advantage (see `_overtaken_since`).
+Ties: whoever already holds what the step would give goes first, then the older run; among one person's runs that may grow, the one with
+least time left goes before the older one. One exception keeps a large run from waiting for ever while small ones overtake it: runs younger
+than the oldest such run lose that advantage (see `_overtaken_since`).
 What does not fit once never fits later in the same plan, because room and quotas only shrink; so one pass is enough.
 """
 
@@ -24,8 +25,9 @@ from training_runtime.protocol import Device
 from training_runtime.scheduling.demands import Block, Demand, Limits, capacity_of, demands_of, positive
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 
-# (slots per weight, 0 where the step is held already else 1, since when, number): the smallest goes first; the number makes it total.
-RunTurn = tuple[float, int, float, int, Demand]
+# (slots per weight, 0 where the step is held already else 1, then what decides a tie, number): the smallest goes first; the number makes it
+# total. Runs are told apart by the time they have left, then by when they were submitted; persons by when their oldest run was.
+RunTurn = tuple[float, int, float, float, int, Demand]
 PersonTurn = tuple[float, int, float, int, "Person"]
 
 # How often a plan is taken as carried out and asked again. Two are enough for nearly all facts that hypothesis could think of.
@@ -50,32 +52,40 @@ class Person:
 
     def turn(self) -> PersonTurn:
         """Their place in the order of those who share."""
-        return (self.slots / self.weight, 0 if self.claim > self.slots else 1, self.since, self.number, self)
+        slots = self.slots
+        return (slots / self.weight, 0 if self.claim > slots else 1, self.since, self.number, self)
 
     def step(self, limits: Limits) -> bool:
         """Start or grow one run if that fits; if not, it has got all it can. False when there is nothing left to ask."""
-        if self.starts:
-            demand = self.starts.pop()
+        starts, growing = self.starts, self.growing
+        if starts:
+            demand = starts.pop()
             if limits.take(demand, demand.least):
                 self.slots += demand.least
                 if demand.larger is not None:
-                    heappush(self.growing, _growth(demand, demand.larger))
-        else:
-            demand = self.growing[0][4]
-            assert demand.larger is not None, "a run is in the list to grow while there is a larger size"
-            step = demand.larger - demand.size
-            taken = limits.take(demand, step)
-            self.slots += step if taken else 0
-            if taken and demand.larger is not None:
-                heapreplace(self.growing, _growth(demand, demand.larger))
-            else:
-                heappop(self.growing)
-        return bool(self.starts or self.growing)
+                    heappush(growing, _growth(demand, demand.larger))
+            return bool(starts or growing)
+        demand = growing[0][5]
+        larger = demand.larger
+        assert larger is not None, "a run is in the list to grow while there is a larger size"
+        step = larger - demand.size
+        if limits.take(demand, step):
+            self.slots += step
+            if demand.larger is not None:
+                heapreplace(growing, _growth(demand, demand.larger))
+                return True
+        heappop(growing)
+        return bool(growing)
 
 
 def _growth(demand: Demand, larger: int) -> RunTurn:
-    """The run's place among its person's runs that may grow."""
-    return (demand.size / demand.weight, 0 if demand.held >= larger else 1, demand.run.submitted_at, demand.run.id, demand)
+    """The run's place among its person's runs that may grow.
+
+    Equals get equal numbers; an odd slot is worth most to the run that is soonest done, because all of its share is free again then.
+    """
+    run = demand.run
+    left = math.inf if run.remaining_s is None else run.remaining_s
+    return (demand.size / demand.weight, 0 if demand.held >= larger else 1, left, run.submitted_at, run.id, demand)
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
     demands, blocks = demands_of(slots, runs, limits=Limits(capacity, rules))
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
     limits = _fill_anywhere(wanting, capacity, rules=rules)
-    for _ in range(ROUNDS if _delicate(wanting, rules=rules, classes=len(capacity)) else 0):
+    for _ in range(ROUNDS):
         if all(demand.size == demand.held for demand in wanting):
             break
         # Who holds what decides ties, so carrying the plan out could change the plan. Take it as carried out until it says the same again.
@@ -106,13 +116,6 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
         if demand.size == 0:
             blocks[demand.run.id] = limits.over_quota(demand.run, demand.least) or "room"
     return Shares(demands=demands, blocks=blocks, limits=limits)
-
-
-def _delicate(wanting: Iterable[Demand], *, rules: Rules, classes: int) -> bool:
-    """Whether a plan carried out could change itself: where all steps fit one by one, in one class and under no quota, it cannot."""
-    if rules.person_quota or rules.project_quota:
-        return True
-    return any(demand.least > 1 or (classes > 1 and demand.run.device is None) for demand in wanting)
 
 
 def _fill_anywhere(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rules: Rules) -> Limits:
@@ -160,7 +163,8 @@ def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rul
     """Progressive filling of one class of slots among equals: see the module's own words."""
     turns = [person.turn() for person in _persons(level, rules=rules)]
     heapify(turns)
-    while turns and limits.room[device]:
+    room = limits.room
+    while turns and room[device]:
         person = turns[0][4]
         if person.step(limits):
             heapreplace(turns, person.turn())
