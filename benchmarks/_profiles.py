@@ -61,12 +61,13 @@ def between(curve: list[Row], size: float) -> tuple[float, float]:
     return step, sync
 
 
-def read_application(folder: Path) -> Application:
+def read_application(folder: Path, *, most_samples: int | None = None) -> Application:
+    """`most_samples`: more than so many are never computed in one pass, although more were measured."""
     curves: dict[Placement, list[Row]] = {}
-    for row in _rows(folder / "placements.csv"):
+    for row in _rows(folder / "placements.csv", most_samples=most_samples):
         curves.setdefault(tuple(int(digit) for digit in row["placement"]), []).append(_point(row))
     wide: dict[tuple[int, int], list[Row]] = {}
-    for row in _rows(folder / "scalability.csv"):
+    for row in _rows(folder / "scalability.csv", most_samples=most_samples):
         wide.setdefault((int(row["num_nodes"]), int(row["num_replicas"])), []).append(_point(row))
     epochs = {int(path.stem.split("-")[1]): [float(row["iteration"]) for row in _rows(path)] for path in folder.glob("validation-*.csv")}
     shortest = min(len(each) for each in epochs.values())
@@ -82,6 +83,8 @@ def _point(row: dict[str, str]) -> Row:
     return float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"])
 
 
-def _rows(path: Path) -> Iterable[dict[str, str]]:
+def _rows(path: Path, *, most_samples: int | None = None) -> Iterable[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
-        yield from csv.DictReader(file)
+        for row in csv.DictReader(file):
+            if most_samples is None or float(row["local_bsz"]) <= most_samples:
+                yield row

@@ -1,14 +1,14 @@
 """What is replayed: jobs with their arrival, size, length and speed, read from traces or generated. Standard library only.
 
 The slots a job asked for become its maximum and its V, so that its training is the same at any size. The traces name no priorities: each
-job is given one of three, drawn with a fixed seed. Nor do the eight workloads name people: their jobs are dealt out in turn.
+job is given one of three, drawn with a fixed seed. Nor do the workloads of 160 jobs name people: their jobs are dealt out in turn.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,13 +44,29 @@ class Workload:
 
 
 def philly(folder: Path, number: int, *, people: int | None) -> Workload:
-    """One of the eight 160-job workloads, on 16 machines of 4. `people` None: every job is its own person's."""
-    profiles = {name: read_application(folder / "profiles" / name) for name in APPLICATIONS if (folder / "profiles" / name).is_dir()}
+    """One of the eight workloads of 160 jobs that Sia was evaluated on; 16 machines of 4. `people` None: every job is its own person's."""
+    return _of_160(folder / f"philly-8h-{number}.csv", _applications(folder / "profiles"), number, people=people)
+
+
+def pollux(profiles: Path, folder: Path, number: int, *, people: int | None) -> Workload:
+    """One of the eight that Pollux was evaluated on, from its authors' own files: the same arrivals, but 40 % other jobs (see docs).
+
+    Its authors let an object detector compute at most 8 samples in one pass.
+    """
+    return _of_160(folder / f"workload-{number}.csv", _applications(profiles, most_samples={"yolov3": 8}), number, people=people)
+
+
+def _applications(profiles: Path, *, most_samples: Mapping[str, int] | None = None) -> dict[str, Application]:
+    there = [name for name in APPLICATIONS if (profiles / name).is_dir()]
+    return {name: read_application(profiles / name, most_samples=(most_samples or {}).get(name)) for name in there}
+
+
+def _of_160(path: Path, applications: Mapping[str, Application], number: int, *, people: int | None) -> Workload:
     rng = Random(number)
     jobs = []
-    with (folder / f"philly-8h-{number}.csv").open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         for index, row in enumerate(csv.DictReader(file)):
-            application, batch, slots = profiles[row["application"]], int(row["batch_size"]), int(row["num_replicas"])
+            application, batch, slots = applications[row["application"]], int(row["batch_size"]), int(row["num_replicas"])
             jobs.append(
                 Job(
                     id=index,
@@ -63,7 +79,7 @@ def philly(folder: Path, number: int, *, people: int | None) -> Workload:
                     priority=rng.choice(PRIORITIES),
                 )
             )
-    return Workload(f"philly-8h-{number}", tuple(jobs), nodes=16, slots_per_node=4)
+    return Workload(path.stem, tuple(jobs), nodes=16, slots_per_node=4)
 
 
 def _profiled(application: Application, batch: int, engines: int, placement: Placement) -> float:

@@ -1,9 +1,10 @@
-"""What sharing costs and brings: `python -m benchmarks.simulate [--traces FOLDER] [--quick] [--plot FILE.svg]`.
+"""What sharing costs and brings: `python -m benchmarks.simulate [--traces FOLDER [--pollux FOLDER]] [--quick] [--plot FILE.svg]`.
 
 Replays workloads through four policies: static first come, first served (a job gets all it asked for or waits), Tiresias (the same, but
 preempting those that have had much service), and the studio's fair share and priority, which are the very function the studio calls.
 With --traces the eight Philly workloads on 64 slots in 16 machines of 4, with measured profiles, and (without --quick) the trace of 30,940
-jobs; without it generated workloads of the same shape. The traces are read where they are and never copied.
+jobs; without it generated workloads of the same shape. With --pollux also the eight workloads of Pollux's authors, which the published
+figures belong to. All are read where they are and never copied. A change of members costs what benchmarks.pause has measured at worst.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from pathlib import Path
 from benchmarks._figures import Figures, alone_s, figures, mean, percentile
 from benchmarks._plot import over_time, share_done, write_svg
 from benchmarks._simulator import Outcome, simulate
-from benchmarks._workload import Workload, generated, philly, philly_30940
+from benchmarks._workload import Workload, generated, philly, philly_30940, pollux
 
 OURS = ("fair_share", "priority")
 POLICIES = ("static", "tiresias", *OURS)
 RESTART_S = 30.0  # what a change costs a peer that restarts from a checkpoint; Pollux charges as much, Sia 15 to 250 s
 COLUMNS = ("avg_jct_h", "p99_jct_h", "makespan_h", "busy_share", "jain", "ftf_under_2_share", "realloc_loss_share")
 
-# Reported on these workloads (Qiao et al., OSDI 2021, table 2): average and p99 completion time and makespan, in hours.
+# The last line of `python -m benchmarks.pause`, from the run that docs/scheduling.md names.
+MEASURED_PAUSE = Path(__file__).parent / "measured" / "pause.json"
+
+# Reported on Pollux's own workloads (Qiao et al., OSDI 2021, table 2): average and p99 completion time and makespan, in hours.
 PUBLISHED = {
     "Optimus with an oracle, tuned jobs": (1.5, 15, 20),
     "Tiresias, tuned jobs": (1.2, 15, 24),
@@ -33,6 +37,12 @@ PUBLISHED = {
     "Tiresias, untuned jobs": (2.8, 25, 31),
     "Pollux (changes the batch size)": (0.76, 11, 16),
 }
+
+
+def measured_change_s() -> float:
+    """The longest pause at a change of members that was measured, with the largest model, in seconds."""
+    figures = json.loads(MEASURED_PAUSE.read_text(encoding="utf-8"))["figures"]
+    return float(max(value for name, value in figures.items() if name.endswith("_max"))) / 1000
 
 
 def replay(workloads: Iterable[Workload], policy: str, *, change_s: float, every_s: float = 0.0) -> list[Outcome]:
@@ -97,6 +107,20 @@ def draw(path: Path, made: dict[str, list[Outcome]]) -> None:
     print(f"\ndrawn to {path}")
 
 
+def published(arguments: argparse.Namespace) -> dict[str, list[Outcome]]:
+    """The published figures, under what the same policies make of the workloads they belong to, where those are given."""
+    made: dict[str, list[Outcome]] = {}
+    if arguments.pollux:
+        numbers = range(1, 9)
+        workloads = [pollux(arguments.traces / "profiles", arguments.pollux, number, people=arguments.people) for number in numbers]
+        made = compare("Pollux's own eight workloads", workloads, change_s=arguments.change_s)
+        bound(workloads)
+    print("\npublished on Pollux's own eight workloads (simulated by its authors; avg, p99, makespan in hours)")
+    for name, hours in PUBLISHED.items():
+        print(f"{name:<38}" + "".join(f"{each:>11.2f}" for each in hours))
+    return made
+
+
 def eight_workloads(folder: Path, people: int | None) -> list[Workload]:
     return [philly(folder, number, people=people) for number in range(1, 9)]
 
@@ -112,11 +136,17 @@ def shapes(arguments: argparse.Namespace) -> Callable[[int | None], list[Workloa
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, help="folder with the traces and profiles; without it workloads are generated")
+    parser.add_argument("--pollux", type=Path, help="folder with workload-1.csv to workload-8.csv of Pollux's authors; needs --traces")
     parser.add_argument("--quick", action="store_true", help="the main comparison only")
     parser.add_argument("--people", type=int, default=16, help="people among whom the jobs are dealt out (default 16)")
-    parser.add_argument("--change-s", type=float, default=0.1, help="seconds that a change of members costs a job of ours (default 0.1)")
+    parser.add_argument("--change-s", type=float, help="seconds that a change of members costs a job of ours (default: as measured)")
     parser.add_argument("--plot", type=Path, help="write a picture here (SVG)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.pollux and not arguments.traces:
+        parser.error("--pollux needs --traces: the measured profiles are there")
+    if arguments.change_s is None:
+        arguments.change_s = measured_change_s()
+    return arguments
 
 
 def main() -> None:
@@ -126,10 +156,7 @@ def main() -> None:
     print(f"{len(workloads)} workloads, {len(workloads[0].jobs)} jobs each, {arguments.people} people, {arguments.change_s} s a change")
     made = compare("averages over the workloads", workloads, change_s=arguments.change_s)
     bound(workloads)
-    if arguments.traces:
-        print("\npublished on these workloads (simulated by their authors; avg, p99, makespan in hours)")
-        for name, published in PUBLISHED.items():
-            print(f"{name:<38}" + "".join(f"{hours:>11.2f}" for hours in published))
+    theirs = published(arguments) if arguments.traces else {}
     if arguments.plot:
         draw(arguments.plot, made)
     if not arguments.quick:
@@ -139,12 +166,15 @@ def main() -> None:
             large = philly_30940(arguments.traces, nodes=128, slots_per_node=8)
             title = f"{len(large.jobs)} jobs on 1,024 slots in 128 machines of 8, a decision at most every 10 s"
             compare(title, [large], change_s=arguments.change_s, every_s=10.0)
-    rounded = {}
-    for policy, outcomes in made.items():
-        average = asdict(mean([figures(each) for each in outcomes]))
-        rounded[policy] = {key: round(value, 6) for key, value in average.items()}
-    peers = {"tiresias_here": rounded.pop("tiresias"), "published_avg_p99_makespan_h": PUBLISHED if arguments.traces else {}}
-    print(json.dumps({"benchmark": "simulate", "figures": rounded, "peers": peers}))
+    peers = {"published_avg_p99_makespan_h": PUBLISHED if arguments.traces else {}, "on_pollux_workloads": averages(theirs)}
+    ours = averages(made)
+    peers["tiresias_here"] = ours.pop("tiresias")
+    print(json.dumps({"benchmark": "simulate", "figures": ours, "peers": peers}))
+
+
+def averages(made: dict[str, list[Outcome]]) -> dict[str, dict[str, float]]:
+    means = {policy: asdict(mean([figures(each) for each in outcomes])) for policy, outcomes in made.items()}
+    return {policy: {key: round(value, 6) for key, value in average.items()} for policy, average in means.items()}
 
 
 if __name__ == "__main__":

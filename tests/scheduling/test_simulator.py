@@ -13,7 +13,8 @@ from benchmarks._ledger import entitled
 from benchmarks._plot import over_time, share_done, write_svg
 from benchmarks._profiles import read_application
 from benchmarks._simulator import POLICIES, simulate
-from benchmarks._workload import Job, Workload, generated, philly, philly_30940
+from benchmarks._workload import Job, Workload, generated, philly, philly_30940, pollux
+from benchmarks.simulate import measured_change_s
 from training_runtime.scheduling.sizes import speed
 
 
@@ -157,6 +158,22 @@ def test_the_formats_of_the_real_traces_are_read(traces):
     large = philly_30940(traces, nodes=1, slots_per_node=4)
     assert [(job.id, job.person, job.submitted_s, job.slots) for job in large.jobs] == [(3, "vc_b", 3.0, 1), (2, "vc_a", 9.0, 4)]
     assert simulate(large, "fair_share", change_s=0.0).ended_s[3] == pytest.approx(33.0)
+
+
+def test_the_workloads_of_pollux_keep_its_limit_of_samples_in_one_pass(traces):
+    (traces / "profiles" / "cifar10").rename(traces / "profiles" / "yolov3")
+    small = (traces / "profiles" / "yolov3" / "placements.csv").read_text().replace(",10,", ",8,").replace(",20,", ",16,")
+    (traces / "profiles" / "yolov3" / "placements.csv").write_text(small)
+    jobs = "name,time,application,num_replicas,batch_size\nyolov3-0,5,yolov3,2,40\n"
+    for name in ("philly-8h-2.csv", "workload-2.csv"):
+        (traces / name).write_text(jobs)
+    (free,), (held,) = philly(traces, 2, people=1).jobs, pollux(traces / "profiles", traces, 2, people=1).jobs
+    assert free.work == held.work
+    assert (1 / free.rate((2,)), 1 / held.rate((2,))) == (pytest.approx(2 * 0.125 + 0.1), pytest.approx(3 * 0.1 + 0.1))
+
+
+def test_a_change_costs_the_longest_pause_that_was_measured():
+    assert 0.01 < measured_change_s() < 5
 
 
 def test_the_picture_is_sound_svg(tmp_path):
