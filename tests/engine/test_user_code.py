@@ -113,6 +113,36 @@ def test_metrics_are_the_users_functions_under_their_names(start):
     assert run.events("test")[0].metrics["half"] == 0.5
 
 
+FN_TEST = """
+def validate(model, test_iter, fn_args):
+    assert not model.training and not torch.is_grad_enabled()
+    total = 0.0
+    for inputs, targets in test_iter:
+        total += float(nn.functional.cross_entropy(model(inputs), targets, reduction="sum"))
+    print("batches", len(test_iter), "samples", len(test_iter.dataset), fn_args)
+    return {returns}
+"""
+
+
+def test_fn_test_sees_all_test_batches_and_its_result_is_the_validation_loss(start):
+    top = FN_TEST.format(returns="total / len(test_iter.dataset)")
+    whole = finish(start, script(top=top, arguments=", fn_test=validate"))
+    plain = finish(start, script(), slots=(0,))
+    for mine, theirs in zip(whole.events("test"), plain.events("test"), strict=True):
+        assert mine.metrics.keys() == {"loss"}
+        assert mine.metrics["loss"] == pytest.approx(theirs.metrics["loss"], rel=1e-5)
+        assert mine.samples == 32
+    console = "".join((whole.result_dir / f"log/worker-{slot}/console.log").read_text() for slot in (0, 1))
+    assert console.count("batches 4 samples 32 {}") == 2  # once an epoch, whatever the number of workers
+    assert whole.weights() == plain.weights()
+    assert finish(start, script(top=top, arguments=", fn_test=validate"), slots=(0,)).test_lines() == whole.test_lines()
+
+
+def test_fn_test_that_returns_no_number_is_told_what_it_should_return(start):
+    run = finish(start, script(top=FN_TEST.format(returns="(total, 1)"), arguments=", fn_test=validate"), code=1)
+    assert "fn_test must return the loss over all test batches, a number, not tuple" in run.events("error")[0].message
+
+
 LOGGERS = """
 class First:
     def log_train_metrics(self, loss, acc, completed_batch, worker=0):

@@ -1,17 +1,18 @@
-"""One engine's part of a step, and one test batch: load, forward, backward, metrics. All randomness is seeded by what is computed,
-not by where.
+"""One engine's part of a step, and one test batch: forward, backward, metrics. All randomness is seeded by what is computed, not by
+where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import TensorDataset, default_collate
 
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.loading import Task, load_task
 from training_runtime.elastic.sampler import derive, seed_everything
+from training_runtime.errors import UserError
 
 
 class Compute:
@@ -23,50 +24,62 @@ class Compute:
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
 
-    def train(self, place: tuple[int, int, int], indices: Sequence[int], weight: float) -> list[float]:
-        """Forward and backward of engine m of `place` = (epoch, step, m); gradients stand in `.grad`, multiplied by `weight` (the
-        engine's part of the global batch). Returns the metric columns: samples, samples with accuracy, loss sum, metric sums."""
+    def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> list[float]:
+        """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,
+        multiplied by `weight` (the engine's part of the global batch). Returns the metric columns: samples, samples with accuracy, loss
+        sum, metric sums."""
         job = self.job
-        self._seed(place, "load")
-        inputs, targets = self._load(job.train_set, indices)
+        inputs, targets = self._move(_pair(batch))
         self._seed(place, "forward")
         if job.train_function is not None:
-            return self._train_by_user(inputs, targets, len(indices))
+            return self._train_by_user(inputs, targets, count)
         outputs = job.model(inputs)
         loss = job.loss(outputs, targets)
         (loss * weight).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            return self._columns(float(loss), outputs, targets, len(indices))
+            return self._columns(float(loss), outputs, targets, count)
 
-    def test(self, place: tuple[int, int, int], indices: Sequence[int]) -> list[float]:
+    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> list[float]:
         """The metric columns of one test batch."""
-        self._seed(place, "test")
         with torch.no_grad():
-            inputs, targets = self._load(self.job.test_set, indices)
+            inputs, targets = self._for_test(place, batch)
             outputs = self.job.model(inputs)
-            return self._columns(float(self.job.loss(outputs, targets)), outputs, targets, len(indices))
+            return self._columns(float(self.job.loss(outputs, targets)), outputs, targets, count)
+
+    def _for_test(self, place: tuple[int, int, int], batch: Any) -> tuple[Any, Any]:
+        inputs, targets = self._move(_pair(batch))
+        self._seed(place, "test")
+        return inputs, targets
+
+    def test_by_user(self, epoch: int, samples: int, batches: Callable[[], Iterator[Any]]) -> list[float]:
+        """fn_test(model, test_iter, fn_args) -> the loss over all test batches, a number. Its metric columns; there is no accuracy."""
+        assert self.job.test_function is not None
+
+        def on_device() -> Iterator[Any]:
+            return (self._for_test((epoch, j, 0), batch) for j, batch in enumerate(batches()))
+
+        with torch.no_grad():
+            loss = self.job.test_function(self.job.model, TestBatches(self.job, samples, on_device), {})
+        try:
+            return [samples, 0, float(loss) * samples]
+        except (TypeError, ValueError):
+            raise UserError(f"fn_test must return the loss over all test batches, a number, not {type(loss).__name__}") from None
 
     def example(self, count: int) -> Any:
         """The inputs of a batch of the first `count` training samples, again from the first where there are fewer."""
-        self._seed((0, 0, 0), "example")
-        return self._load(self.job.train_set, [i % len(self.job.train_set) for i in range(count)])[0]
+        task = Task("load", (0, 0, 0), tuple(i % len(self.job.train_set) for i in range(count)))
+        return _pair(load_task(self.job, task))[0]
 
     def _seed(self, place: tuple[int, int, int], purpose: str) -> None:
         seed_everything(derive(self.job.seed, *place, purpose), devices=self.device.type != "cpu")
-
-    def _load(self, data: Any, indices: Sequence[int]) -> tuple[Any, Any]:
-        batch = load(data, indices, self.job.collate)
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise TypeError(
-                f"a batch must be (inputs, targets); the dataset and fn_batch_collate gave {type(batch).__name__} of {len(batch)}"
-            )
-        return self._move(batch[0]), self._move(batch[1])
 
     def _move(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value if value.device == self.device else value.to(self.device)
         if isinstance(value, dict):
             return {k: self._move(v) for k, v in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self._move(v) for v in value))
         return type(value)(self._move(v) for v in value) if isinstance(value, (list, tuple)) else value
 
     def _columns(self, loss: float, outputs: Any, targets: Any, count: int) -> list[float]:
@@ -85,13 +98,27 @@ class Compute:
         return [count, count, float(loss) * count, float(accuracy) / 100 * count]
 
 
-def load(data: Any, indices: Sequence[int], collate: Any) -> Any:
-    """A batch of the samples `indices`, put together as a DataLoader would."""
-    if collate is None and type(data) is TensorDataset:
-        chosen = torch.as_tensor(indices)
-        return [t[chosen] for t in data.tensors]  # the same values as item by item, without the items
-    samples = data.__getitems__(list(indices)) if hasattr(data, "__getitems__") else [data[i] for i in indices]
-    return (collate or default_collate)(samples)
+class TestBatches:
+    """What fn_test goes through as through a DataLoader: (inputs, targets) on the worker's device. (Not a pytest class.)"""
+
+    __test__ = False
+
+    def __init__(self, job: Job, samples: int, batches: Callable[[], Iterator[Any]]) -> None:
+        self.dataset, self.batch_size = job.test_set, job.batch_size
+        self._count, self._batches = -(-samples // job.batch_size), batches
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches()
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        held = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
+        raise TypeError(f"a batch must be (inputs, targets); the dataset and fn_batch_collate gave {held}")
+    return batch[0], batch[1]
 
 
 def correct(outputs: Any, targets: Any) -> float | None:

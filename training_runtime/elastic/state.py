@@ -183,7 +183,7 @@ def pack(fd: int, tree: Any, part: int, parts: int) -> None:
         first, last = max(low, offset), min(high, offset + t.numel() * t.element_size())
         if first < last:
             held = t.detach().contiguous().cpu()
-            _write_all(fd, memoryview(_bytes_of(held))[first - offset : last - offset], first)
+            write_all(fd, memoryview(bytes_of(held))[first - offset : last - offset], first)
 
 
 def packed_bytes(tree: Any) -> int:
@@ -214,13 +214,13 @@ class Landing:
 
     def fill(self, target: torch.Tensor, leaf: _Placed) -> None:
         if target.device.type == "cpu" and target.is_contiguous():
-            _read_all(self._fd, target, leaf.offset)
+            read_all(self._fd, target, leaf.offset)
         else:
             target.copy_(self.make(leaf))
 
     def make(self, leaf: _Placed) -> torch.Tensor:
         made = self._allocate(leaf)
-        _read_all(self._fd, made, leaf.offset)
+        read_all(self._fd, made, leaf.offset)
         return made
 
     def _allocate(self, leaf: _Placed) -> torch.Tensor:
@@ -243,19 +243,21 @@ def touch(tensors: Iterable[torch.Tensor]) -> None:
             t.copy_(t.clone())
 
 
-def _bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
+def bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
     """The memory of a contiguous CPU tensor."""
     return (ctypes.c_char * (t.numel() * t.element_size())).from_address(t.data_ptr())
 
 
-def _write_all(fd: int, data: memoryview, offset: int) -> None:
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` from byte `offset` of a file on."""
     while data:
         written = os.pwrite(fd, data, offset)
         data, offset = data[written:], offset + written
 
 
-def _read_all(fd: int, into: torch.Tensor, offset: int) -> None:
-    data = memoryview(_bytes_of(into))
+def read_all(fd: int, into: torch.Tensor, offset: int) -> None:
+    """Fill a contiguous CPU tensor from byte `offset` of a file on. Raises EOFError where the file ends before."""
+    data = memoryview(bytes_of(into))
     while data:
         read = os.preadv(fd, [data], offset)
         if not read:

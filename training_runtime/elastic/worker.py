@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -40,6 +40,7 @@ from training_runtime.elastic.group import Group, Moved, await_membership
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
+from training_runtime.elastic.loading import Feed, Task
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
 
@@ -53,6 +54,7 @@ class Worker:
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
+        self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
         self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
         self.compute = Compute(job, place.device())
         self.exchange = Exchange(arena, job.trained)
@@ -62,7 +64,6 @@ class Worker:
         self.last_commit = 0.0
         self.landing: state.Landing | None = None
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
-        self._order: tuple[int, list[int]] = (-1, [])
         self._tested: list[int] = []
 
     def run(self) -> None:
@@ -84,6 +85,8 @@ class Worker:
                     generation, abort = moved.generation, moved.abort
         except Left:
             self.arena.set(self.seat, STATE, STATE_LEFT)
+        finally:
+            self.feed.close()
 
     def _prepare(self) -> None:
         """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
@@ -232,22 +235,17 @@ class Worker:
         weight = sizes[m] / sum(sizes)
         if not alone:
             self.exchange.begin(m, mine, len(sizes))
-        indices = self._indices(unit, m)
-        row = self.compute.train((unit.epoch, unit.index, m), indices, weight)
+        task, group = self.feed.engine(unit, m), self.group
+        batch = self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
+        row = self.compute.train(task.place, batch, sizes[m], weight)
         if self.ledger is not None:
-            self.ledger.engine(unit.step, unit.epoch + 1, m, indices)
+            self.ledger.engine(unit.step, unit.epoch + 1, m, task.indices)
         self.arena.metrics[parity, m] = torch.tensor(row, dtype=torch.float64)
         if m == 0:
             self.buffers.publish(parity)
         if not alone:
             self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
         return row
-
-    def _indices(self, unit: Unit, m: int) -> list[int]:
-        if self._order[0] != unit.epoch:
-            self._order = (unit.epoch, self.shape.order(unit.epoch).tolist())
-        span = self.shape.span(unit.index, m)
-        return self._order[1][span.start : span.stop]
 
     def _record(self, unit: Unit, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
@@ -308,30 +306,54 @@ class Worker:
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
-        """Each round every worker takes one test batch that was not done when the generation began; the table is complete after the
-        last round."""
-        mark, group, arena = unit.epoch + 1, self.group, self.arena
-        pending = [j for j in range(self.shape.test_batches) if not self._tested or self._tested[j] != mark]
+        """The model as it was before, whatever becomes of it; rank 0 reports the result."""
         modes = [module.training for module in self.job.model.modules()]
         self.job.model.eval()
         try:
-            for first in range(0, len(pending), group.size):
-                if first + group.rank < len(pending):
-                    self._test_batch(unit.epoch, pending[first + group.rank], mark)
-                self._move_on(self._sync())
+            row = self._test_by_user(unit) if self.job.test_function is not None else self._test(unit)
         finally:
             self.buffers.rewind()
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
                 module.training = mode
-        if group.rank == 0:
-            self._report("tested", step=unit.step, epoch=mark, row=arena.tests.sum(0).tolist())
+        if self.group.rank == 0:
+            self._report("tested", step=unit.step, epoch=unit.epoch + 1, row=row)
         self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
-    def _test_batch(self, epoch: int, batch: int, mark: int) -> None:
-        row = self.compute.test((epoch, batch, 0), list(self.shape.test_span(batch)))
+    def _test(self, unit: Unit) -> list[float]:
+        """Each round every worker takes one test batch that was not done when the generation began; the table is complete after the
+        last round."""
+        mark, group, feed = unit.epoch + 1, self.group, self.feed
+        pending = [j for j in range(self.shape.test_batches) if not self._tested or self._tested[j] != mark]
+        for first in range(0, len(pending), group.size):
+            mine = pending[first + group.rank :: group.size]
+            if mine:
+                later = chain((feed.test(unit.epoch, j) for j in mine[1:]), feed.following(self.tick + 1, group.rank, group.size))
+                self._test_batch(feed.test(unit.epoch, mine[0]), later, mark)
+            self._move_on(self._sync())
+        return list(self.arena.tests.sum(0).tolist())
+
+    def _test_batch(self, task: Task, later: Iterator[Task], mark: int) -> None:
+        epoch, batch, _ = task.place
+        row = self.compute.test(task.place, self.feed.batch(task, later, workers=self.group.size), len(task.indices))
         self.arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
         self.arena.tested[batch] = mark
         self.hooks.tested(row, epoch)
+
+    def _test_by_user(self, unit: Unit) -> list[float]:
+        """fn_test sees all test batches, so one worker runs it and the others wait. Rank 0 has the result, nobody else needs it."""
+        if self.group.rank:
+            return []
+        tasks = [self.feed.test(unit.epoch, j) for j in range(self.shape.test_batches)]
+
+        def batches() -> Iterator[Any]:
+            for j, task in enumerate(tasks):
+                # What the watch sees changes with every batch: a long validation is no hang, one long batch still is.
+                self.arena.set(self.seat, EXCUSED, j % 2)
+                yield self.feed.batch(task, tasks[j + 1 :], workers=1)
+            self.arena.set(self.seat, EXCUSED, 1)
+
+        with self._excused():
+            return self.compute.test_by_user(unit.epoch, self.shape.test_samples, batches)
 
     def _finish(self) -> None:
         if self.group.rank == 0:
@@ -374,8 +396,3 @@ def fail(place: Place, error: BaseException) -> NoReturn:
     text = "".join(traceback.format_exception(error))
     reports.send(place.reports, "error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
     raise error
-
-
-def console(result_dir: Path, slot: int) -> Path:
-    """The log file of the worker on `slot`."""
-    return result_dir / "log" / f"worker-{slot}" / "console.log"
