@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from experiments import access
-from experiments.models import Grant, Membership, MetricSeries, Node, Role, RunTransition, TrainingRun, User
+from experiments.models import Grant, Membership, MetricSeries, Node, Role, RunTransition, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 
 
@@ -27,6 +27,39 @@ def grants(run: TrainingRun, *, now: dt.datetime, limit: int = 500) -> list[Held
     return [Held(grant, (grant.released_at or now) - grant.granted_at) for grant in found]
 
 
+@dataclass(frozen=True)
+class Strip:
+    """A slot's part in the picture of who held what for the run: (begin, width) of each grant, in thousandths of the picture."""
+
+    slot: Slot
+    bars: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The run's slots over time, from its first grant to the end of the last, or to now."""
+
+    begin: dt.datetime
+    end: dt.datetime
+    strips: list[Strip]
+
+
+def picture(held: list[Held], *, now: dt.datetime) -> Picture | None:
+    """The grants as bars, a strip for each slot; None where there are none."""
+    if not held:
+        return None
+    begin = min(each.grant.granted_at for each in held)
+    end = max(each.grant.released_at or now for each in held)
+    whole = max(1e-3, (end - begin).total_seconds())
+    bars: dict[int, list[tuple[float, float]]] = {}
+    slots = {each.grant.slot_id: each.grant.slot for each in held}
+    for each in held:
+        since, long = ((each.grant.granted_at - begin) / whole).total_seconds(), (each.length / whole).total_seconds()
+        bars.setdefault(each.grant.slot_id, []).append((1000 * since, 1000 * long))
+    ranked = sorted(slots.values(), key=lambda slot: (slot.node.name, slot.device, slot.index))
+    return Picture(begin, end, [Strip(slot, bars[slot.pk]) for slot in ranked])
+
+
 def transitions(run: TrainingRun, *, limit: int = 300) -> list[RunTransition]:
     """The run's states and what people changed, newest first."""
     return list(run.transitions.select_related("actor").order_by("-at", "-id")[:limit])
@@ -35,6 +68,20 @@ def transitions(run: TrainingRun, *, limit: int = 300) -> list[RunTransition]:
 def latest_metrics(run: TrainingRun) -> list[MetricSeries]:
     """The run's series with their last points."""
     return list(run.series.order_by("group", "name")[:200])
+
+
+def chart_names(run: TrainingRun, *, limit: int = 60) -> tuple[list[str], list[str]]:
+    """The run's metrics in the order in which its page draws them: (loss and accuracy, the rest by name)."""
+    names = set(run.series.values_list("name", flat=True)[:400])
+    first: list[str] = [name for name in ("loss", "accuracy") if name in names]
+    return first, sorted(names.difference(first))[:limit]
+
+
+def epoch_samples(run: TrainingRun) -> int | None:
+    """How many samples an epoch has; None before train() was called."""
+    said = run.events.filter(kind="started").order_by("-seq").values_list("detail", flat=True).first()
+    samples = (said or {}).get("samples")
+    return samples if isinstance(samples, int) else None
 
 
 def drawable(user: User, *, begin: dt.datetime, limit: int = 12) -> list[TrainingRun]:

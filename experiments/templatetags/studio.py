@@ -101,6 +101,13 @@ def running_time(run: TrainingRun, now: dt.datetime) -> SafeString:
 
 
 @register.filter
+def ends_at(run: TrainingRun, now: dt.datetime) -> dt.datetime | None:
+    """When the run will have done its steps, at its recent rate; None before that is known, or where it is years away."""
+    left = run.remaining_s()
+    return now + dt.timedelta(seconds=left) if left is not None and left < 10 * 365 * 86400 else None
+
+
+@register.filter
 def spell(seconds: float | dt.timedelta | None) -> str:
     """A length of time as a person says it: 42 s, 3 min 5 s, 2 h 4 min, 3 d 2 h."""
     if seconds is None:

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
 from experiments.models import GenerationRecord
+from experiments.selectors import run_pages
 from experiments.views.shown import number, person
 
 MOST_POINTS = 2000
@@ -60,6 +61,7 @@ def series(request: HttpRequest, pk: int) -> JsonResponse:
             for curve in curves
         ],
         "marks": marks(selectors.generations(run, limit=MOST_MARKS)),
+        "shape": {"batch": run.batch_size, "steps_per_epoch": run.steps_per_epoch, "samples": run_pages.epoch_samples(run)},
         "live": run.is_live(),
     }
     response = JsonResponse(answer)

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, accounting, selectors
 from experiments.models import TrainingRun
 from experiments.selectors import RunFile, run_pages
+from experiments.selectors.arguments import arguments
 from experiments.views.shown import later, page, person, run_crumbs
 
 HEAD = {"head": "runs/_head.html"}  # the head of every tab is refetched from Monitor
@@ -38,6 +39,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "monitor")
     context = {
         **tab,
+        "charts": later(lambda: run_pages.chart_names(run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),
         "events": later(lambda: list(run.events.order_by("-seq")[:20])),
@@ -49,10 +51,13 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "overview")
     now = timezone.now()
+    held = later(lambda: run_pages.grants(run, now=now))
     context = {
         **tab,
         "generations": later(lambda: selectors.generations(run)),
-        "grants": later(lambda: run_pages.grants(run, now=now)),
+        "arguments": arguments(run.command),
+        "grants": held,
+        "picture": later(lambda: run_pages.picture(list(held), now=now)),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),
         "transitions": later(lambda: run_pages.transitions(run)),
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),

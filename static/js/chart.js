@@ -6,11 +6,23 @@
 /** @param {Element} element @param {string} name */
 export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim();
 
-/** A number as the server writes it (templatetags/studio.py, value). @param {number | null | undefined} n */
+/** A number as the server writes it (templatetags/studio.py, value): what is no finite number is stored as null. @param {number | null | undefined} n */
 export function figure(n) {
-  if (n === null || n === undefined) return '–';
+  if (n === undefined) return '–';
+  if (n === null) return 'not finite';
   if (n !== 0 && (Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6)) return n.toExponential(3);
   return Math.abs(n) < 1000 ? String(Number(n.toPrecision(4))) : n.toFixed(0);
+}
+
+/** Distances between ticks of what is counted: there is no half step and no half worker. */
+export const wholeNumbers = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+
+/** What the mark under the cursor says; '' where there is none within a few pixels. @param {any} u @param {Mark[]} marks */
+export function nearest(u, marks) {
+  const x = u.cursor.left;
+  if (x === null || x === undefined || x < 0) return '';
+  const close = marks.filter((mark) => Math.abs(u.valToPos(mark.at, 'x') - x) < 6);
+  return close.length ? close[close.length - 1].title : '';
 }
 
 /** Vertical lines where members changed, with "4→2" beside them where there is room. @param {() => Mark[]} marks @param {HTMLElement} host */
@@ -57,7 +69,7 @@ export function axes(host, labels) {
   };
   const x = /** @type {any} */ ({ ...common, size: 28, gap: 2, space: 70 });
   if (labels) Object.assign(x, { values: (/** @type {any} */ _, /** @type {number[]} */ splits) => labels(splits) });
-  return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(figure) }];
+  return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) => splits.map((n) => (n === null ? '' : figure(n))) }];
 }
 
 /** An x scale of plain numbers whose range is never empty: uPlot cannot divide nothing into ticks, and fills the memory trying. */

@@ -2,7 +2,7 @@
 /* Points of a run without a gap and without a double: each message says which journal lines it covers (after, seq]. */
 
 import * as live from './live.js';
-import { spell } from './times.js';
+import { clock, spell } from './times.js';
 
 const SLOW_RELOAD_MS = 1500;
 
@@ -103,6 +103,10 @@ export function showProgress(box, p) {
   if (typeof p.epoch === 'number') put('epoch', String(p.epoch));
   if (typeof p.rate === 'number') {
     put('rate', p.rate >= 10 ? p.rate.toFixed(1) : p.rate.toFixed(2));
-    if (total && p.rate > 0) put('left', spell(Math.max(0, total - p.step) / p.rate));
+    if (total && p.rate > 0) {
+      const left = Math.max(0, total - p.step) / p.rate;
+      put('left', spell(left));
+      put('end', clock(new Date(Date.now() + 1000 * left)).slice(0, 5));
+    }
   }
 }

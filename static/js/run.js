@@ -1,67 +1,50 @@
 // @ts-check
 /* The Monitor tab: curves of a run, live. The server gives whole curves (down-sampled) up to a journal line; the socket brings what follows.
-   A gap in the sequence is fetched, a point that came twice is dropped. Zoom and smoothing are the reader's and survive every update. */
+   Axis, smoothing, scale and zoom are the reader's: they survive every update, and the address keeps them. */
 
-import { axes, colour, elapsed, figure, fit, markPlugin, plainX, smooth } from './chart.js';
+import { axes, colour, elapsed, figure, fit, markPlugin, nearest, plainX, smooth, wholeNumbers } from './chart.js';
+import { Curves } from './curves.js';
+import { keep, kept } from './kept.js';
 import * as feed from './points.js';
 
-/** @typedef {{steps: number[], times: number[], values: (number | null)[]}} Curve */
-/** @typedef {{chart: any, box: HTMLElement, text: HTMLElement, release: () => void}} Drawn */
+/** @typedef {{chart: any, box: HTMLElement, text: HTMLElement, release: () => void, make: () => any, data: () => any[], words: (index: number | null | undefined) => string, height: number, log: boolean}} Drawn */
 
 const HEIGHT = 240;
-const WORKERS_HEIGHT = 110;
+const LOW_HEIGHT = 110;
 const MOST_POINTS = 6000; // of one curve, before the server is asked for a down-sampled one again
 const FIRST = ['loss', 'accuracy'];
+const WORKERS = '\0workers';
+const RATES = '\0rates';
 
 const section = /** @type {HTMLElement} */ (document.querySelector('[data-charts]'));
 const list = /** @type {HTMLElement} */ (document.getElementById('chart-list'));
 const unzoom = /** @type {HTMLElement} */ (document.getElementById('unzoom'));
 const run = Number(section.dataset.charts);
 
-/** @type {Map<string, {train?: Curve, test?: Curve}>} */
-let curves = new Map();
-/** @type {any[]} */
-let marks = [];
+const curves = new Curves();
 /** @type {Map<string, Drawn>} */
 const drawn = new Map();
-let axis = localStorage.getItem('edt-axis') === 'time' ? 'time' : 'step';
-let weight = 0;
+let axis = /** @type {import('./curves.js').Axis} */ (['step', 'time', 'samples'].find((a) => a === kept('axis', localStorage.getItem('edt-axis') || '')) || 'step');
+let weight = Math.min(0.95, Math.max(0, Number(kept('smooth', '0')) || 0));
+let logarithmic = kept('scale') === 'log';
 /** @type {[number, number] | null} */
-let zoom = null;
+let zoom = range(kept('zoom'));
 let pending = 0;
 let applying = false;
+
+/** "12~40" as a range; null for anything else. @param {string} text @returns {[number, number] | null} */
+function range(text) {
+  const [from, to] = text.split('~').map(Number);
+  return text.includes('~') && from < to ? [from, to] : null;
+}
 
 async function load() {
   const response = await fetch(`${section.dataset.series}?max=1500`, { headers: { Accept: 'application/json' } });
   if (!response.ok) throw new Error(`curves: ${response.status}`);
   const answer = await response.json();
-  curves = new Map();
-  for (const curve of answer.curves) {
-    const both = curves.get(curve.name) || {};
-    both[/** @type {'train' | 'test'} */ (curve.group)] = { steps: curve.steps, times: curve.times, values: curve.values };
-    curves.set(curve.name, both);
-  }
-  marks = answer.marks;
+  curves.take(answer);
   schedule();
   return answer.seq;
-}
-
-/** @param {any[]} points */
-function add(points) {
-  let long = false;
-  for (const [group, name, step, t, value] of points) {
-    const both = curves.get(name) || {};
-    curves.set(name, both);
-    const curve = both[/** @type {'train' | 'test'} */ (group)] || { steps: [], times: [], values: [] };
-    both[/** @type {'train' | 'test'} */ (group)] = curve;
-    if (curve.steps.length && step <= curve.steps[curve.steps.length - 1]) continue; // redone after a death: the first one stands
-    curve.steps.push(step);
-    curve.times.push(t);
-    curve.values.push(value);
-    long ||= curve.steps.length > MOST_POINTS;
-  }
-  schedule();
-  return long;
 }
 
 function schedule() {
@@ -69,101 +52,146 @@ function schedule() {
 }
 
 function names() {
-  const found = [...curves.keys()];
-  return [...FIRST.filter((n) => curves.has(n)), ...found.filter((n) => !FIRST.includes(n)).sort()];
-}
-
-function start() {
-  let first = Infinity;
-  for (const both of curves.values()) for (const c of Object.values(both)) if (c.times.length) first = Math.min(first, c.times[0]);
-  return first;
+  const found = [...curves.byName.keys()];
+  return [...FIRST.filter((n) => curves.byName.has(n)), ...found.filter((n) => !FIRST.includes(n)).sort()];
 }
 
 function draw() {
   const empty = document.getElementById('no-points');
-  if (empty) empty.hidden = curves.size > 0;
-  for (const name of names()) {
+  if (empty) empty.hidden = curves.byName.size > 0;
+  const wanted = curves.byName.size ? names() : [];
+  if (wanted.length && curves.marks.length) wanted.push(WORKERS, RATES);
+  for (const name of wanted) {
     if (!drawn.has(name)) place(name);
-    const one = drawn.get(name);
-    if (one && one.chart) update(name, one);
+    const one = /** @type {Drawn} */ (drawn.get(name));
+    if (one.chart) update(one);
   }
-  if (curves.size) workers();
 }
 
 /** A figure whose chart is made when it comes into view: a run with fifty metrics costs no more than what is looked at. @param {string} name */
 function place(name) {
-  const box = document.createElement('figure');
-  box.className = 'chart';
-  const caption = document.createElement('figcaption');
-  const title = document.createElement('b');
-  title.textContent = name;
-  const text = document.createElement('span');
-  text.className = 'quiet numbers';
-  caption.append(title, ' ', text);
-  const body = document.createElement('div');
-  body.className = 'chart-body';
-  box.append(caption, body);
-  const before = drawn.get('\0workers');
-  list.insertBefore(box, before && FIRST.includes(name) ? before.box : null);
-  const one = { chart: null, box: body, text, release: () => {} };
+  const low = name === WORKERS || name === RATES;
+  const box = figureFor(name, low);
+  const one = /** @type {Drawn} */ ({
+    chart: null,
+    box: box.querySelector('.chart-body'),
+    text: box.querySelector('figcaption span'),
+    release: () => {},
+    height: low ? LOW_HEIGHT : HEIGHT,
+  });
+  if (name === WORKERS) Object.assign(one, { make: workerOptions, data: () => curves.workers(axis), words: workerWords });
+  else if (name === RATES) Object.assign(one, { make: rateOptions, data: () => curves.rates(axis), words: rateWords });
+  else Object.assign(one, { make: () => metricOptions(name), data: () => metricData(name), words: (/** @type {any} */ i) => metricWords(name, one, i) });
   drawn.set(name, one);
   new IntersectionObserver((entries, observer) => {
     if (!entries.some((e) => e.isIntersecting)) return;
     observer.disconnect();
-    make(name, one);
+    make(one);
   }, { rootMargin: '200px' }).observe(box);
 }
 
+/** The figure that the page came with, which keeps its place free, or a new one. @param {string} name @param {boolean} low */
+function figureFor(name, low) {
+  const key = name === WORKERS ? ':workers' : name === RATES ? ':rates' : name;
+  const there = [...list.querySelectorAll('[data-chart]')].find((each) => each.getAttribute('data-chart') === key);
+  if (there) return /** @type {HTMLElement} */ (there);
+  const box = document.createElement('figure');
+  box.className = low ? 'chart chart-low' : 'chart';
+  box.dataset.chart = key;
+  const caption = document.createElement('figcaption');
+  const title = document.createElement('b');
+  title.append(Object.assign(document.createElement('bdi'), { textContent: low ? (name === WORKERS ? 'Workers' : 'Steps a second') : name }));
+  caption.append(title, ' ', Object.assign(document.createElement('span'), { className: 'quiet numbers' }));
+  box.append(caption, Object.assign(document.createElement('div'), { className: 'chart-body' }));
+  let lows = list.querySelector('.chart-lows');
+  if (low && !lows) list.append((lows = Object.assign(document.createElement('div'), { className: 'chart-lows' })));
+  if (low) lows?.append(box);
+  else list.insertBefore(box, FIRST.includes(name) ? lows : null);
+  return box;
+}
+
+/** @param {Drawn} one */
+function make(one) {
+  one.chart = new window.uPlot(one.make(), one.data(), one.box);
+  one.release = fit(one.chart, one.box, one.height);
+  update(one);
+}
+
 /** @param {string} name */
-function data(name) {
-  const both = curves.get(name) || {};
-  const tables = [];
-  for (const group of /** @type {const} */ (['train', 'test'])) {
-    const curve = both[group];
-    const xs = curve ? (axis === 'step' ? curve.steps : curve.times) : [];
-    const ys = curve ? curve.values : [];
-    tables.push(group === 'train' ? [xs, ys, smooth(ys, weight)] : [xs, ys]);
-  }
-  const full = tables.filter((t) => t[0].length);
-  if (full.length === 2) return window.uPlot.join(full);
-  const only = full[0] || [[]];
-  return both.train ? [only[0], only[1] || [], only[2] || [], only[0].map(() => undefined)] : [only[0], [], [], only[1] || []].map((c, i) => (i === 1 || i === 2 ? only[0].map(() => undefined) : c));
+function metricData(name) {
+  const both = curves.byName.get(name) || {};
+  const train = both.train && [curves.xs(both.train, axis), both.train.values, smooth(both.train.values, weight)];
+  const test = both.test && [curves.xs(both.test, axis), both.test.values];
+  if (train && test) return window.uPlot.join([train, test]);
+  const xs = (train || test || [[]])[0];
+  const none = xs.map(() => undefined);
+  return train ? [xs, train[1], train[2], none] : [xs, none, none, test ? test[1] : none];
 }
 
-function markers() {
-  return marks.filter((m) => m.before).map((m) => ({ at: axis === 'step' ? m.step : m.t, label: `${m.before}→${m.workers}`, title: m.reason }));
-}
-
-/** @param {string} name @param {any} one */
-function make(name, one) {
+/** @param {string} name */
+function metricOptions(name) {
   const ink = colour(section, '--run-color');
   const other = colour(section, '--text-primary');
-  const options = {
-    width: one.box.clientWidth || 400,
+  const both = curves.byName.get(name) || {};
+  const positive = Object.values(both).every((curve) => curve.values.every((v) => v === null || v > 0));
+  return {
+    ...common(() => drawn.get(name)),
     height: HEIGHT,
-    cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
-    legend: { show: false },
-    scales: { x: plainX },
-    axes: axes(section, axis === 'time' ? (v) => elapsed(start())(v) : undefined),
+    scales: { x: plainX, y: logarithmic && positive ? { distr: 3 } : {} },
     series: [
       {},
       { label: 'train', stroke: ink, alpha: weight ? 0.3 : 1, width: 1.5, points: { show: few } },
       { label: 'train, smoothed', stroke: ink, width: 2, show: weight > 0, points: { show: false } },
       { label: 'test', stroke: other, width: 1.5, dash: [6, 4], spanGaps: true, points: { show: true, size: 6, fill: other } },
     ],
-    plugins: [markPlugin(markers, section)],
-    hooks: { setScale: [scaled], setCursor: [(/** @type {any} */ u) => said(name, one, u.cursor.idx)] },
   };
-  one.chart = new window.uPlot(options, data(name), one.box);
-  one.release = fit(one.chart, one.box, HEIGHT);
-  if (zoom) one.chart.setScale('x', { min: zoom[0], max: zoom[1] });
-  said(name, one, null);
+}
+
+function workerOptions() {
+  const ink = colour(section, '--run-color');
+  const shared = common(() => drawn.get(WORKERS));
+  const [x, y] = shared.axes;
+  return {
+    ...shared,
+    height: LOW_HEIGHT,
+    scales: { x: plainX, y: { range: () => [0, Math.max(1, ...curves.marks.map((m) => m.workers)) * 1.15] } },
+    axes: [x, { ...y, space: 18, incrs: wholeNumbers }],
+    series: [{}, { label: 'workers', stroke: ink, fill: `color-mix(in srgb, ${ink} 18%, transparent)`, width: 2, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+  };
+}
+
+function rateOptions() {
+  const shared = common(() => drawn.get(RATES));
+  const [x, y] = shared.axes;
+  return {
+    ...shared,
+    height: LOW_HEIGHT,
+    scales: { x: plainX, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, (max || 1) * 1.15] } },
+    axes: [x, { ...y, space: 18 }],
+    series: [{}, { label: 'steps a second', stroke: colour(section, '--run-color'), width: 1.5, points: { show: false } }],
+  };
+}
+
+/** What all charts of the page share. @param {() => Drawn | undefined} self */
+function common(self) {
+  const labels = axis === 'time' ? (/** @type {number[]} */ v) => elapsed(curves.start())(v) : (/** @type {number[]} */ v) => v.map((n) => n.toLocaleString('en'));
+  const [x, y] = axes(section, labels);
+  const say = (/** @type {any} */ u) => {
+    const one = self();
+    if (one) one.text.textContent = nearest(u, curves.changes(axis)) || one.words(u.cursor.idx);
+  };
+  return {
+    width: section.clientWidth || 400,
+    cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
+    legend: { show: false },
+    axes: [axis === 'time' ? x : { ...x, incrs: wholeNumbers }, y],
+    plugins: [markPlugin(() => curves.changes(axis), section)],
+    hooks: { setScale: [scaled], setCursor: [say] },
+  };
 }
 
 /** Single points would vanish: show them while there are few. @param {any} u @param {number} i */
-function few(u, i) {
-  return u.data[i].length < 40;
-}
+const few = (u, i) => u.data[i].length < 40;
 
 /** The range that shows every point. Never empty: uPlot cannot divide a range of nothing into ticks. @param {number[]} xs */
 const whole = (xs) => ({ min: xs[0], max: Math.max(xs[xs.length - 1], xs[0] + 1) });
@@ -174,148 +202,108 @@ function scaled(u, key) {
   const xs = u.data[0];
   const { min, max } = u.scales.x;
   if (!xs.length || min === undefined || min === null) return;
-  const all = min <= xs[0] && max >= xs[xs.length - 1];
-  zoom = all ? null : [min, max];
-  unzoom.hidden = all;
-  applyZoom(u);
+  setZoom(min <= xs[0] && max >= xs[xs.length - 1] ? null : [min, max], u);
 }
 
-/** @param {any} except */
-function applyZoom(except) {
+/** @param {[number, number] | null} wanted @param {any} [from] the chart that has it already */
+function setZoom(wanted, from) {
+  zoom = wanted;
+  unzoom.hidden = !zoom;
+  keep({ zoom: zoom && zoom.map((n) => Number(n.toPrecision(12))).join('~') });
   applying = true;
-  for (const one of drawn.values()) {
-    if (!one.chart || one.chart === except) continue;
-    const xs = one.chart.data[0];
-    if (zoom) one.chart.setScale('x', { min: zoom[0], max: zoom[1] });
-    else if (xs.length) one.chart.setScale('x', whole(xs));
-  }
+  for (const one of drawn.values()) if (one.chart && one.chart !== from) show(one);
   applying = false;
 }
 
-/** @param {string} name @param {Drawn} one */
-function update(name, one) {
-  applying = true;
-  const values = data(name);
-  one.chart.setData(values, false);
-  const xs = values[0];
+/** @param {Drawn} one */
+function show(one) {
+  const xs = one.chart.data[0];
   if (zoom) one.chart.setScale('x', { min: zoom[0], max: zoom[1] });
   else if (xs.length) one.chart.setScale('x', whole(xs));
-  applying = false;
-  said(name, one, one.chart.cursor.idx);
 }
 
-/** The chart's words: the values under the cursor, else the last ones. @param {string} name @param {any} one @param {number | null | undefined} index */
-function said(name, one, index) {
-  const both = curves.get(name) || {};
-  if (index !== null && index !== undefined && one.chart) {
-    const d = one.chart.data;
-    const x = axis === 'step' ? `step ${d[0][index]}` : elapsed(start())([d[0][index]])[0];
-    const parts = [x];
+/** @param {Drawn} one */
+function update(one) {
+  applying = true;
+  one.chart.setData(one.data(), false);
+  show(one);
+  applying = false;
+  one.text.textContent = one.words(one.chart.cursor.idx);
+}
+
+/** @param {number} x */
+const at = (x) => (axis === 'time' ? elapsed(curves.start())([x])[0] : `${axis === 'step' ? 'step' : 'sample'} ${Math.round(x).toLocaleString('en')}`);
+
+/** The chart's words: the values under the cursor, else the last ones. @param {string} name @param {Drawn} one @param {number | null | undefined} index */
+function metricWords(name, one, index) {
+  const d = one.chart?.data;
+  const parts = [];
+  if (d && index !== null && index !== undefined) {
+    parts.push(at(d[0][index]));
     if (d[1][index] !== undefined) parts.push(`train ${figure(d[1][index])}`);
     if (d[3]?.[index] !== undefined) parts.push(`test ${figure(d[3][index])}`);
-    one.text.textContent = parts.join(' · ');
-    return;
+    return parts.join(' · ');
   }
-  const parts = [];
+  const both = curves.byName.get(name) || {};
   for (const group of /** @type {const} */ (['train', 'test'])) {
-    const curve = both[group];
-    if (curve?.values.length) parts.push(`${group} ${figure(curve.values[curve.values.length - 1])}`);
+    const values = both[group]?.values;
+    if (values?.length) parts.push(`${group} ${figure(values[values.length - 1])}`);
   }
-  one.text.textContent = parts.join(' · ');
+  return parts.join(' · ');
 }
 
-/** Workers over time, on the same axis: a step line from the changes of members to the last point. */
-function workers() {
-  if (!marks.length) return;
-  const key = '\0workers';
-  if (!drawn.has(key)) {
-    const box = document.createElement('figure');
-    box.className = 'chart chart-wide';
-    box.innerHTML = '<figcaption><b>Workers</b> <span class="quiet numbers"></span></figcaption><div class="chart-body"></div>';
-    list.append(box);
-    const body = /** @type {HTMLElement} */ (box.querySelector('.chart-body'));
-    const text = /** @type {HTMLElement} */ (box.querySelector('span'));
-    const one = { chart: null, box: body, text, release: () => {} };
-    drawn.set(key, one);
-    one.chart = new window.uPlot(workerOptions(body), workerData(), body);
-    one.release = fit(one.chart, body, WORKERS_HEIGHT);
-  }
-  const one = /** @type {any} */ (drawn.get(key));
-  applying = true;
-  const values = workerData();
-  one.chart.setData(values, false);
-  const xs = values[0];
-  one.chart.setScale('x', zoom ? { min: zoom[0], max: zoom[1] } : whole(xs));
-  applying = false;
-  one.text.textContent = `now ${marks[marks.length - 1].workers}`;
+/** @param {number | null | undefined} index */
+function workerWords(index) {
+  const [xs, ys] = curves.workers(axis);
+  return index === null || index === undefined || xs[index] === undefined ? `now ${ys[ys.length - 1] ?? 0}` : `${at(xs[index])} · ${ys[index]}`;
 }
 
-function workerData() {
-  const xs = marks.map((m) => (axis === 'step' ? m.step : m.t));
-  const ys = marks.map((m) => m.workers);
-  let last = xs[xs.length - 1];
-  let first = xs[0];
-  for (const both of curves.values()) {
-    for (const c of Object.values(both)) {
-      const at = axis === 'step' ? c.steps : c.times;
-      if (at.length) [first, last] = [Math.min(first, at[0]), Math.max(last, at[at.length - 1])];
-    }
-  }
-  return [[...xs, last], [...ys, ys[ys.length - 1]]];
-}
-
-/** @param {HTMLElement} body */
-function workerOptions(body) {
-  const ink = colour(section, '--run-color');
-  const [x, y] = axes(section, axis === 'time' ? (v) => elapsed(start())(v) : undefined);
-  return {
-    width: body.clientWidth || 400,
-    height: WORKERS_HEIGHT,
-    cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
-    legend: { show: false },
-    scales: { x: plainX, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, Math.max(1, max || 0) * 1.15] } },
-    axes: [x, { ...y, space: 18, incrs: [1, 2, 4, 8, 16, 32, 64, 128, 256] }],
-    series: [{}, { label: 'workers', stroke: ink, fill: `color-mix(in srgb, ${ink} 18%, transparent)`, width: 2, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
-    plugins: [markPlugin(markers, section)],
-    hooks: { setScale: [scaled] },
-  };
+/** @param {number | null | undefined} index */
+function rateWords(index) {
+  const [xs, ys] = curves.rates(axis);
+  const place = index === null || index === undefined ? ys.length - 1 : index;
+  if (ys[place] === undefined || ys[place] === null) return '';
+  const samples = curves.shape.batch ? ` · ${figure(ys[place] * curves.shape.batch)} samples a second` : '';
+  return `${index === null || index === undefined ? '' : `${at(xs[place])} · `}${figure(ys[place])}${samples}`;
 }
 
 function redraw() {
   for (const one of drawn.values()) {
+    if (!one.chart) continue;
     one.release();
-    one.chart?.destroy();
-    one.chart = null;
+    one.chart.destroy();
+    make(one);
   }
-  for (const [name, one] of drawn) {
-    if (name === '\0workers') {
-      one.chart = new window.uPlot(workerOptions(one.box), workerData(), one.box);
-      one.release = fit(one.chart, one.box, WORKERS_HEIGHT);
-    } else make(name, one);
-  }
-  schedule();
+}
+
+/** @param {string} selector @param {(button: Element) => boolean} pressed @param {(button: Element) => void} choose */
+function buttons(selector, pressed, choose) {
+  const all = [...document.querySelectorAll(selector)];
+  const mark = () => all.forEach((each) => each.setAttribute('aria-pressed', String(pressed(each))));
+  for (const each of all) each.addEventListener('click', () => (choose(each), mark(), redraw()));
+  mark();
 }
 
 function controls() {
-  for (const button of document.querySelectorAll('[data-axis]')) {
-    button.setAttribute('aria-pressed', String(button.getAttribute('data-axis') === axis));
-    button.addEventListener('click', () => {
-      axis = button.getAttribute('data-axis') || 'step';
-      localStorage.setItem('edt-axis', axis);
-      for (const each of document.querySelectorAll('[data-axis]')) each.setAttribute('aria-pressed', String(each === button));
-      zoom = null;
-      unzoom.hidden = true;
-      redraw();
-    });
-  }
-  document.getElementById('smoothing')?.addEventListener('input', (event) => {
-    weight = Number(/** @type {HTMLInputElement} */ (event.target).value);
+  buttons('[data-axis]', (each) => each.getAttribute('data-axis') === axis, (each) => {
+    axis = /** @type {any} */ (each.getAttribute('data-axis'));
+    localStorage.setItem('edt-axis', axis);
+    setZoom(null);
+    keep({ axis });
+  });
+  buttons('[data-scale]', () => logarithmic, () => keep({ scale: (logarithmic = !logarithmic) ? 'log' : null }));
+  const smoothing = /** @type {HTMLInputElement} */ (document.getElementById('smoothing'));
+  smoothing.value = String(weight);
+  smoothing.addEventListener('input', () => {
+    weight = Number(smoothing.value);
+    keep({ smooth: weight || null });
     redraw();
   });
-  unzoom.addEventListener('click', () => {
-    zoom = null;
-    unzoom.hidden = true;
-    applyZoom(null);
+  unzoom.hidden = !zoom;
+  unzoom.addEventListener('click', () => setZoom(null));
+  document.getElementById('chart-filter')?.addEventListener('input', (event) => {
+    const wanted = /** @type {HTMLInputElement} */ (event.target).value.toLowerCase();
+    for (const box of list.querySelectorAll('figure')) box.hidden = !box.classList.contains('chart-low') && !(box.dataset.chart || '').toLowerCase().includes(wanted);
   });
   document.addEventListener('theme', redraw);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
@@ -325,7 +313,11 @@ controls();
 feed.follow(run, {
   load,
   points: section.dataset.points || '',
-  add,
+  add: (points) => {
+    const long = curves.add(points, MOST_POINTS);
+    schedule();
+    return long;
+  },
   progress: (p) => feed.showProgress(/** @type {Element} */ (document.querySelector(`[data-run="${run}"]`)), p),
   changed: (what) => what.some((w) => ['generation', 'generations', 'members', 'slots', 'state'].includes(w)),
 });

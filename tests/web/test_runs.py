@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from experiments import ingest, runfiles
 from experiments.models import TrainingRun, User
+from experiments.selectors.arguments import arguments
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As
@@ -48,6 +49,36 @@ def test_curves_come_down_sampled_with_the_journal_line_they_reach(studio: Seede
     assert [(m["before"], m["workers"]) for m in answer["marks"]] == [(0, 4), (4, 2)]
     huge = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk]), {"max": "9" * 30})
     assert huge.status_code == 200
+
+
+def test_curves_come_with_what_their_axes_need(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk])).json()
+    assert answer["shape"] == {"batch": 256, "steps_per_epoch": 4, "samples": 5120}
+    page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
+    assert [part.split('"')[0] for part in page.split('data-chart="')[1:]] == ["loss", "accuracy", ":workers", ":rates"]
+    assert "ends at about" in page
+
+
+def test_the_overview_takes_the_command_apart_and_draws_the_slots(studio: Seeded, as_: As) -> None:
+    page = as_(studio.alice).get(reverse("run_overview", args=[studio.running.pk])).content.decode()
+    assert "<code>epochs</code></dt><dd><bdi>20</bdi>" in page
+    widths = [float(part.split('"')[0]) for part in page.split('class="bar-fill"')[1:] for part in [part.split('width="')[1]]]
+    assert [round(width, -1) for width in widths] == [1000, 1000, 510, 510]
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python main.py --lr 0.1 --momentum=-0.9 -n -3 --fast data", {"lr": "0.1", "momentum": "-0.9", "n": "-3", "fast": "data"}),
+        ("main.py a --fast --lr .5", {"argument 1": "a", "fast": "given", "lr": ".5"}),
+        ("main.py --name 'two words' --empty=", {"name": "two words", "empty": ""}),
+        ("main.py", {}),
+        ("main.py 'open", {}),
+        ("--x", {"x": "given"}),
+    ],
+)
+def test_a_command_is_taken_apart(command: str, found: dict[str, str]) -> None:
+    assert arguments(command) == found
 
 
 def test_points_after_a_line_are_exactly_what_the_page_misses(studio: Seeded, as_: As) -> None:

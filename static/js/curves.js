@@ -1,0 +1,113 @@
+// @ts-check
+/* A run's data as charts want it: curves by step, by time or by samples; workers over time; steps a second. No element of the page here. */
+
+/** @typedef {{steps: number[], times: number[], values: (number | null)[]}} Curve */
+/** @typedef {{batch: number | null, steps_per_epoch: number | null, samples: number | null}} Shape */
+/** @typedef {'step' | 'time' | 'samples'} Axis */
+
+const RATES = 160; // points of the throughput's curve
+
+export class Curves {
+  constructor() {
+    /** @type {Map<string, {train?: Curve, test?: Curve}>} */
+    this.byName = new Map();
+    /** @type {any[]} */
+    this.marks = [];
+    /** @type {Shape} */
+    this.shape = { batch: null, steps_per_epoch: null, samples: null };
+  }
+
+  /** @param {any} answer of /runs/ID/series */
+  take(answer) {
+    this.byName = new Map();
+    for (const curve of answer.curves) {
+      const both = this.byName.get(curve.name) || {};
+      both[/** @type {'train' | 'test'} */ (curve.group)] = { steps: curve.steps, times: curve.times, values: curve.values };
+      this.byName.set(curve.name, both);
+    }
+    this.marks = answer.marks;
+    this.shape = answer.shape;
+  }
+
+  /** New points; true when a curve has become so long that it should be fetched down-sampled. @param {any[]} points @param {number} most */
+  add(points, most) {
+    let long = false;
+    for (const [group, name, step, t, value] of points) {
+      const both = this.byName.get(name) || {};
+      this.byName.set(name, both);
+      const curve = both[/** @type {'train' | 'test'} */ (group)] || { steps: [], times: [], values: [] };
+      both[/** @type {'train' | 'test'} */ (group)] = curve;
+      if (curve.steps.length && step <= curve.steps[curve.steps.length - 1]) continue; // redone after a death: the first one stands
+      curve.steps.push(step);
+      curve.times.push(t);
+      curve.values.push(value);
+      long ||= curve.steps.length > most;
+    }
+    return long;
+  }
+
+  *all() {
+    for (const both of this.byName.values()) for (const curve of Object.values(both)) if (curve.steps.length) yield curve;
+  }
+
+  /** When the first point was written, Unix seconds. */
+  start() {
+    let first = Infinity;
+    for (const curve of this.all()) first = Math.min(first, curve.times[0]);
+    return first;
+  }
+
+  /** Samples that have been trained on after a step: an epoch's last step may be smaller. @param {number} step */
+  samplesAt(step) {
+    const { batch, steps_per_epoch: length, samples } = this.shape;
+    if (!batch) return step;
+    if (!length || !samples) return step * batch;
+    return Math.floor(step / length) * samples + Math.min((step % length) * batch, samples);
+  }
+
+  /** @param {Curve} curve @param {Axis} axis @returns {number[]} */
+  xs(curve, axis) {
+    return axis === 'time' ? curve.times : axis === 'step' ? curve.steps : curve.steps.map((step) => this.samplesAt(step));
+  }
+
+  /** @param {{step: number, t: number}} at @param {Axis} axis */
+  x(at, axis) {
+    return axis === 'time' ? at.t : axis === 'step' ? at.step : this.samplesAt(at.step);
+  }
+
+  /** Changes of members (not the first ones), placed on the axis. @param {Axis} axis */
+  changes(axis) {
+    return this.marks
+      .filter((m) => m.before)
+      .map((m) => ({ at: this.x(m, axis), label: `${m.before}→${m.workers}`, title: `${m.before} → ${m.workers} workers: ${m.reason}; ${cost(m)}` }));
+  }
+
+  /** The step line of workers: [xs, ys], to the last point of any curve. @param {Axis} axis @returns {[number[], number[]]} */
+  workers(axis) {
+    const xs = this.marks.map((m) => this.x(m, axis));
+    const ys = this.marks.map((m) => m.workers);
+    if (!xs.length) return [[], []];
+    let last = xs[xs.length - 1];
+    for (const curve of this.all()) last = Math.max(last, this.x({ step: curve.steps[curve.steps.length - 1], t: curve.times[curve.times.length - 1] }, axis));
+    return [[...xs, last], [...ys, ys[ys.length - 1]]];
+  }
+
+  /** Steps a second over stretches of the longest training curve: [xs, ys]. @param {Axis} axis @returns {[number[], (number | null)[]]} */
+  rates(axis) {
+    let longest = /** @type {Curve | null} */ (null);
+    for (const both of this.byName.values()) if (both.train && both.train.steps.length > (longest?.steps.length || 1)) longest = both.train;
+    if (!longest) return [[], []];
+    const xs = [];
+    const ys = [];
+    const many = Math.max(1, Math.ceil(longest.steps.length / RATES));
+    for (let i = 0, j = many; j < longest.steps.length; i = j, j += many) {
+      const seconds = longest.times[j] - longest.times[i];
+      xs.push(this.x({ step: longest.steps[j], t: longest.times[j] }, axis));
+      ys.push(seconds > 0 ? (longest.steps[j] - longest.steps[i]) / seconds : null);
+    }
+    return [xs, ys];
+  }
+}
+
+/** What a change of members took. @param {any} mark */
+const cost = (mark) => `${mark.pause_ms === null ? '–' : Math.round(mark.pause_ms)} ms pause, ${mark.redone} step${mark.redone === 1 ? '' : 's'} redone`;
