@@ -146,6 +146,10 @@ class VersionChoice(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  
         return str(obj)
 
 
+class CopyForm(RequestForm):
+    project = forms.IntegerField(min_value=1, max_value=2**62)
+
+
 class ExperimentForm(RequestForm):
     """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
 

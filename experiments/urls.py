@@ -54,6 +54,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("data/shared/download", data.shared_download, name="shared_data_download"),
     path("data/shared/image", data.shared_image, name="shared_data_image"),
     path("definitions/<int:pk>/", definitions.detail, name="definition"),
+    path("definitions/<int:pk>/copy/", definitions.copy, name="copy_definition"),
     path("definitions/<int:pk>/update/", definitions.update, name="update_definition"),
     path("definitions/<int:pk>/delete/", definitions.delete, name="delete_definition"),
     path("definitions/<int:pk>/versions/new/", definitions.new_version, name="new_version"),

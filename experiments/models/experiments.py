@@ -35,11 +35,12 @@ class Experiment(models.Model):
 
 
 class ExperimentDefinition(models.Model):
-    """A version that an experiment runs, in its order."""
+    """A version that an experiment runs, in its order. `command`, where set, replaces the version's own."""
 
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="parts")
     version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="+")
     position = models.PositiveIntegerField()
+    command = models.CharField(max_length=2000, blank=True)
 
     class Meta:
         ordering = ["position"]

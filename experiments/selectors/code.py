@@ -1,18 +1,25 @@
-"""The code of a version: its files, and what changed since another. The folder is our own, unpacked from a checked zip and read-only."""
+"""The code of a version: its files, what its scripts say of their arguments, and what changed since another version.
+
+The folder is our own, unpacked from a checked zip and read-only; nothing in it is run."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
 
-from experiments.models import Bundle
+from experiments import bundles, scriptargs
+from experiments.models import Bundle, DefinitionVersion
+from experiments.scriptargs import Argument
 
 LARGEST_SHOWN_BYTES = 400_000
 MOST_FILES_LISTED = 2000
 MOST_LINES_SHOWN = 4000
+MOST_SCRIPTS_READ = 30
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,25 @@ class Change:
     path: str
     what: str  # "added", "removed", "changed"
     lines: list[tuple[str, str]] | None
+
+
+@dataclass(frozen=True)
+class Script:
+    """A Python file that is meant to be run, and its arguments."""
+
+    path: str
+    description: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Associated:
+    """A version as an experiment's form shows it: with the command it will run, and what its scripts understand."""
+
+    version: DefinitionVersion
+    command: str
+    scripts: tuple[Script, ...]
+    script: str  # of the command
 
 
 def folder(bundle: Bundle) -> Path:
@@ -39,9 +65,46 @@ def files(bundle: Bundle) -> list[str]:
 
 def text(bundle: Bundle, path: str) -> str | None:
     """The file, one of `files`; None where it is not text or too long to show."""
-    with open(folder(bundle) / PurePosixPath(path), "rb") as file:
+    return _read(folder(bundle) / PurePosixPath(path))
+
+
+def _read(path: Path) -> str | None:
+    with open(path, "rb") as file:
         raw = file.read(LARGEST_SHOWN_BYTES + 1)
     return None if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw else raw.decode(errors="replace")
+
+
+@lru_cache(maxsize=512)
+def _scripts(sha256: str, root: str, paths: tuple[str, ...]) -> tuple[Script, ...]:
+    """What stands under a content's hash never changes, so it is read once."""
+    found = []
+    for path in paths[:MOST_SCRIPTS_READ]:
+        source = _read(Path(settings.EDT_HOME) / "code" / sha256 / root / PurePosixPath(path))
+        told = scriptargs.read(source) if source is not None else None
+        if told is not None and told.runnable:
+            found.append(Script(path, told.description, told.arguments))
+    return tuple(found)
+
+
+def scripts(bundle: Bundle) -> tuple[Script, ...]:
+    """The scripts that are meant to be run, those nearest to the top first; none where the code is not on this machine."""
+    try:
+        return _scripts(bundle.sha256, bundle.root, tuple(bundle.scripts))
+    except FileNotFoundError:
+        return ()
+
+
+def associated(versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None = None) -> list[Associated]:
+    """For an experiment's form; `commands` by version's id, where they are not the version's own."""
+    found = []
+    for version in versions:
+        command = (commands or {}).get(version.pk, version.command)
+        try:
+            script = bundles.entry(version.bundle, command)[0]
+        except bundles.BundleRefused:
+            script = ""
+        found.append(Associated(version, command, scripts(version.bundle), script))
+    return found
 
 
 def changes(old: Bundle, new: Bundle) -> list[Change]:

@@ -6,7 +6,7 @@ a form that is sent twice do one thing. Everything is told to the pages, and to 
 
 from experiments.services.cluster import set_node_draining, set_policy, set_slot_draining, set_weight
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
-from experiments.services.definitions import add_version, create_definition, delete_definition, update_definition
+from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
 from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
@@ -17,6 +17,7 @@ __all__ = [
     "add_member",
     "add_version",
     "begin_upload",
+    "copy_definition",
     "create_definition",
     "create_experiment",
     "create_project",

@@ -106,6 +106,25 @@ def add_version(
     return version
 
 
+def copy_definition(version: DefinitionVersion, *, to: Project, by: User, request_id: uuid.UUID | None = None) -> DefinitionVersion:
+    """The version as version 1 of a new training definition of another project: the same code, stored once."""
+    if (before := _sent_before(by, request_id)) is not None:
+        return before
+    source = version.definition
+    attributes = _Attributes(version.framework, version.command, version.device, version.distributed, version.max_slots)
+    try:
+        with transaction.atomic():
+            made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
+            copy = _store(made, by, version.bundle, version.file_name, attributes, number=1, request_id=request_id)
+            checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
+            notify.changed(f"project-{to.pk}", "definitions")
+    except IntegrityError:
+        if (before := _sent_before(by, request_id)) is None:
+            raise
+        return before
+    return copy
+
+
 def update_definition(definition: TrainingDefinition, *, by: User, name: str, description: str) -> TrainingDefinition:
     """Fields: name, description. Code and attributes never change: they get a new version."""
     definition.name, definition.description = checks.name(name), checks.text(description)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -30,11 +30,13 @@ def create_experiment(
     data_asset: DataAsset | None = None,
     global_command: str = "",
     versions: Iterable[DefinitionVersion],
+    commands: Mapping[int, str] | None = None,
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
-    """An experiment that runs these versions, in this order. `global_command`, where given, replaces each version's own.
+    """An experiment that runs these versions, in this order.
 
-    `source_folder` is below `data_asset` where one is given, else below the shared data root.
+    `commands`, by a version's id, replace its own; `global_command`, where given, replaces them all. `source_folder` is below `data_asset`
+    where one is given, else below the shared data root.
     Fields: name, description, data_asset, source_folder, global_command, versions.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
@@ -49,14 +51,18 @@ def create_experiment(
     else:
         folder = checks.each(errors, lambda: checks.data_folder(source_folder, asset=data_asset))
     command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
-    checks.each(errors, lambda: _check_versions(project, chosen, command or ""))
+    own = {version.pk: said for version in chosen if (said := (commands or {}).get(version.pk, "").strip()) != version.command}
+    checks.each(errors, lambda: _check_versions(project, chosen, own, command or ""))
     checks.collected(errors)
     facts = {"name": clean_name, "description": clean_text, "data_asset": data_asset, "source_folder": folder, "global_command": command}
     try:
         with transaction.atomic():
             experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts)
             ExperimentDefinition.objects.bulk_create(
-                [ExperimentDefinition(experiment=experiment, version=version, position=place) for place, version in enumerate(chosen)]
+                [
+                    ExperimentDefinition(experiment=experiment, version=version, position=place, command=own.get(version.pk, ""))
+                    for place, version in enumerate(chosen)
+                ]
             )
             notify.changed(f"project-{project.pk}", "experiments")
     except IntegrityError:  # the same form at the same moment: the other was faster
@@ -111,7 +117,7 @@ def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
     return list(runs.values_list("pk", flat=True))
 
 
-def _check_versions(project: Project, versions: Sequence[DefinitionVersion], global_command: str) -> None:
+def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own: Mapping[int, str], global_command: str) -> None:
     """Each is of the project, and has a command that names one of its scripts."""
     if not versions:
         checks.refuse("versions", "Choose at least one training definition.")
@@ -120,7 +126,7 @@ def _check_versions(project: Project, versions: Sequence[DefinitionVersion], glo
     for version in versions:
         if version.definition.project_id != project.pk:
             checks.refuse("versions", f"{version.definition.name} belongs to another project: add it to this one first.")
-        command = global_command or version.command
+        command = global_command or checks.text(own.get(version.pk, ""), field="versions", limit=checks.COMMAND_LIMIT) or version.command
         if not command:
             checks.refuse(
                 "global_command", f"{version.definition.name} has no command of its own: give one here, as in main.py --epochs 5."
@@ -148,7 +154,7 @@ def _queue(
         name=(experiment.name if alone else f"{experiment.name}: {version.definition.name}")[:RUN_NAME_LIMIT],
         submitted_by=by,
         submitted_at=now,
-        command=experiment.global_command or version.command,
+        command=experiment.global_command or part.command or version.command,
         data_folder=folder,
         max_slots=version.max_slots,
         request_id=request_id,

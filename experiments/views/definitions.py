@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 from django.conf import settings
@@ -16,7 +17,7 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from experiments import access, services
-from experiments.forms import FILE_AGAIN, DefinitionForm, DefinitionSettingsForm, VersionForm, attempt, version_initial
+from experiments.forms import FILE_AGAIN, CopyForm, DefinitionForm, DefinitionSettingsForm, VersionForm, attempt, version_initial
 from experiments.models import DefinitionVersion, Project, User
 from experiments.selectors import code as source
 from experiments.views.downloads import attachment
@@ -35,7 +36,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         version = attempt(form, lambda: make(project, user, form))
         if version and in_panel:
-            return render(request, "experiments/_associated.html", {"version": version}, status=201)
+            return render(request, "experiments/_associated.html", {"each": source.associated([version])[0]}, status=201)
         if version:
             return done(
                 request, f"{version.definition.name} is saved as version 1.", to=reverse("definition", args=[version.definition.pk])
@@ -64,9 +65,12 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "definition": definition,
         "versions": versions,
         "newest": versions[0],
+        "scripts": later(lambda: source.scripts(versions[0].bundle)),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),
         "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
+        "request_id": uuid.uuid4(),
+        "writable": later(lambda: _writable(person(request), but=definition.project)),
         "settings_form": DefinitionSettingsForm(initial={"name": definition.name, "description": definition.description}),
     }
     return page(request, "definitions/detail.html", context)
@@ -88,6 +92,24 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
         form.add_error("upload", FILE_AGAIN)
     context = {"section": "projects", "definition": definition, "form": form, "crumbs": definition_crumbs(definition)}
     return page(request, "definitions/new_version.html", context)
+
+
+def _writable(user: User, *, but: Project) -> list[Project]:
+    """The other projects that the person may copy something to."""
+    return [project for project in access.projects_for(user).exclude(pk=but.pk)[:200] if access.may(project, "write")]
+
+
+@require_POST
+def copy(request: HttpRequest, pk: int) -> HttpResponse:
+    """The newest version, to another project: reading here and writing there are both needed."""
+    user = person(request)
+    definition = access.definition(user, pk)
+    form = CopyForm(request.POST)
+    if not form.is_valid():
+        return refused(request, "Choose the project to copy it to.", to=reverse("definition", args=[pk]))
+    target = access.project(user, form.cleaned_data["project"], need="write")
+    made = services.copy_definition(definition.newest(), to=target, by=user, request_id=form.cleaned_data["request_id"])
+    return done(request, f"{definition.name} is now in {target.name}, too.", to=reverse("definition", args=[made.definition.pk]))
 
 
 @require_POST

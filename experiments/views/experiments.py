@@ -17,12 +17,14 @@ from experiments import access, selectors, services
 from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, data, projects
+from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, later, number, page, person, project_crumbs
 
 PAGE_ROWS = 50
 MOST_WAITING = 100
+COMMAND_LIMIT = 2000
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
 
 
@@ -38,19 +40,20 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     inline_sent = request.method == "POST" and (f"{INLINE}-name" in request.POST) and _filled(request)
     inline = DefinitionForm(request.POST if inline_sent else None, request.FILES if inline_sent else None, prefix=INLINE)
     if request.method == "POST" and form.is_valid() and (not inline_sent or inline.is_valid()):
-        experiment = _create_and_run(project, user, form, inline if inline_sent else None)
+        experiment = _create_and_run(project, user, form, inline if inline_sent else None, _commands(request, None))
         if experiment:
             return redirect("experiment", experiment.pk)
     if inline_sent and (form.errors or inline.errors) and "upload" not in inline.errors and inline.is_bound:
         inline.add_error("upload", FILE_AGAIN)
+    commands = _commands(request, again)
     context = {
         "section": "projects",
         "project": project,
         "form": form,
         "inline": inline,
         "panel": DefinitionForm(auto_id=PANEL_IDS),
-        "choices": choices,
-        "associated": _associated(form, choices),
+        "choices": later(lambda: source.associated(choices, commands)),
+        "associated": later(lambda: source.associated(_associated(form, choices), commands)),
         "folders": later(lambda: [("", data.folders()), *((asset.pk, data.folders(asset)) for asset in project.data_assets.all()[:50])]),
         "crumbs": project_crumbs(project),
     }
@@ -83,6 +86,15 @@ def _initial(again: Experiment | None) -> dict[str, object]:
     }
 
 
+def _commands(request: HttpRequest, again: Experiment | None) -> dict[int, str]:
+    """What was typed for each version, by its id: "command-ID"; at first what the experiment that is copied ran."""
+    if request.method == "POST":
+        sent = ((name.removeprefix("command-"), value) for name, value in request.POST.items() if name.startswith("command-"))
+        return {int(pk): str(value)[:COMMAND_LIMIT] for pk, value in sent if pk.isascii() and pk.isdigit() and len(pk) < 18}
+    parts = again.parts.select_related("version") if again is not None else []
+    return {part.version_id: part.command or part.version.command for part in parts}
+
+
 def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionVersion]:
     newest = projects.newest_versions(project)
     if again is None:
@@ -102,7 +114,9 @@ def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion]) -> l
     return [by_pk[str(pk)] for pk in dict.fromkeys(map(str, raw)) if str(pk) in by_pk]
 
 
-def _create_and_run(project: Project, user: User, form: ExperimentForm, inline: DefinitionForm | None) -> Experiment | None:
+def _create_and_run(
+    project: Project, user: User, form: ExperimentForm, inline: DefinitionForm | None, commands: dict[int, str]
+) -> Experiment | None:
     versions = _associated(form, form.fields["versions"].queryset)  # type: ignore[attr-defined]
     if inline is not None:
         added = attempt(inline, lambda: make(project, user, inline))
@@ -110,7 +124,7 @@ def _create_and_run(project: Project, user: User, form: ExperimentForm, inline: 
             return None
         versions = [*versions, added]
     said = {key: form.cleaned_data[key] for key in ("name", "description", "data_asset", "source_folder", "global_command", "request_id")}
-    experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, **said))
+    experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, commands=commands, **said))
     if experiment is not None:
         # The same request id: a form that was sent twice finds the runs of the first time.
         attempt(form, lambda: services.run_experiment(experiment, by=user, request_id=said["request_id"]))

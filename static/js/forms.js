@@ -151,11 +151,12 @@ function associate(table, html, version) {
   table.insertAdjacentHTML('beforeend', html);
   enable(table);
   count(table);
+  document.dispatchEvent(new CustomEvent('associated'));
 }
 
 /** Without script these fields stay off and the plain list is used. @param {HTMLElement} table */
 function enable(table) {
-  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (table.querySelectorAll('input[name=versions]'))) input.disabled = false;
+  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (table.querySelectorAll('input[name]'))) input.disabled = false;
 }
 
 /** @param {HTMLElement} table */
@@ -192,7 +193,10 @@ function globalCommand() {
   const box = /** @type {HTMLInputElement | null} */ (document.querySelector('input[name=use_global]'));
   const field = /** @type {HTMLElement | null} */ (document.querySelector('[data-global-command]'));
   if (!box || !field) return;
-  const show = () => (field.hidden = !box.checked);
+  const show = () => {
+    field.hidden = !box.checked;
+    document.getElementById('associated')?.classList.toggle('is-overridden', box.checked);
+  };
   box.addEventListener('change', show);
   show();
 }

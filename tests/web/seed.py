@@ -36,6 +36,7 @@ from training_runtime.protocol import NodeFacts
 
 SCRIPT = '''"""Handwritten digits, elastic."""
 import argparse
+import os
 
 import torch.nn.functional as F
 from fabric_model import FabricModel
@@ -46,6 +47,10 @@ from net import Net
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("-l", "--lr", type=float, default=5e-4, help="learning rate (default: %(default)s)")
+    parser.add_argument("--optimizer", choices=["adam", "sgd", "lion"], default="adam")
+    parser.add_argument("--amp", action="store_true", help="mixed precision")
+    parser.add_argument("--note", default=os.environ.get("NOTE"), help="goes into the log")
     args = parser.parse_args()
     model = Net()
     FabricModel(model, datasets, F.nll_loss, optimizer).train(args.epochs, 64, 4)

@@ -214,6 +214,31 @@ def test_a_definition_is_added_in_the_side_panel_and_run(visit: Visit, site: Sit
     expect(page.locator("tbody tr", has_text="From the panel")).to_have_count(2)
 
 
+def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
+    row = page.locator("#associated tr")
+    row.get_by_text("Arguments of main.py").click()
+    command = row.get_by_label("Execution command")
+    expect(row.get_by_label("--epochs")).to_have_value("20")
+    row.get_by_label("--lr").fill("0.01")
+    row.get_by_label("--optimizer").select_option("sgd")
+    row.get_by_label("--amp").check()
+    row.get_by_label("--note").fill("it's two words")
+    expect(command).to_have_value("main.py --epochs 20 --lr 0.01 --optimizer sgd --amp --note 'it'\"'\"'s two words'")
+    row.get_by_label("--epochs").fill("10")  # the script's default need not be said
+    command.evaluate("input => { input.value = input.value.replace('0.01', '-2e-3').replace(' --amp', ''); }")
+    command.press("End")
+    command.type(" --other 1")
+    expect(row.get_by_label("--lr")).to_have_value("-2e-3")
+    expect(row.get_by_label("--amp")).not_to_be_checked()
+    page.get_by_role("button", name="Create and run").click()
+    page.get_by_role("link", name="Learning rates (copy)").last.click()
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("main")).to_contain_text("main.py --lr -2e-3 --optimizer sgd --note")
+    expect(page.get_by_role("main")).to_contain_text("--other 1")
+
+
 def test_a_large_file_goes_on_after_a_lost_connection(visit: Visit, site: Site, tmp_path: Path) -> None:
     page = visit(outage=True)
     (tmp_path / "large.bin").write_bytes(bytes(range(256)) * 40_000)  # two pieces

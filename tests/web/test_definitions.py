@@ -132,3 +132,30 @@ def test_folders_of_the_data_root_are_offered(project: Project, bob: User, home:
     page = as_(bob).get(reverse("new_experiment", args=[project.pk])).content.decode()
     assert '<option value="mnist/raw">' in page
     assert "outside" not in page
+
+
+def test_scripts_are_listed_with_their_arguments(project: Project, alice: User, as_: As) -> None:
+    script = 'import argparse\np = argparse.ArgumentParser()\np.add_argument("--lr", type=float, default=0.1, help="<b>rate</b>")\n'
+    version = cast.definition(project, by=alice, files={"main.py": script, "net.py": "class Net: ...\n"}, command="main.py")
+    page = as_(alice).get(reverse("definition", args=[version.definition.pk])).content.decode()
+    listed = page.split('id="scripts-title"')[1].split('id="versions-title"')[0]
+    assert "--lr" in listed
+    assert "&lt;b&gt;rate" in listed
+    assert "net.py" not in listed
+
+
+def test_it_is_copied_to_a_project_that_one_may_write(project: Project, alice: User, bob: User, victor: User, as_: As) -> None:
+    version = cast.definition(project, by=alice, name="lenet")
+    mine = services.create_project(by=victor, name="Mine")
+    address = reverse("copy_definition", args=[version.definition.pk])
+    sent = {"project": mine.pk, "request_id": str(uuid.uuid4())}
+    answers = {as_(victor).post(address, sent).url for _ in range(2)}
+    copy = mine.definitions.get()
+    assert answers == {reverse("definition", args=[copy.pk])}
+    assert (copy.name, copy.newest().bundle, copy.newest().command) == ("lenet", version.bundle, version.command)
+    assert as_(bob).post(address, {**sent, "request_id": str(uuid.uuid4())}).status_code == 404  # he is not in Victor's
+    theirs = services.create_project(by=alice, name="Looked at")
+    services.add_member(theirs, by=alice, username="victor", role="viewer")
+    assert as_(victor).post(address, {"project": theirs.pk, "request_id": str(uuid.uuid4())}).status_code == 403
+    assert TrainingDefinition.objects.count() == 2
+    assert as_(bob).post(address, {}).url == reverse("definition", args=[version.definition.pk])

@@ -38,6 +38,41 @@ def test_create_and_run_makes_a_run_of_each_definition_and_goes_to_the_page(
     assert "Queued" in as_(alice).get(answer.url).content.decode()
 
 
+def test_each_definition_runs_the_command_that_was_typed_for_it(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    other = cast.definition(project, by=alice, name="resnet")
+    sent = {"versions": [version.pk, other.pk], f"command-{version.pk}": "main.py --lr 0.1", f"command-{other.pk}": other.command}
+    create(as_(alice), project, **sent)
+    assert list(TrainingRun.objects.order_by("position").values_list("command", flat=True)) == ["main.py --lr 0.1", other.command]
+    again = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": Experiment.objects.get().pk}).content.decode()
+    assert f'name="command-{version.pk}" value="main.py --lr 0.1"' in again
+
+
+def test_a_typed_command_that_names_no_script_is_refused_and_stays(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    page = create(as_(alice), project, versions=[version.pk], **{f"command-{version.pk}": "rm -rf <b>"}).content.decode()
+    assert 'id="id_versions_error"' in page
+    assert 'value="rm -rf &lt;b&gt;"' in page
+    assert not Experiment.objects.exists()
+
+
+def test_the_form_offers_the_scripts_arguments_with_their_types(project: Project, alice: User, as_: As) -> None:
+    script = """import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--epochs", type=int, default=3, help="how often")
+p.add_argument("--opt", choices=["sgd", "adam"])
+p.add_argument("--amp", action="store_true")
+"""
+    version = cast.definition(project, by=alice, files={"main.py": script}, command="main.py")
+    made = cast.experiment(project, by=alice, versions=[version])
+    page = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": made.pk}).content.decode()
+    form = page.split('id="associated"')[1].split("</tbody>")[0]
+    assert 'data-flags="--epochs" data-kind="whole" data-default="3"' in form
+    assert "how often" in form
+    assert "<option>adam</option>" in form
+    assert 'data-flags="--amp" data-kind="flag" data-default="off"' in form
+
+
 def test_the_same_form_sent_twice_makes_one_experiment_and_one_run(
     project: Project, alice: User, version: DefinitionVersion, as_: As
 ) -> None:
