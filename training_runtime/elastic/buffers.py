@@ -25,11 +25,23 @@ class SharedBuffers:
                 self._shared[parity].append(flat.view(b.shape))
             at += -(-b.numel() * b.element_size() // 64) * 64
         self._start: list[torch.Tensor] = []
+        self._kept = False
         self.keep()
 
     def keep(self) -> None:
         """What the buffers hold now is what every engine of the next step starts from."""
         self._start = [b.clone() for b in self._found.live()]
+        self._kept = True
+
+    def advance_alone(self) -> None:
+        """One worker did a step of one engine: what the buffers hold now is right, and nobody else needs it. It is kept when it has to
+        be: before something that may have to be rewound (`ensure_kept`)."""
+        self._kept = False
+
+    def ensure_kept(self) -> None:
+        """Before a step that may be dropped, or that has several engines, and before anything else that may touch the buffers."""
+        if not self._kept:
+            self.keep()
 
     def rewind(self) -> None:
         """Before each engine: back to the start of the step."""

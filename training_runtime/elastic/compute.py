@@ -11,15 +11,15 @@ import torch
 
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loading import Task, load_task
-from training_runtime.elastic.sampler import derive, seed_everything
+from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.errors import UserError
 
 
 class Compute:
     """The user's model on one device."""
 
-    def __init__(self, job: Job, device: torch.device) -> None:
-        self.job, self.device = job, device
+    def __init__(self, job: Job, shape: Shape, device: torch.device) -> None:
+        self.job, self.shape, self.device = job, shape, device
         job.model.to(device)
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
@@ -51,7 +51,7 @@ class Compute:
         self._seed(place, "test")
         return inputs, targets
 
-    def test_by_user(self, epoch: int, samples: int, batches: Callable[[], Iterator[Any]]) -> list[float]:
+    def test_by_user(self, epoch: int, batches: Callable[[], Iterator[Any]]) -> list[float]:
         """fn_test(model, test_iter, fn_args) -> the loss over all test batches, a number. Its metric columns; there is no accuracy."""
         assert self.job.test_function is not None
 
@@ -59,9 +59,9 @@ class Compute:
             return (self._for_test((epoch, j, 0), batch) for j, batch in enumerate(batches()))
 
         with torch.no_grad():
-            loss = self.job.test_function(self.job.model, TestBatches(self.job, samples, on_device), {})
+            loss = self.job.test_function(self.job.model, TestBatches(self.job, self.shape, on_device), {})
         try:
-            return [samples, 0, float(loss) * samples]
+            return [self.shape.test_samples, 0, float(loss) * self.shape.test_samples]
         except (TypeError, ValueError):
             raise UserError(f"fn_test must return the loss over all test batches, a number, not {type(loss).__name__}") from None
 
@@ -103,9 +103,9 @@ class TestBatches:
 
     __test__ = False
 
-    def __init__(self, job: Job, samples: int, batches: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, job: Job, shape: Shape, batches: Callable[[], Iterator[Any]]) -> None:
         self.dataset, self.batch_size = job.test_set, job.batch_size
-        self._count, self._batches = -(-samples // job.batch_size), batches
+        self._count, self._batches = shape.test_batches, batches
 
     def __len__(self) -> int:
         return self._count

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -23,7 +22,6 @@ from training_runtime.elastic.arena import (
     EXCUSED,
     PID,
     RING,
-    RING_HEAD,
     RING_READ,
     RING_WRITTEN,
     STATE,
@@ -40,9 +38,10 @@ from training_runtime.elastic.group import Group, Moved, await_membership
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
-from training_runtime.elastic.loading import Feed, Task
+from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.validation import Validation
 
 
 class Left(Exception):
@@ -56,10 +55,11 @@ class Worker:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
         self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
         self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
-        self.compute = Compute(job, place.device())
+        self.compute = Compute(job, shape, place.device())
         self.exchange = Exchange(arena, job.trained)
         self.buffers = SharedBuffers(arena, job.model)
         self.hooks = WorkerHooks(job, self._report)
+        self.validation = Validation(self.compute, self.feed, arena, self.hooks)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat)
         self.last_commit = 0.0
         self.landing: state.Landing | None = None
@@ -115,6 +115,7 @@ class Worker:
     def _enter(self, number: int, *, abort: bool) -> None:
         """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
         arena, record = self.arena, self.arena.generation(number)
+        self.buffers.ensure_kept()
         self.buffers.rewind()  # a step that was dropped may have touched them
         self.exchange.drop()
         if self.seat not in record.members + record.visitors:
@@ -199,18 +200,24 @@ class Worker:
         sizes = self.shape.sizes(unit.index)
         engines = len(sizes)
         mine = tree.share(group.rank, group.size, engines)
+        alone = engines == 1 and group.size == 1
+        if not alone:
+            self.buffers.ensure_kept()
         rows = [self._engine(unit, m, mine, sizes) for m in mine]
         agreed = self._sync()
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
             group.barrier()
-        if group.size > 1 or engines > 1:
+        if not alone:
             self.exchange.deliver(group.size, engines, self.job.optimizer)
         self.job.optimizer.step()
         if group.size > 1:
             self.exchange.check()
         self.exchange.drop()
-        self.buffers.adopt(parity)
+        if alone:
+            self.buffers.advance_alone()
+        else:
+            self.buffers.adopt(parity)
         self._commit(self.tick + 1)
         if self.ledger is not None:
             self.ledger.committed(unit.step)
@@ -241,7 +248,7 @@ class Worker:
         if self.ledger is not None:
             self.ledger.engine(unit.step, unit.epoch + 1, m, task.indices)
         self.arena.metrics[parity, m] = torch.tensor(row, dtype=torch.float64)
-        if m == 0:
+        if m == 0 and not alone:
             self.buffers.publish(parity)
         if not alone:
             self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
@@ -255,11 +262,9 @@ class Worker:
         while unit.step - words[RING_READ] >= RING:
             os.eventfd_write(self.place.wake_fd, 1)
             self.arena.bells[self.seat].wait(0.1)
-        sums = self.arena.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0)
-        head = [unit.step, unit.epoch + 1, float(sums[0]), group.size, step_s, time.time(), group.number]
-        row = self.arena.ring[unit.step % RING]
-        row[:RING_HEAD] = torch.tensor(head, dtype=torch.float64)
-        row[RING_HEAD:] = sums
+        sums = self.arena.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
+        row = [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]  # RING_HEAD, then the sums
+        self.arena.ring[unit.step % RING] = torch.tensor(row, dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)
 
@@ -309,8 +314,9 @@ class Worker:
         """The model as it was before, whatever becomes of it; rank 0 reports the result."""
         modes = [module.training for module in self.job.model.modules()]
         self.job.model.eval()
+        self.buffers.ensure_kept()
         try:
-            row = self._test_by_user(unit) if self.job.test_function is not None else self._test(unit)
+            row = self._test(unit)
         finally:
             self.buffers.rewind()
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
@@ -320,40 +326,12 @@ class Worker:
         self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
     def _test(self, unit: Unit) -> list[float]:
-        """Each round every worker takes one test batch that was not done when the generation began; the table is complete after the
-        last round."""
-        mark, group, feed = unit.epoch + 1, self.group, self.feed
-        pending = [j for j in range(self.shape.test_batches) if not self._tested or self._tested[j] != mark]
-        for first in range(0, len(pending), group.size):
-            mine = pending[first + group.rank :: group.size]
-            if mine:
-                later = chain((feed.test(unit.epoch, j) for j in mine[1:]), feed.following(self.tick + 1, group.rank, group.size))
-                self._test_batch(feed.test(unit.epoch, mine[0]), later, mark)
-            self._move_on(self._sync())
-        return list(self.arena.tests.sum(0).tolist())
-
-    def _test_batch(self, task: Task, later: Iterator[Task], mark: int) -> None:
-        epoch, batch, _ = task.place
-        row = self.compute.test(task.place, self.feed.batch(task, later, workers=self.group.size), len(task.indices))
-        self.arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
-        self.arena.tested[batch] = mark
-        self.hooks.tested(row, epoch)
-
-    def _test_by_user(self, unit: Unit) -> list[float]:
-        """fn_test sees all test batches, so one worker runs it and the others wait. Rank 0 has the result, nobody else needs it."""
+        if self.job.test_function is None:
+            return self.validation.share(unit, self.tick, self.group, self._tested, lambda: self._move_on(self._sync()))
         if self.group.rank:
-            return []
-        tasks = [self.feed.test(unit.epoch, j) for j in range(self.shape.test_batches)]
-
-        def batches() -> Iterator[Any]:
-            for j, task in enumerate(tasks):
-                # What the watch sees changes with every batch: a long validation is no hang, one long batch still is.
-                self.arena.set(self.seat, EXCUSED, j % 2)
-                yield self.feed.batch(task, tasks[j + 1 :], workers=1)
-            self.arena.set(self.seat, EXCUSED, 1)
-
+            return []  # rank 0 has the result, nobody else needs it
         with self._excused():
-            return self.compute.test_by_user(unit.epoch, self.shape.test_samples, batches)
+            return self.validation.by_user(unit, lambda value: self.arena.set(self.seat, EXCUSED, value))
 
     def _finish(self) -> None:
         if self.group.rank == 0:

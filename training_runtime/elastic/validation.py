@@ -1,0 +1,57 @@
+"""Validation at the end of an epoch: fixed batches shared out over the workers, or the script's own function on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+
+from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.compute import Compute
+from training_runtime.elastic.group import Group
+from training_runtime.elastic.hooks import WorkerHooks
+from training_runtime.elastic.loading import Feed, Task
+from training_runtime.elastic.sampler import Unit
+
+
+class Validation:
+    """One worker's part in it. The row of every test batch goes into the arena's table, and a mark beside it."""
+
+    def __init__(self, compute: Compute, feed: Feed, arena: Arena, hooks: WorkerHooks) -> None:
+        self._compute, self._feed, self._arena, self._hooks = compute, feed, arena, hooks
+
+    def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[], None]) -> list[float]:
+        """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
+        the table is complete after the last round. `meet` waits for the others; what it raises when the members change passes through.
+        Returns the sum of all rows, in their order."""
+        epoch, feed = unit.epoch, self._feed
+        pending = [j for j in range(self._compute.shape.test_batches) if not marks or marks[j] != epoch + 1]
+        for first in range(0, len(pending), group.size):
+            mine = pending[first + group.rank :: group.size]
+            if mine:
+                later = chain((feed.test(epoch, j) for j in mine[1:]), feed.following(tick + 1, group.rank, group.size))
+                self._batch(feed.test(epoch, mine[0]), later, group.size)
+            meet()
+        return list(self._arena.tests.sum(0).tolist())
+
+    def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
+        epoch, batch, _ = task.place
+        row = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
+        self._arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
+        self._arena.tested[batch] = epoch + 1
+        self._hooks.tested(row, epoch)
+
+    def by_user(self, unit: Unit, show: Callable[[int], None]) -> list[float]:
+        """The script's fn_test sees all test batches, so one worker runs it and the others wait. `show` sets what the watch sees of
+        this worker: it changes with every batch, so a long validation is no hang, and one very long batch still is."""
+        tasks = [self._feed.test(unit.epoch, j) for j in range(self._compute.shape.test_batches)]
+
+        def batches() -> Iterator[Any]:
+            for j, task in enumerate(tasks):
+                show(j % 2)
+                yield self._feed.batch(task, tasks[j + 1 :], workers=1)
+            show(1)
+
+        return self._compute.test_by_user(unit.epoch, batches)
