@@ -1,13 +1,15 @@
-"""Slot-seconds from the grants: who used how much. Reads only.
+"""Slot-seconds from the grants: who held how much, and how much of that was work. Reads only.
 
 A grant counts from its beginning until the slot was proven free, cut to the window asked for: a slot that is being given back is not yet
-anybody else's.
+anybody else's. How long a run's slots were at work is counted by its machine (`training_runtime.host.busy`), over the whole run; of a run
+that began before the window, the part of that counts which its held time has in the window.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -17,18 +19,28 @@ from experiments.models import Grant, Slot, TrainingRun
 
 @dataclass(frozen=True)
 class Usage:
-    """Slots held times seconds, of one run, person or project in a window. `key`: its id as text, or the username."""
+    """Slots held times seconds, of one run, person or project in a window. `key`: its id as text, or the username.
+
+    `busy_slot_s`: how much of it was work, as far as that is known; `known_slot_s`: how much of the held time that is known of.
+    """
 
     key: str
     name: str
     cpu_slot_s: float
     gpu_slot_s: float
     runs: int
+    busy_slot_s: float
+    known_slot_s: float
 
     @property
     def slot_s(self) -> float:
         """All device classes together."""
         return self.cpu_slot_s + self.gpu_slot_s
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of how much was work."""
+        return self.known_slot_s > 0
 
 
 def slot_seconds(run: TrainingRun, *, now: dt.datetime) -> float:
@@ -37,33 +49,87 @@ def slot_seconds(run: TrainingRun, *, now: dt.datetime) -> float:
     return sum(((until or now) - since).total_seconds() for since, until in held)
 
 
+def busy_seconds(run: TrainingRun, *, held_s: float) -> float | None:
+    """How much of the `held_s` slot-seconds that it has held was work; None where its machine cannot tell."""
+    return None if run.busy_s is None else min(run.busy_s, held_s)
+
+
 def by_person(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each person who held slots in the window, the greatest first."""
-    return _usage(begin, end, key="run__submitted_by__username", name="run__submitted_by__username")
+    return _usage(begin, end, key="submitted_by__username", name="submitted_by__username")
 
 
 def by_project(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each project that held slots in the window, the greatest first."""
-    return _usage(begin, end, key="run__experiment__project_id", name="run__experiment__project__name")
+    return _usage(begin, end, key="experiment__project_id", name="experiment__project__name")
 
 
 def by_run(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each run that held slots in the window, the greatest first."""
-    return _usage(begin, end, key="run_id", name="run__name")
+    return _usage(begin, end, key="pk", name="name")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Slot-seconds of one run: by device class in the window, and all in all."""
+
+    inside: Mapping[str, float]
+    inside_s: float
+    ever_s: float
+
+    def work(self, busy_s: float) -> float:
+        """The window's part of the run's work, never more than it held."""
+        return min(busy_s, self.ever_s) * self.inside_s / self.ever_s if self.ever_s else 0.0
 
 
 def _usage(begin: dt.datetime, end: dt.datetime, *, key: str, name: str) -> list[Usage]:
-    """Grants of the window summed up by `key`, a field of theirs; plain values, since a year has hundreds of thousands."""
-    inside = Q(released_at__isnull=True) | Q(released_at__gt=begin)
-    columns = (key, name, "slot__device", "granted_at", "released_at", "run_id")
+    """What the runs of the window held, summed up by `key`, a field of theirs."""
+    held = _held(begin, end)
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    runs: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for whose, title, device, since, until, run in Grant.objects.filter(inside, granted_at__lt=end).values_list(*columns):
-        owner = (str(whose), title)
-        seconds[owner][device] += (min(until or end, end) - max(since, begin)).total_seconds()
-        runs[owner].add(run)
+    runs: dict[tuple[str, str], int] = defaultdict(int)
+    for pk, whose, title, busy_s in _in_parts(held, key, name):
+        used = seconds[str(whose), title]
+        runs[str(whose), title] += 1
+        for device, device_s in held[pk].inside.items():
+            used[device] += device_s
+        if busy_s is not None:
+            used["known"] += held[pk].inside_s
+            used["busy"] += held[pk].work(busy_s)
     found = [
-        Usage(whose, title, cpu_slot_s=used[Slot.Device.CPU], gpu_slot_s=used[Slot.Device.GPU], runs=len(runs[whose, title]))
+        Usage(
+            key=whose,
+            name=title,
+            cpu_slot_s=used[Slot.Device.CPU],
+            gpu_slot_s=used[Slot.Device.GPU],
+            runs=runs[whose, title],
+            busy_slot_s=used["busy"],
+            known_slot_s=used["known"],
+        )
         for (whose, title), used in seconds.items()
     ]
     return sorted(found, key=lambda usage: (-usage.slot_s, usage.key))
+
+
+def _in_parts(held: Mapping[int, _Held], key: str, name: str) -> Iterable[tuple[int, object, str, float | None]]:
+    """Each run with its key, name and work; asked for in parts, because databases limit how many numbers a question may have."""
+    pks = sorted(held)
+    for first in range(0, len(pks), 500):
+        yield from TrainingRun.objects.filter(pk__in=pks[first : first + 500]).order_by("pk").values_list("pk", key, name, "busy_s")
+
+
+def _held(begin: dt.datetime, end: dt.datetime) -> dict[int, _Held]:
+    """By run; plain values, since a year has hundreds of thousands of grants."""
+    overlapping = Q(released_at__isnull=True) | Q(released_at__gt=begin)
+    in_window = Grant.objects.filter(overlapping, granted_at__lt=end)
+    inside: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    ever: dict[int, float] = defaultdict(float)
+    for run, device, since, until in in_window.values_list("run_id", "slot__device", "granted_at", "released_at"):
+        whole_s = ((until or end) - since).total_seconds()
+        inside[run][device] += (min(until or end, end) - max(since, begin)).total_seconds()
+        ever[run] += whole_s
+    # What these runs held before the window, and was over before it, is missing above.
+    earlier = Grant.objects.filter(released_at__lte=begin, run__in=in_window.filter(run__submitted_at__lt=begin).values("run"))
+    for run, since, until in earlier.values_list("run_id", "granted_at", "released_at"):
+        if run in ever and until is not None:
+            ever[run] += (until - since).total_seconds()
+    return {run: _Held(by_device, sum(by_device.values()), ever[run]) for run, by_device in inside.items()}

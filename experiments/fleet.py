@@ -68,14 +68,28 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
         run = TrainingRun.objects.filter(pk=seen.run, home=node, state__in=LIVE).select_related("experiment").first()
         if run is None:
             continue
-        if seen.attempt > run.attempt:
-            run.attempt = seen.attempt
-            run.save(update_fields=["attempt"])
+        _count(run, seen)
         if seen.exit_code is not None:
             _finish(run, seen, exit_code=seen.exit_code, now=now)
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
     return node
+
+
+def _count(run: TrainingRun, seen: RunObservation) -> None:
+    """Which attempt it is, and how long its slots were at work so far: unknown for good once its machine could not tell."""
+    before = (run.attempt, run.busy_s, run.busy_counted_s)
+    again = seen.attempt > run.attempt
+    run.attempt = max(run.attempt, seen.attempt)
+    if seen.busy_s is None or run.busy_counted_s is None:
+        run.busy_s = run.busy_counted_s = None
+    else:
+        # A host that was replaced counts from nothing: until it has caught up nothing is added, so that nothing is counted twice.
+        counted = 0.0 if again else run.busy_counted_s
+        run.busy_s = (run.busy_s or 0.0) + max(0.0, seen.busy_s - counted)
+        run.busy_counted_s = max(counted, seen.busy_s)
+    if before != (run.attempt, run.busy_s, run.busy_counted_s):
+        run.save(update_fields=["attempt", "busy_s", "busy_counted_s"])
 
 
 def nudge_silent(now: dt.datetime) -> list[str]:
@@ -95,7 +109,7 @@ def drain_node(node: Node, *, draining: bool) -> Node:
     with transaction.atomic():
         node.draining = draining
         node.save(update_fields=["draining"])
-        _replan()
+        _say()
     return node
 
 
@@ -104,13 +118,12 @@ def drain_slot(slot: Slot, *, draining: bool) -> Slot:
     with transaction.atomic():
         slot.draining = draining
         slot.save(update_fields=["draining"])
-        _replan()
+        _say()
     return slot
 
 
-def _replan() -> None:
+def _say() -> None:
     notify.changed("cluster", "nodes", "lanes")
-    notify.nudge_schedule()
 
 
 def _slots_setting() -> int | None:

@@ -6,14 +6,15 @@ Each form that makes something carries a hidden `request_id`: sent twice, it mak
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 
-from experiments.models import DataAsset, DefinitionVersion, Role, TrainingDefinition, User
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.scheduling import ClusterWish
 
 T = TypeVar("T")
 FILE_AGAIN = "Choose the .zip file again: browsers do not keep a chosen file when a form comes back."
@@ -213,6 +214,70 @@ class ReasonForm(forms.Form):
 
 class PolicyForm(forms.Form):
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")])
+
+
+class SharingForm(forms.Form):
+    """Policy, everybody's weight, and quotas in slots (empty: none), with the reason that an administrator gives.
+
+    A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
+    """
+
+    policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
+    reason = forms.CharField(
+        label="Reason",
+        max_length=400,
+        required=False,
+        help_text="Everybody can read it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+    def __init__(
+        self,
+        data: Mapping[str, Any] | None,
+        *,
+        rules: ClusterRules,
+        people: Mapping[str, float],
+        projects: Mapping[str, str],
+        may_change: bool,
+    ) -> None:
+        super().__init__(data, initial={"policy": rules.policy})
+        self.rules, self.people, self.projects = rules, people, projects
+        for name, weight in people.items():
+            self.fields[f"weight-{name}"] = forms.FloatField(
+                label=f"Weight of {name}", min_value=0.01, max_value=1000, initial=f"{weight:g}"
+            )
+            self.fields[f"quota-{name}"] = self._quota(f"Quota of {name}", rules.person_quota.get(name))
+        for pk, title in projects.items():
+            self.fields[f"project-{pk}"] = self._quota(f"Quota of project {title}", rules.project_quota.get(pk))
+        for field in self.fields.values():
+            field.disabled = not may_change
+
+    @staticmethod
+    def _quota(label: str, slots: int | None) -> forms.IntegerField:
+        widget = forms.NumberInput(attrs={"placeholder": "none"})
+        return forms.IntegerField(label=label, min_value=0, max_value=1_000_000, required=False, initial=slots, widget=widget)
+
+    def wish(self) -> ClusterWish:
+        """What was sent, once it is valid; people and projects that were not on the page keep what they have."""
+        sent = self.cleaned_data
+        of_people = dict(self.rules.person_quota) | {name: sent[f"quota-{name}"] for name in self.people}
+        of_projects = dict(self.rules.project_quota) | {pk: sent[f"project-{pk}"] for pk in self.projects}
+        return ClusterWish(
+            policy=sent["policy"],
+            person_weights={name: sent[f"weight-{name}"] for name in self.people},
+            person_quota={name: slots for name, slots in of_people.items() if slots is not None},
+            project_quota={pk: slots for pk, slots in of_projects.items() if slots is not None},
+        )
+
+    def people_rows(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
+        return [(name, self[f"weight-{name}"], self[f"quota-{name}"]) for name in self.people]
+
+    def project_rows(self) -> list[tuple[str, str, forms.BoundField]]:
+        return [(pk, title, self[f"project-{pk}"]) for pk, title in self.projects.items()]
+
+    def first_error(self) -> str:
+        name, errors = next(iter(self.errors.items()))
+        return f"{self.fields[name].label or name}: {errors[0]}" if name in self.fields else str(errors[0])
 
 
 class ThemeForm(forms.Form):

@@ -22,7 +22,18 @@ from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
-__all__ = ["NODE_SILENT_S", "Difference", "Preview", "RunChange", "TickSummary", "close_all", "close_grants", "preview", "tick"]
+__all__ = [
+    "NODE_SILENT_S",
+    "ClusterWish",
+    "Difference",
+    "Preview",
+    "RunChange",
+    "TickSummary",
+    "close_all",
+    "close_grants",
+    "preview",
+    "tick",
+]
 
 SUSPENDED_REASON = "Its slots went elsewhere; its state is kept and it goes on with the next step."
 
@@ -46,6 +57,20 @@ class RunChange:
     max_slots: int | None = None
     paused: bool | None = None
     stop: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterWish:
+    """What a preview changes for everybody; None leaves it as it is.
+
+    Weights and quotas by username, projects' quotas by id: all of them, as they would be. `draining`: by slot id.
+    """
+
+    policy: Policy | None = None
+    person_weights: Mapping[str, float] | None = None
+    person_quota: Mapping[str, int] | None = None
+    project_quota: Mapping[str, int] | None = None
+    draining: Mapping[int, bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,14 +113,16 @@ def tick(now: dt.datetime) -> TickSummary:
     return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
 
 
-def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None, policy: Policy | None = None) -> Preview:
-    """What the allocation would become with the changes (by run id) or another policy. Writes nothing."""
+def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None, cluster: ClusterWish | None = None) -> Preview:
+    """What the allocation would become with changes to runs (by their ids) and to what holds for everybody. Writes nothing."""
     seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
-    changes = changes or {}
+    changes, wish = changes or {}, cluster or ClusterWish()
     changed = [_changed(facts, changes.get(facts.id)) for facts in seen.run_facts if not changes.get(facts.id, RunChange()).stop]
-    rules = dataclasses.replace(seen.rules, policy=policy) if policy else seen.rules
+    given = {name: value for name, value in vars(wish).items() if name != "draining" and value is not None}
+    draining = wish.draining or {}
+    slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in seen.slot_facts]
     before = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
-    after = plan(seen.slot_facts, changed, now=now.timestamp(), rules=rules)
+    after = plan(slots, changed, now=now.timestamp(), rules=dataclasses.replace(seen.rules, **given))
     differences = [
         Difference(run=seen.runs[facts.id], before=had, after=has, reason=after.reasons.get(facts.id, "It is stopped."))
         for facts in seen.run_facts

@@ -92,7 +92,8 @@ class RunObservation:
 
     `holding` lists the slot ids for which a process of the run may still be alive: a slot that left this list is free, proven.
     `exit_code` is set once the driver and every process of the run are gone: 0 completed, >0 failed, <0 killed by that signal.
-    `journal_bytes` is the journal's size when last heard of.
+    `journal_bytes` is the journal's size when last heard of. `busy_s`: seconds in which its slots were at work, added up over the slots
+    of this attempt; never more than they were held. None: this machine cannot tell.
     """
 
     run: int
@@ -102,6 +103,7 @@ class RunObservation:
     journal_bytes: int = 0
     exit_code: int | None = None
     detail: str = ""
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True)

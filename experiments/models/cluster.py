@@ -1,10 +1,11 @@
-"""Machines, their slots and who holds which. Node and Slot are written by fleet, Grant by scheduling alone."""
+"""Machines, their slots and who holds which. Node and Slot are written by fleet, Grant by scheduling alone, ClusterChange by services."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.db.models import F, Q
 
+from experiments.models.projects import User
 from experiments.models.runs import TrainingRun
 
 
@@ -89,3 +90,16 @@ class ClusterRules(models.Model):
     def current(cls) -> ClusterRules:
         """The one row, made on first use."""
         return cls.objects.get_or_create(pk=1)[0]
+
+
+class ClusterChange(models.Model):
+    """What an administrator changed for everybody (policy, weight, quota, drain): when, who, what, and the reason they gave."""
+
+    at = models.DateTimeField()
+    actor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    text = models.TextField()
+    reason = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["-at"])]

@@ -85,6 +85,10 @@ class TrainingRun(models.Model):
     attempt = models.PositiveIntegerField(default=1)
     exit_code = models.IntegerField(null=True)
 
+    # how long its slots were at work, where its machine can tell: written by fleet
+    busy_s = models.FloatField(null=True)  # slot-seconds, of all attempts; null: not known
+    busy_counted_s = models.FloatField(null=True, default=0)  # the host's count of this attempt when last heard of; null: it cannot tell
+
     class Meta:
         ordering = ["-submitted_at", "-id"]
         indexes = [models.Index(fields=["state"]), models.Index(fields=["experiment", "-submitted_at"])]

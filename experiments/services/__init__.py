@@ -4,7 +4,7 @@ What a form must show is a django ValidationError({field: [messages]}) whose mes
 a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
 """
 
-from experiments.services.cluster import set_node_draining, set_policy, set_slot_draining, set_weight
+from experiments.services.cluster import set_node_draining, set_policy, set_sharing, set_slot_draining, set_weight
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
 from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
@@ -38,6 +38,7 @@ __all__ = [
     "set_policy",
     "set_priority",
     "set_role",
+    "set_sharing",
     "set_slot_draining",
     "set_slots",
     "set_weight",

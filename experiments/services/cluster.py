@@ -1,30 +1,44 @@
-"""Verbs of an administrator of the cluster: drain, policy, quotas, weights. They store wishes and nudge the planner."""
+"""Verbs of an administrator of the cluster: drain, policy, quotas, weights. They store wishes, a row of history with the reason that was
+given, and nudge the planner."""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils import timezone
 
 from experiments import fleet, notify, snapshot
-from experiments.models import ClusterRules, Node, Project, Slot, User
+from experiments.models import ClusterChange, ClusterRules, Node, Project, Slot, User
 from experiments.services import checks
 
-POLICIES = ("fair_share", "priority")
+POLICIES = {"fair_share": "fair share", "priority": "priority"}
 MOST_SLOTS = 1_000_000
+REASON_LIMIT = 400
 
 
-def set_node_draining(node: Node, *, by: User, draining: bool) -> Node:
-    """A draining node gets its runs moved off and takes no new ones."""
-    checks.audit(by, "sets node %s draining: %s", node.name, draining)
-    return fleet.drain_node(node, draining=draining)
+def set_node_draining(node: Node, *, by: User, draining: bool, reason: str = "", now: dt.datetime | None = None) -> Node:
+    """A draining node gets its runs moved off and takes no new ones. Harmless when it is so already."""
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        if node.draining != draining:
+            _note(by, [f"{'drained' if draining else 'took back into service'} node {node.name}"], reason=reason, now=now)
+            fleet.drain_node(node, draining=draining)
+    return node
 
 
-def set_slot_draining(slot: Slot, *, by: User, draining: bool) -> Slot:
+def set_slot_draining(slot: Slot, *, by: User, draining: bool, reason: str = "", now: dt.datetime | None = None) -> Slot:
     """The same for one slot."""
-    checks.audit(by, "sets slot %s draining: %s", slot.pk, draining)
-    return fleet.drain_slot(slot, draining=draining)
+    with transaction.atomic():
+        slot = Slot.objects.select_related("node").get(pk=slot.pk)
+        if slot.draining != draining:
+            what = f"{'drained' if draining else 'took back into service'} slot {slot.label()} of node {slot.node.name}"
+            _note(by, [what], reason=reason, now=now)
+            fleet.drain_slot(slot, draining=draining)
+    return slot
 
 
 def set_policy(
@@ -33,6 +47,8 @@ def set_policy(
     policy: str,
     person_quota: Mapping[str, int] | None = None,
     project_quota: Mapping[str, int] | None = None,
+    reason: str = "",
+    now: dt.datetime | None = None,
 ) -> ClusterRules:
     """Policy and quotas in slots, by username and by project id. None leaves quotas as they are.
 
@@ -47,26 +63,84 @@ def set_policy(
         _check_quota(project_quota, known={str(pk) for pk in Project.objects.values_list("pk", flat=True)}, field="project_quota")
     with transaction.atomic():
         rules = snapshot.lock_rules()
-        rules.policy = policy
-        rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
-        rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
-        rules.save()
-        checks.audit(by, "sets the policy to %s", policy)
-        notify.changed("cluster", "rules")
-        notify.nudge_schedule()
+        said = _differences(rules, policy=policy, person_quota=person_quota, project_quota=project_quota)
+        if said:
+            rules.policy = policy
+            rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
+            rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
+            rules.save(update_fields=["policy", "person_quota", "project_quota", "updated_at"])
+            _note(by, said, reason=reason, now=now)
     return rules
 
 
-def set_weight(user: User, *, by: User, weight: float) -> User:
+def set_weight(user: User, *, by: User, weight: float, reason: str = "", now: dt.datetime | None = None) -> User:
     """The person's share under fair share: 2 gets twice what 1 gets. Field: weight."""
     if not math.isfinite(weight) or not 0.01 <= weight <= 1000:
         checks.refuse("weight", "Give a number from 0.01 to 1000; 1 is the usual share.")
-    checks.audit(by, "sets the weight of %s to %g", user.username, weight)
-    user.weight = weight
-    user.save(update_fields=["weight"])
-    notify.changed("cluster", "rules")
-    notify.nudge_schedule()
+    with transaction.atomic():
+        user = User.objects.select_for_update().get(pk=user.pk)
+        if user.weight != weight:
+            _note(by, [f"changed {user.username}'s weight from {user.weight:g} to {weight:g}"], reason=reason, now=now)
+            user.weight = weight
+            user.save(update_fields=["weight"])
     return user
+
+
+def set_sharing(
+    *,
+    by: User,
+    policy: str,
+    weights: Mapping[str, float],
+    person_quota: Mapping[str, int],
+    project_quota: Mapping[str, int],
+    reason: str = "",
+    now: dt.datetime | None = None,
+) -> ClusterRules:
+    """Everything about sharing at once, or nothing of it. `weights` by username. Fields as of `set_policy` and `set_weight`."""
+    with transaction.atomic():
+        for username, weight in weights.items():
+            user = User.objects.filter(username=username).first()
+            if user is None:
+                checks.refuse("weight", f"There is no user {username!r}: open the page again.")
+            try:
+                set_weight(user, by=by, weight=weight, reason=reason, now=now)
+            except ValidationError as error:
+                checks.refuse("weight", f"{username}: {' '.join(error.messages)}")
+        return set_policy(by=by, policy=policy, person_quota=person_quota, project_quota=project_quota, reason=reason, now=now)
+
+
+def _note(by: User, said: Iterable[str], *, reason: str, now: dt.datetime | None) -> None:
+    """A row of history for each thing said; pages and planner hear of it on commit."""
+    clean = " ".join(reason.split())[:REASON_LIMIT].replace("\0", "").encode(errors="replace").decode()
+    for what in said:
+        ClusterChange.objects.create(at=now or timezone.now(), actor=by, text=f"{by.username} {what}", reason=clean)
+        checks.audit(by, "%s", what)
+    notify.changed("cluster", "rules", "nodes", "feed")
+    notify.nudge_schedule()
+
+
+def _differences(
+    rules: ClusterRules, *, policy: str, person_quota: Mapping[str, int] | None, project_quota: Mapping[str, int] | None
+) -> list[str]:
+    """What would be other than it is, in words."""
+    said = []
+    if policy != rules.policy:
+        said.append(f"changed the policy from {POLICIES[rules.policy]} to {POLICIES[policy]}")
+    if person_quota is not None:
+        said += _quotas(rules.person_quota, person_quota, names={name: f"{name}'s quota" for name in {*rules.person_quota, *person_quota}})
+    if project_quota is not None:
+        # Everybody may read this, and the names of others' projects are not theirs to read.
+        keys = {*rules.project_quota, *project_quota}
+        said += _quotas(rules.project_quota, project_quota, names={key: f"the quota of project {key}" for key in keys})
+    return said
+
+
+def _quotas(before: Mapping[str, int], after: Mapping[str, int], *, names: Mapping[str, str]) -> list[str]:
+    def words(slots: int | None) -> str:
+        return "none" if slots is None else "1 slot" if slots == 1 else f"{slots} slots"
+
+    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return [f"changed {names[key]} from {words(before.get(key))} to {words(after.get(key))}" for key in changed]
 
 
 def _check_quota(quota: Mapping[str, int], *, known: set[str], field: str) -> None:

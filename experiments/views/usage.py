@@ -39,6 +39,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "more": max(0, len(rows) - MOST_ROWS),
         "most": max((row.slot_s for row in rows), default=0),
         "total": sum(row.slot_s for row in rows),
+        "partly": any(row.known_slot_s < row.slot_s for row in rows),
         "days": days,
         "kind": kind,
         "all_days": DAYS,
@@ -59,9 +60,11 @@ def _rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> lis
 def _csv(rows: list[Usage], name: str) -> HttpResponse:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "runs"])
+    writer.writerow(["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "busy_slot_seconds", "busy_known_of_slot_seconds", "runs"])
     for row in rows:
-        writer.writerow([_plain(row.key), _plain(row.name), f"{row.cpu_slot_s:.3f}", f"{row.gpu_slot_s:.3f}", row.runs])
+        busy = f"{row.busy_slot_s:.3f}" if row.known else "unknown"
+        held = (f"{each:.3f}" for each in (row.cpu_slot_s, row.gpu_slot_s))
+        writer.writerow([_plain(row.key), _plain(row.name), *held, busy, f"{row.known_slot_s:.3f}", row.runs])
     answer = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

@@ -214,7 +214,9 @@ def test_a_preview_shows_the_change_and_writes_nothing(alices: TrainingRun, bobs
         scheduling.tick(NOW + second * SECOND)
         host.apply(NOW + second * SECOND)
     before = list(Grant.objects.values()), list(TrainingRun.objects.values())
-    seen = scheduling.preview(now=NOW, changes={alices.pk: scheduling.RunChange(priority=9000)}, policy="priority")
+    seen = scheduling.preview(
+        now=NOW, changes={alices.pk: scheduling.RunChange(priority=9000)}, cluster=scheduling.ClusterWish(policy="priority")
+    )
     assert {d.run.pk: (d.before, d.after) for d in seen.differences} == {alices.pk: (2, 4), bobs.pk: (2, 0)}
     assert seen.sentences
     stopped = scheduling.preview(now=NOW, changes={bobs.pk: scheduling.RunChange(stop=True)})

@@ -35,6 +35,7 @@ class Puppet:
         self.journal = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
         self.selector = selectors.DefaultSelector()
         self.stops_on_request = True
+        self.work: Callable[[], object] = signal.pause  # what its workers do, again and again
         self.steps = 0
 
     def say(self, *messages: Holding | Grown) -> None:
@@ -86,7 +87,7 @@ class Puppet:
             os.kill(self.workers[slot].pid, signal.SIGKILL)
             os.waitpid(self.workers.pop(slot).pid, 0)
         for slot in wanted - set(self.workers):
-            self.workers[slot] = fork_worker(slot)
+            self.workers[slot] = fork_worker(slot, self.work)
         self.revision = message.revision
         self.note(f"members {sorted(wanted)}: {message.reason}")
         self.say(self.holding())
@@ -100,17 +101,23 @@ class Puppet:
         return 0
 
 
-def fork_worker(slot: int) -> Worker:
+def fork_worker(slot: int, work: Callable[[], object]) -> Worker:
     pid = os.fork()
     if pid == 0:
         while True:
-            signal.pause()
+            work()
     process = processes.look(pid)
     assert process is not None
     return Worker(slot, pid, process.start_ticks)
 
 
 def obey(puppet: Puppet) -> int:
+    return puppet.serve()
+
+
+def compute(puppet: Puppet) -> int:
+    """Its workers keep the processor busy."""
+    puppet.work = lambda: sum(range(1000))
     return puppet.serve()
 
 
@@ -220,7 +227,7 @@ def stop_without_a_word(puppet: Puppet) -> int:
 
 
 ACTS: dict[str, Callable[[Puppet], int]] = {
-    act.__name__: act for act in (obey, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
+    act.__name__: act for act in (obey, compute, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
 }
 
 

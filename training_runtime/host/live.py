@@ -25,7 +25,7 @@ class LiveRun:
 
     `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
-    connect again after it failed.
+    connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`: see `protocol.RunObservation`.
     """
 
     run: int
@@ -50,6 +50,8 @@ class LiveRun:
     members: tuple[SlotRef, ...] | None = None
     told: list[Told] = field(default_factory=list)
     workers: dict[Worker, int] = field(default_factory=dict)
+    slots: dict[int, SlotRef] = field(default_factory=dict)
+    busy_s: float | None = 0.0
     journal_start: int = 0
     journal_bytes: int = 0
     stop_asked_at: float | None = None
@@ -94,6 +96,7 @@ class LiveRun:
             journal_bytes=self.journal_bytes,
             exit_code=self.exit_code if self.phase == "ended" and not goes_on else None,
             detail="interrupted; it goes on with the next attempt" if goes_on else self._detail(),
+            busy_s=self.busy_s,
         )
 
     def _state(self) -> DriverState:
@@ -130,6 +133,7 @@ class LiveRun:
             interrupted=self.interrupted,
             stop_asked=self.stop_asked_at is not None,
             detail=self.problem,
+            busy_s=self.busy_s,
         )
 
 

@@ -42,6 +42,16 @@ def look(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), _real_uid(pid, uid), int(fields[19]), state)
 
 
+def processor_s(pid: int, start_ticks: int) -> float | None:
+    """Seconds that this very process has spent on processors, all its threads together; None where it is gone."""
+    try:
+        raw = (_PROC / str(pid) / "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if int(fields[19]) == start_ticks else None
+
+
 def _real_uid(pid: int, fallback: int) -> int:
     """From the status file: the owner of the /proc folder is root where a process is not dumpable."""
     with contextlib.suppress(OSError, ValueError, IndexError):

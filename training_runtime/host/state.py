@@ -50,6 +50,7 @@ class SavedRun:
     interrupted: bool
     stop_asked: bool
     detail: str
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""How slots are shared: policy, weights and quotas on a page of their own; nodes and slots out of service. Each with what it would do.
+
+Everybody who is logged in may read the rules; administrators of the cluster change them.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from experiments import access, scheduling, services
+from experiments.forms import ReasonForm, SharingForm, attempt
+from experiments.models import Node, Slot, User
+from experiments.scheduling import ClusterWish
+from experiments.selectors.sharing import cluster_changes, shared_projects, sharers
+from experiments.views.shown import act, done, later, page, person, refused
+
+HISTORY_ROWS = 50
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def sharing(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    if request.method == "POST":
+        access.rules(user, need="admin")
+    form = _form(request, user)
+    if request.method == "POST" and form.is_valid():
+        wish = form.wish()
+        made = attempt(
+            form,
+            lambda: services.set_sharing(
+                by=user,
+                policy=wish.policy or "fair_share",
+                weights=wish.person_weights or {},
+                person_quota=wish.person_quota or {},
+                project_quota=wish.project_quota or {},
+                reason=form.cleaned_data["reason"],
+            ),
+        )
+        if made is not None:
+            return done(request, "The rules of sharing are changed.", to=reverse("sharing"))
+    context = {
+        "section": "cluster",
+        "crumbs": [("Cluster", reverse("cluster"))],
+        "form": form,
+        "people": form.people_rows(),
+        "projects": form.project_rows(),
+        "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
+    }
+    return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})
+
+
+def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:
+    """What is stored, or what was sent. Of projects one sees one's own; administrators of the cluster see all."""
+    sent = request.GET if preview else request.POST if request.method == "POST" else None
+    return SharingForm(sent, rules=access.rules(user), people=sharers(), projects=shared_projects(user), may_change=user.is_staff)
+
+
+@require_safe
+def sharing_preview(request: HttpRequest) -> HttpResponse:
+    """What other rules would do to everybody, as a fragment. Writes nothing."""
+    user = person(request)
+    access.rules(user, need="admin")
+    form = _form(request, user, preview=True)
+    if not form.is_valid():
+        return render(request, "cluster/_preview.html", {"problem": form.first_error()})
+    return _previewed(request, form.wish())
+
+
+@require_POST
+def node_drain(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    draining, reason = _wanted(request)
+    said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
+    to = reverse("node", args=[name])
+    return act(request, lambda: services.set_node_draining(found, by=user, draining=draining, reason=reason), said=said, to=to)
+
+
+@require_POST
+def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    slot = found.slots.filter(pk=pk).first()
+    to = reverse("node", args=[name])
+    if slot is None:
+        return refused(request, "This node has no such slot.", to=to)
+    draining, reason = _wanted(request)
+    said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
+    return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining, reason=reason), said=said, to=to)
+
+
+@require_safe
+def drain_preview(request: HttpRequest, name: str) -> HttpResponse:
+    """What it would do to everybody to drain the node, or its slot ?slot=, or to take it back (?draining=no). Writes nothing."""
+    found = access.node(person(request), name, need="admin")
+    draining = request.GET.get("draining") != "no"
+    one = request.GET.get("slot")
+    slots = [slot for slot in found.slots.all() if one is None or str(slot.pk) == one]
+    return _previewed(request, ClusterWish(draining={slot.pk: _drained(slot, found, draining, alone=one is not None) for slot in slots}))
+
+
+def _drained(slot: Slot, node: Node, draining: bool, *, alone: bool) -> bool:
+    """Whether the slot would be out of service: it can be drained by itself and with its node."""
+    return slot.retired or (draining or node.draining if alone else draining or slot.draining)
+
+
+def _wanted(request: HttpRequest) -> tuple[bool, str]:
+    form = ReasonForm(request.POST)
+    return request.POST.get("draining") == "yes", form.cleaned_data["reason"] if form.is_valid() else ""
+
+
+def _previewed(request: HttpRequest, wish: ClusterWish) -> HttpResponse:
+    return render(request, "cluster/_preview.html", {"preview": scheduling.preview(now=timezone.now(), cluster=wish)})

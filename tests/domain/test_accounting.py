@@ -1,0 +1,97 @@
+"""Slot-seconds: how much of what was held was work, where a machine can tell, and that unknown is not nothing."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from experiments import accounting, fleet, scheduling
+from experiments.models import Grant, Project, TrainingRun, User
+from tests import cast
+from training_runtime.protocol import Observation, RunObservation
+
+pytestmark = pytest.mark.django_db
+NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+
+
+@pytest.fixture
+def host(db: None) -> cast.Host:
+    return cast.Host(cast.node(now=NOW))
+
+
+@pytest.fixture
+def run(project: Project, alice: User, host: cast.Host) -> TrainingRun:
+    made = cast.run(project, by=alice, name="digits", now=NOW)
+    scheduling.tick(NOW)
+    return made
+
+
+def counted(host: cast.Host, run: TrainingRun, busy_s: float | None, *, attempt: int = 1) -> float | None:
+    """What the run's work comes to after its machine has said so."""
+    seen = RunObservation(run.pk, attempt, "running", tuple(sorted(cast.slots_of(run))), busy_s=busy_s)
+    fleet.record(Observation(host.revision, cast.facts(host.node.name), (seen,)), now=NOW)
+    run.refresh_from_db()
+    return run.busy_s
+
+
+def test_what_the_machine_counts_is_added_up_over_attempts_and_never_twice(run: TrainingRun, host: cast.Host) -> None:
+    assert run.busy_s is None
+    assert counted(host, run, 10.0) == 10.0
+    assert counted(host, run, 10.0) == 10.0
+    assert counted(host, run, 25.0) == 25.0
+    assert counted(host, run, 5.0) == 25.0, "a host that was replaced counts from nothing"
+    assert counted(host, run, 26.0) == 26.0
+    assert counted(host, run, 4.0, attempt=2) == 30.0
+
+
+def test_a_machine_that_cannot_tell_makes_it_unknown(run: TrainingRun, host: cast.Host) -> None:
+    counted(host, run, 10.0)
+    assert counted(host, run, None) is None
+    assert counted(host, run, 20.0) is None, "a part would pass for the whole"
+    assert accounting.busy_seconds(run, held_s=40.0) is None
+
+
+def test_work_is_never_more_than_was_held(run: TrainingRun, host: cast.Host) -> None:
+    counted(host, run, 1000.0)
+    assert accounting.busy_seconds(run, held_s=40.0) == 40.0
+    (usage,) = accounting.by_run(begin=NOW, end=NOW + 10 * SECOND)
+    assert (usage.slot_s, usage.busy_slot_s, usage.known) == (40.0, 40.0, True)
+
+
+def test_a_window_has_its_part_of_the_work(run: TrainingRun, host: cast.Host) -> None:
+    """Four slots held for 20 s, two of them given back before the window; 30 of 80 slot-seconds were work."""
+    Grant.objects.filter(run=run).update(released_at=NOW + 20 * SECOND)
+    Grant.objects.filter(run=run, slot__index__lt=2).update(released_at=NOW + 5 * SECOND)
+    counted(host, run, 25.0)
+    (usage,) = accounting.by_person(begin=NOW + 10 * SECOND, end=NOW + 30 * SECOND)
+    assert usage.slot_s == 20.0
+    assert usage.busy_slot_s == pytest.approx(25.0 * 20 / 50)
+
+
+def test_the_page_and_the_csv_say_what_is_known_and_what_is_not(run: TrainingRun, host: cast.Host, bob: User, project: Project) -> None:
+    other = cast.run(project, by=bob, name="faces", max_slots=1, now=NOW)
+    Grant.objects.filter(run=run).update(granted_at=dt.datetime.now(dt.UTC) - 100 * SECOND)
+    grant = Grant.objects.filter(run=run).first()
+    assert grant is not None
+    Grant.objects.filter(pk=grant.pk).update(run=other)
+    counted(host, run, 60.0)
+    client = Client()
+    client.force_login(bob)
+    page = client.get(reverse("usage"), {"by": "run"}).content.decode()
+    assert "unknown" in page
+    assert "20.0 %" in page
+    rows = {
+        row["name"]: row
+        for row in csv.DictReader(io.StringIO(client.get(reverse("usage"), {"by": "run", "format": "csv"}).content.decode()))
+    }
+    assert rows["faces"]["busy_slot_seconds"] == "unknown"
+    assert float(rows["digits"]["busy_slot_seconds"]) == pytest.approx(60.0)
+    assert float(rows["digits"]["busy_known_of_slot_seconds"]) == pytest.approx(300.0, abs=30)
+    person = next(row for row in accounting.by_project(begin=NOW, end=dt.datetime.now(dt.UTC)))
+    assert person.known_slot_s < person.slot_s

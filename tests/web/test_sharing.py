@@ -1,0 +1,87 @@
+"""The rules of sharing and what takes nodes and slots out of service: who may, what it would do, and the history everybody can read."""
+
+from __future__ import annotations
+
+from django.urls import reverse
+
+from experiments.models import ClusterChange, ClusterRules, Grant, Slot, User
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+
+def everything(studio: Seeded, **changed: str) -> dict[str, str]:
+    """The form of the rules as the browser sends it."""
+    sent = {"policy": "fair_share", "reason": ""}
+    sent |= {f"weight-{name}": "1" for name in User.objects.values_list("username", flat=True)}
+    return sent | changed
+
+
+def test_an_administrator_changes_policy_weights_and_quotas_and_everybody_reads_why(studio: Seeded, as_: As) -> None:
+    project = str(studio.digits.pk)
+    sent = everything(studio, policy="priority", reason="the paper is due")
+    sent |= {"weight-alice": "2", "quota-bob": "3", f"project-{project}": "2"}
+    assert as_(studio.dora).post(reverse("sharing"), sent).status_code == 302
+    rules = ClusterRules.current()
+    assert (rules.policy, rules.person_quota, rules.project_quota) == ("priority", {"bob": 3}, {project: 2})
+    assert User.objects.get(username="alice").weight == 2
+    page = as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert "dora changed the policy from fair share to priority" in page
+    assert "dora changed alice&#x27;s weight from 1 to 2" in page
+    assert "dora changed bob&#x27;s quota from none to 3 slots" in page
+    assert "the paper is due" in page
+    assert "Apply" not in page
+    assert "the paper is due" in as_(studio.alice).get(reverse("cluster"), {"part": "feed"}).content.decode()
+
+
+def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    client.post(reverse("sharing"), everything(studio, **{"quota-bob": "3"}))
+    assert 'name="quota-bob" value="3"' in client.get(reverse("sharing")).content.decode()
+    client.post(reverse("sharing"), everything(studio, **{"quota-bob": ""}))
+    assert ClusterRules.current().person_quota == {}
+    assert ClusterChange.objects.count() == 2
+    client.post(reverse("sharing"), everything(studio))
+    assert ClusterChange.objects.count() == 2, "what changes nothing leaves no row"
+
+
+def test_nonsense_is_refused_beside_its_field_and_nothing_is_stored(studio: Seeded, as_: As) -> None:
+    answer = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority", **{"weight-alice": "-1"}))
+    assert answer.status_code == 200
+    assert "greater than or equal to 0.01" in answer.content.decode()
+    assert ClusterRules.current().policy == "fair_share"
+    preview = as_(studio.dora).get(reverse("preview_sharing"), everything(studio, **{"quota-bob": "many"})).content.decode()
+    assert "Quota of bob" in preview
+
+
+def test_others_may_read_but_not_change_and_see_their_own_projects_alone(studio: Seeded, stranger: User, as_: As) -> None:
+    assert as_(studio.alice).post(reverse("sharing"), everything(studio, policy="priority")).status_code == 403
+    assert ClusterRules.current().policy == "fair_share"
+    assert studio.digits.name in as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert studio.digits.name not in as_(stranger).get(reverse("sharing")).content.decode()
+
+
+def test_a_preview_of_the_rules_says_what_would_become_of_everybody(studio: Seeded, as_: As) -> None:
+    held = list(Grant.objects.values())
+    page = as_(studio.dora).get(reverse("preview_sharing"), everything(studio, **{"quota-bob": "0", "quota-alice": "0"})).content.decode()
+    assert "→ 0" in page
+    assert "quota is 0 slots" in page
+    assert list(Grant.objects.values()) == held
+    assert "Nobody&#x27;s slots" in as_(studio.dora).get(reverse("preview_sharing"), everything(studio)).content.decode().replace(
+        "'", "&#x27;"
+    )
+
+
+def test_draining_has_a_preview_a_reason_and_a_history(studio: Seeded, as_: As) -> None:
+    client, slot = as_(studio.dora), Slot.objects.get(index=3)
+    assert "→" in client.get(reverse("preview_drain", args=["local"])).content.decode()
+    assert client.get(reverse("preview_drain", args=["local"]), {"slot": str(slot.pk)}).status_code == 200
+    for wanted in ("yes", "yes", "no"):
+        client.post(reverse("slot_drain", args=["local", slot.pk]), {"draining": wanted, "reason": "a new fan"})
+        client.post(reverse("node_drain", args=["local"]), {"draining": wanted})
+    assert [change.text for change in ClusterChange.objects.order_by("id")] == [
+        "dora drained slot GPU 3 of node local",
+        "dora drained node local",
+        "dora took back into service slot GPU 3 of node local",
+        "dora took back into service node local",
+    ]
+    assert "a new fan" in as_(studio.alice).get(reverse("sharing")).content.decode()
