@@ -135,18 +135,22 @@ class PageSocket(AsyncWebsocketConsumer):
         if self.asked > MOST_REQUESTS or text_data is None or len(text_data) > LONGEST_MESSAGE:
             await self.close(TOO_MUCH)
             return
+        added = []
         for topic in wanted:
             if log := following.parse(topic):
                 await self._follow(log)
-            elif topic not in self.topics:
-                await self._subscribe(topic)
+            elif topic not in self.topics and await self._subscribe(topic):
+                added.append(topic)
+        if added:  # what happened before this moment, and after the page was rendered, the page has to ask for
+            await self._say({"type": "subscribed", "topics": added})
 
-    async def _subscribe(self, topic: str) -> None:
+    async def _subscribe(self, topic: str) -> bool:
         if len(self.topics) >= MOST_TOPICS or not await self._may(topic):
             await self._say({"type": "refused", "topic": topic})
-            return
+            return False
         self.topics[topic] = time.monotonic()
         await self.channel_layer.group_add(notify.group(topic), self.channel_name)
+        return True
 
     async def _follow(self, log: following.LogTopic) -> None:
         """Once for each log: a page that asks again goes on with what it is being sent."""

@@ -209,6 +209,8 @@ function controls() {
 
 controls();
 live.on('slots', reload);
-live.on('hello', reload);
+live.on('subscribed', (message) => {
+  if (message.topics.includes('cluster')) reload();
+});
 load().catch(() => {});
 beat();

@@ -3,7 +3,8 @@
 
    Elements with data-live="run-7 cluster" are refetched through htmx (event "refresh", morph swap) when one of their topics says "changed",
    at most four times a second each; data-what="state slots" narrows that to changes of these kinds. data-topics on <main> subscribes without refetching. Other modules listen to messages with `on`.
-   After a connection is made (again) every such element is refetched: it may have missed something. */
+   When the server says that it has subscribed the page to a topic, at first and after each new connection, the topic's elements are refetched:
+   something may have happened between the rendering and that moment. */
 
 const MIN_GAP_MS = 250;
 const PATIENCE = 4; // a server that takes long is asked less often: at most a quarter of its time goes into one element
@@ -15,7 +16,6 @@ const LONGEST_WAIT_MS = 15000;
 /** @type {WebSocket | null} */
 let socket = null;
 let attempt = 0;
-let connectedBefore = false;
 /** @type {Set<string>} */
 let subscribed = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
@@ -23,7 +23,7 @@ const listeners = new Map();
 /** When an element was asked for last, the timer of the next time, and how long the last answer took. @type {WeakMap<Element, {last: number, timer: number, cost: number}>} */
 const refreshes = new WeakMap();
 
-/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello". @param {string} type @param {(message: any) => void} handler */
+/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". @param {string} type @param {(message: any) => void} handler */
 export function on(type, handler) {
   listeners.set(type, [...(listeners.get(type) || []), handler]);
 }
@@ -80,8 +80,11 @@ function receive(message) {
   if (message.type === 'hello') {
     attempt = 0;
     show('live', 'Live');
-    if (connectedBefore || document.body.dataset.stale) refreshAll();
-    connectedBefore = true;
+  }
+  if (message.type === 'subscribed') {
+    for (const element of document.querySelectorAll('[data-live]')) {
+      if (words(element, 'data-live').some((topic) => message.topics.includes(topic))) refresh(element);
+    }
   }
   if (message.type === 'changed') {
     const calm = message.what.every((/** @type {string} */ what) => what === 'progress');
@@ -100,11 +103,15 @@ function subscribe() {
   socket.send(JSON.stringify({ subscribe: fresh }));
 }
 
+/** @param {Element} element @param {string} name */
+function words(element, name) {
+  return (element.getAttribute(name) || '').split(/\s+/).filter(Boolean);
+}
+
 /** @param {Element} element @param {any} message */
 function concerns(element, message) {
-  const words = (/** @type {string} */ name) => (element.getAttribute(name) || '').split(/\s+/).filter(Boolean);
-  const kinds = words('data-what');
-  return words('data-live').includes(message.topic) && (!kinds.length || message.what.some((/** @type {string} */ what) => kinds.includes(what)));
+  const kinds = words(element, 'data-what');
+  return words(element, 'data-live').includes(message.topic) && (!kinds.length || message.what.some((/** @type {string} */ what) => kinds.includes(what)));
 }
 
 /** Ask htmx to refetch an element now, or as soon as its last time is `gap` ms ago. @param {Element} element */

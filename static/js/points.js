@@ -75,8 +75,10 @@ export function follow(run, page) {
     if (message.after <= seq) take(message);
     else catchUp();
   });
-  live.on('hello', () => {
-    if (seq >= 0) catchUp();
+  live.on('subscribed', (message) => {
+    if (!message.topics.includes(`run-${run}`)) return;
+    if (seq < 0) again = true; // the first answer may be older than the subscription
+    else catchUp();
   });
   live.on('changed', (message) => {
     if (message.topic !== `run-${run}`) return;

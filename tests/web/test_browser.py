@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +175,30 @@ def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: 
     expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 7:,}")
 
 
+def test_what_happens_before_a_page_is_subscribed_is_shown_by_it(visit: Visit, site: Site) -> None:
+    """A run that ends while its page is on its way to the reader: nothing is pushed any more, and the page knows all the same."""
+    page = visit()
+    happened = threading.Event()
+
+    def pass_on(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def ask(message: str | bytes) -> None:
+            if not happened.is_set():
+                happened.set()
+                site.tell("steps 3")
+            server.send(message)
+
+        route.on_message(ask)
+
+    page.route_web_socket("**/ws/", pass_on)
+    page.goto(site.pages["url"] + site.pages["run"])
+    before = int(page.locator("#tiles [data-f=step]").inner_text().replace(",", ""))
+    page.wait_for_function("document.getElementById('live').textContent.includes('Live')")
+    assert happened.is_set()
+    expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 3:,}")
+
+
 def test_typing_in_the_clusters_filter_survives_updates(visit: Visit, site: Site) -> None:
     page = visit()
     go(page, site, "cluster")
@@ -239,6 +265,31 @@ def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) 
     expect(page.get_by_role("main")).to_contain_text("--other 1")
 
 
+def test_single_keys_lead_around_and_the_bell_rings(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/projects/*/")
+    page.keyboard.press("]")
+    page.wait_for_url("**/assets/")
+    page.keyboard.press("/")
+    page.wait_for_url("**/search/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("g")  # typed, not obeyed
+    page.get_by_role("searchbox").press("Escape")
+    page.get_by_role("heading", name="Search").click()
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.wait_for_url("**/cluster/")
+    page.keyboard.press("?")
+    page.wait_for_url("**/shortcuts/")
+    bell = page.locator("#bell")
+    before = bell.inner_text()
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("tell")
+    expect(bell).not_to_have_text(before)
+
+
 def test_a_large_file_goes_on_after_a_lost_connection(visit: Visit, site: Site, tmp_path: Path) -> None:
     page = visit(outage=True)
     (tmp_path / "large.bin").write_bytes(bytes(range(256)) * 40_000)  # two pieces
@@ -283,3 +334,70 @@ def test_the_theme_changes_at_once_and_stays(visit: Visit, site: Site) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to main content")).to_be_focused()
+
+
+def test_what_the_reader_chose_on_a_run_survives_a_reload_and_a_link(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    page.get_by_role("button", name="Samples").click()
+    page.get_by_role("slider", name="Smoothing").fill("0.5")
+    plot = page.locator('[data-chart="loss"] .u-over')
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 50, steps=5)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("button", name="Samples")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("slider", name="Smoothing")).to_have_value("0.5")
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.locator('[data-chart=":workers"] canvas').wait_for()
+    expect(page.locator('[data-chart=":rates"]')).to_contain_text("samples a second")
+
+
+def test_a_job_of_the_cluster_gets_another_priority_where_it_stands(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    row = page.locator("#jobs tbody tr", has_text="Wider net")
+    row.get_by_role("link", name="Priority").click()
+    dialog = page.get_by_role("dialog", name="Priority and slots")
+    dialog.get_by_label("Maximum slots").fill("3")
+    expect(dialog.locator("#preview")).to_contain_text(re.compile("What would change|Nobody's slots would change"))
+    dialog.get_by_label("Priority (").fill("6001")
+    dialog.get_by_role("button", name="Set priority").click()
+    expect(dialog).to_be_hidden()
+    expect(row).to_contain_text("6001")
+
+
+def test_events_of_the_cluster_are_reached_by_key_and_stay_in_the_address(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    page.get_by_role("button", name="1 min", exact=True).click()
+    lanes = page.locator("#lanes")
+    lanes.focus()
+    said = page.locator("#event-said")
+    while "workers at step" not in said.inner_text():
+        before = said.inner_text()
+        lanes.press("ArrowLeft")
+        expect(said).not_to_have_text(before)
+    expect(page.locator(".lanes .event")).to_have_attribute("visibility", "visible")
+    expect(page).to_have_url(re.compile(r"window=1m&until=\d+"))
+    page.reload()
+    expect(page.locator("#edge")).to_contain_text("until")
+    expect(page.get_by_role("button", name="1 min", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log needle one")
+    expect(page.locator("#log")).to_contain_text("needle one")
+    page.get_by_role("searchbox").fill("needle")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.locator(".log-found li")).to_have_count(1)
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log needle two")
+    expect(page.locator(".log-found li")).to_have_count(2)
