@@ -59,6 +59,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "grants": held,
         "picture": later(lambda: run_pages.picture(list(held), now=now)),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),
+        "busy_seconds": cache(lambda: accounting.busy_seconds(run, held_s=accounting.slot_seconds(run, now=now))),
         "transitions": later(lambda: run_pages.transitions(run)),
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),
     }
