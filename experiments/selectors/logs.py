@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -33,11 +34,12 @@ class FoundLine:
 @dataclass(frozen=True)
 class Found:
     """The last lines that match, oldest first, of `total`. `complete`: all of the log was read, and not only the first `read_bytes`.
-    `problem`: why there is no answer."""
+    `size_bytes`: of the log when the search began. `problem`: why there is no answer."""
 
     lines: tuple[FoundLine, ...] = ()
     total: int = 0
     read_bytes: int = 0
+    size_bytes: int = 0
     complete: bool = True
     problem: str = ""
 
@@ -54,6 +56,7 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
     with open(log, "rb") as file:
         if not _AT_ONCE.acquire(timeout=_PATIENCE_S):
             return Found(problem="Others are searching just now: try again in a moment.")
+        size = os.fstat(file.fileno()).st_size
         try:
             said = _asked(file.fileno(), json.dumps(wanted))
         finally:
@@ -61,7 +64,7 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
     if "problem" in said:
         return Found(problem=said["problem"])
     lines = tuple(FoundLine(number, offset, level, text) for number, offset, level, text in said["lines"])
-    return Found(lines, total=said["total"], read_bytes=said["read"], complete=said["complete"])
+    return Found(lines, total=said["total"], read_bytes=said["read"], size_bytes=size, complete=said["complete"])
 
 
 def last_error(run: TrainingRun, name: str) -> FoundLine | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from experiments import access
-from experiments.models import Grant, Membership, MetricSeries, Node, Role, RunTransition, Slot, TrainingRun, User
+from experiments.models import Grant, Membership, MetricSeries, Node, Project, Role, RunTransition, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 
 
@@ -105,6 +105,12 @@ def writable_ids(user: User, ids: Iterable[int]) -> set[int]:
     """Which of the runs are in projects where the person is more than a viewer."""
     mine = Membership.objects.filter(user=user, role__in=[Role.ADMIN, Role.EDITOR]).values("project")
     return set(TrainingRun.objects.filter(pk__in=set(ids), experiment__project__in=mine).values_list("pk", flat=True))
+
+
+def may_run_in(user: User, *, limit: int = 8) -> list[Project]:
+    """Projects in which the person may start runs, newest first."""
+    mine = Membership.objects.filter(user=user, role__in=[Role.ADMIN, Role.EDITOR]).values("project")
+    return list(Project.objects.filter(pk__in=mine).order_by("-created_at", "-id")[:limit])
 
 
 def first_grant() -> dt.datetime | None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from django.db.models import F, Q
 
-from experiments.models import ClusterChange, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.models import GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
 from experiments.snapshot import is_silent
 
 MOST_BARS = 5000
 MOST_REASON = 300
+STUCK_S = 60.0  # a worker leaves within a step or a grace period; what takes longer is waiting for a device or a file system
 VERBS: dict[str, str] = {
     RunState.STARTING: "starts",
     RunState.RUNNING: "trains",
@@ -39,19 +40,25 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """A slot and its bars in the window, oldest first. `state`: "free", "held", "leaving", "draining", "silent" (its node says nothing)."""
+    """A slot and its bars in the window, oldest first.
+
+    `state`: "free", "held", "leaving" (asked to), "stuck" (asked to long ago, its process is still there), "draining", or "silent": its
+    node says nothing since `silent_since`; what is drawn after that is what was granted, nobody knows what is.
+    """
 
     slot: Slot
     state: str
     bars: list[Bar]
+    silent_since: dt.datetime | None = None
+
+    def is_held(self) -> bool:
+        """Whether the slot is granted to a run, at the end of the window."""
+        return bool(self.bars) and self.bars[-1].end is None
 
 
 @dataclass(frozen=True)
 class FeedItem:
-    """Something that happened: when, in words, to which run.
-
-    `kind`: "state", "change" (of members), "wish" (of a person), or "cluster" (for everybody, by an administrator: run 0).
-    """
+    """Something that happened: when, in words, to which run. `kind`: "state", "change" (of members) or "wish" (of a person)."""
 
     at: dt.datetime
     kind: str
@@ -72,19 +79,18 @@ def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
             held[grant.slot_id] = grant
     slots = Slot.objects.select_related("node").filter(Q(retired=False) | Q(pk__in=list(bars)))
     return [
-        Lane(slot, _lane_state(slot, held.get(slot.pk), end), bars[slot.pk]) for slot in slots.order_by("node__name", "device", "index")
+        Lane(slot, _lane_state(slot, held.get(slot.pk), end), bars[slot.pk], slot.node.last_seen_at if is_silent(slot.node, end) else None)
+        for slot in slots.order_by("node__name", "device", "index")
     ]
 
 
 def feed(*, limit: int = 50, run: TrainingRun | None = None, project: Project | None = None) -> list[FeedItem]:
-    """The latest happenings, newest first: of the cluster, of a project or of one run. What changes for everybody is in the first alone."""
+    """The latest happenings, newest first: of the cluster, of a project or of one run."""
     where = Q(run=run) if run is not None else Q(run__experiment__project=project) if project is not None else Q()
     moves = RunTransition.objects.filter(where).select_related("run__submitted_by", "actor").order_by("-at", "-id")[:limit]
     changes = GenerationRecord.objects.filter(where, workers_before__gt=0).exclude(workers=F("workers_before"))
     latest = changes.select_related("run__submitted_by").order_by("-at", "-id")[:limit]
     items = [_move(one) for one in moves] + [_change(one) for one in latest]
-    if run is None and project is None:
-        items += [_for_everybody(one) for one in ClusterChange.objects.order_by("-at", "-id")[:limit]]
     return sorted(items, key=lambda item: (item.at, item.run), reverse=True)[:limit]
 
 
@@ -101,19 +107,17 @@ def _bar(grant: Grant, begin: dt.datetime, end: dt.datetime) -> Bar:
 
 
 def _lane_state(slot: Slot, grant: Grant | None, now: dt.datetime) -> str:
+    if is_silent(slot.node, now):
+        return "silent"
+    if grant is not None and grant.release_requested_at is not None:
+        return "stuck" if (now - grant.release_requested_at).total_seconds() > STUCK_S else "leaving"
     if grant is not None:
-        return "leaving" if grant.release_requested_at is not None else "held"
-    if slot.draining or slot.retired or slot.node.draining:
-        return "draining"
-    return "silent" if is_silent(slot.node, now) else "free"
+        return "held"
+    return "draining" if slot.draining or slot.retired or slot.node.draining else "free"
 
 
 def _label(run: TrainingRun) -> str:
     return f"{run.submitted_by.username}'s run {run.name}"
-
-
-def _for_everybody(change: ClusterChange) -> FeedItem:
-    return FeedItem(change.at, "cluster", f"{change.text}{f': {change.reason}' if change.reason else '.'}", 0, "the cluster")
 
 
 def _move(move: RunTransition) -> FeedItem:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from functools import cache
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
@@ -15,10 +16,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, selectors, services
 from experiments.forms import PolicyForm
-from experiments.models import Node, RunState, Slot, TrainingRun
+from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.scheduling import NODE_SILENT_S
-from experiments.selectors import JobFilter, JobRow, Lane, run_pages
+from experiments.selectors import JobFilter, JobRow, Lane, nodes, run_pages
 from experiments.views.shown import act, later, number, page, person, refused
 
 PAGE_ROWS = 50
@@ -50,14 +51,16 @@ def detail(request: HttpRequest) -> HttpResponse:
         "next_offset": wanted.offset + PAGE_ROWS,
         "lanes": lanes,
         "totals": later(lambda: _totals(lanes)),
+        "pause_ms": cache(nodes.median_pause_ms),
         "strips": strips,
         "feed": feed,
         "feed_readable": later(lambda: run_pages.readable_ids(user, [item.run for item in feed])),
         "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _ in strips])),
-        "nodes": later(lambda: list(Node.objects.all()[:200])),
+        "nodes": later(lambda: nodes.rows(lanes, now=now)),
+        "homes": later(lambda: run_pages.may_run_in(user)),
         "rules": later(lambda: access.rules(user)),
     }
-    parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "tiles", "strips")}
+    parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
 
 
@@ -74,9 +77,11 @@ def _totals(lanes: list[Lane]) -> dict[str, int]:
     live = TrainingRun.objects.filter(state__in=LIVE)
     return {
         "slots": len(lanes),
-        "held": sum(lane.state in ("held", "leaving") for lane in lanes),
+        "held": sum(lane.is_held() for lane in lanes),
         "free": sum(lane.state == "free" for lane in lanes),
-        "away": sum(lane.state in ("draining", "silent") for lane in lanes),
+        "away": sum(lane.state in ("draining", "silent") and not lane.is_held() for lane in lanes),
+        "stuck": sum(lane.state == "stuck" for lane in lanes),
+        "lost": sum(lane.state == "silent" and lane.is_held() for lane in lanes),
         "running": live.filter(state=RunState.RUNNING).count(),
         "waiting": live.filter(state=RunState.QUEUED).count(),
         "suspended": live.filter(state=RunState.SUSPENDED).count(),
@@ -131,6 +136,7 @@ def _lane(lane: Lane) -> dict[str, object]:
         "label": lane.slot.label(),
         "node": lane.slot.node.name,
         "state": lane.state,
+        "silent_since": lane.silent_since.timestamp() if lane.silent_since else None,
         "bars": [
             {
                 "run": bar.run,
@@ -175,3 +181,26 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "crumbs": [("Cluster", reverse("cluster"))],
     }
     return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html"})
+
+
+@require_POST
+def node_drain(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    draining = request.POST.get("draining") == "yes"
+    said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
+    to = reverse("node", args=[name])
+    return act(request, lambda: services.set_node_draining(found, by=user, draining=draining), said=said, to=to)
+
+
+@require_POST
+def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    slot = found.slots.filter(pk=pk).first()
+    to = reverse("node", args=[name])
+    if slot is None:
+        return refused(request, "This node has no such slot.", to=to)
+    draining = request.POST.get("draining") == "yes"
+    said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
+    return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining), said=said, to=to)

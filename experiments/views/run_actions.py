@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from experiments import access, scheduling, services
 from experiments.forms import PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
-from experiments.views.shown import act, person, refused
+from experiments.views.shown import act, page, person, refused
 
 
 def _back(request: HttpRequest, run: TrainingRun) -> str:
@@ -84,6 +84,16 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     to = reverse("experiment", args=[run.experiment.pk])
     said = f"{run.name} is deleted with its files."
     return act(request, lambda: services.delete_run(run, by=user), said=said, to=to, back=reverse("run", args=[pk]))
+
+
+@require_safe
+def change(request: HttpRequest, pk: int) -> HttpResponse:
+    """Priority and slots, with what a change would do: a page of its own, and the forms alone for a dialog elsewhere."""
+    run = access.run_control(person(request), pk)
+    crumbs = [("Cluster", reverse("cluster"))]
+    return page(
+        request, "runs/change.html", {"section": "cluster", "run": run, "crumbs": crumbs}, parts={"forms": "runs/_change_forms.html"}
+    )
 
 
 @require_safe

@@ -1,7 +1,8 @@
 // @ts-check
 /* The cluster page: slot lanes and the loss curves of running jobs on one clock. The window's right edge is now, or where the reader put it. */
 
-import { axes, colour, figure, fit, markPlugin } from './chart.js';
+import { axes, colour, figure, fit, markPlugin, nearest } from './chart.js';
+import { keep, kept } from './kept.js';
 import { labels, Lanes, LEFT, moments, RIGHT } from './lanes.js';
 import * as live from './live.js';
 import * as feed from './points.js';
@@ -21,8 +22,9 @@ const lanes = new Lanes(box, (run) => (location.href = `/runs/${run}/`));
 /** @typedef {{name: string, times: number[], values: (number | null)[], marks: any[]}} Loss */
 /** @type {Map<number, Loss>} */
 const losses = new Map();
-let chosen = localStorage.getItem('edt-window') || '10m';
+let chosen = kept('window', localStorage.getItem('edt-window') || '10m');
 if (!(chosen in WINDOWS)) chosen = '10m';
+let until = Number(kept('until')) || 0; // the right edge that the address asks for, Unix seconds; 0: now
 let skew = 0; // server's clock minus ours, seconds
 let first = 0;
 let chart = /** @type {any} */ (null);
@@ -30,6 +32,7 @@ let shownRuns = '';
 let release = () => {};
 let timer = 0;
 let lastFetch = 0;
+let pointing = false;
 
 const serverNow = () => Date.now() / 1000 + skew;
 
@@ -42,6 +45,20 @@ function span() {
   return [end - seconds, end];
 }
 
+/** What was chosen, in the address: the moment itself, so that a link shows the same tomorrow. */
+function remember() {
+  const seconds = Number(back.value);
+  keep({ window: chosen, until: seconds ? Math.round(serverNow() - seconds) : null });
+}
+
+/** Put the right edge `seconds` before now. @param {number} seconds */
+function goBack(seconds) {
+  back.value = String(Math.max(0, Math.min(Number(back.max), Math.round(seconds))));
+  remember();
+  tick();
+  reload();
+}
+
 async function load() {
   lastFetch = Date.now();
   const response = await fetch(`${box.dataset.lanes}?window=${chosen}&back=${Math.round(Number(back.value))}`, { headers: { Accept: 'application/json' } });
@@ -50,6 +67,11 @@ async function load() {
   skew = answer.now - Date.now() / 1000;
   first = answer.first || answer.begin;
   back.max = String(Math.max(0, Math.round(answer.now - first)));
+  if (until) {
+    const seconds = answer.now - until;
+    until = 0;
+    if (seconds > 1) return goBack(seconds); // the lanes of that moment are fetched next
+  }
   lanes.show(answer);
   for (const run of answer.curves) follow(run);
   tick();
@@ -102,7 +124,7 @@ function drawn() {
 
 function marks() {
   return drawn().flatMap(([run, loss]) =>
-    loss.marks.filter((m) => m.before).map((m) => ({ run, t: m.t, at: m.t, label: `${m.before}→${m.workers}`, title: m.reason })),
+    loss.marks.filter((m) => m.before).map((m) => ({ run, t: m.t, at: m.t, label: `${m.before}→${m.workers}`, title: `${loss.name}: ${m.before} → ${m.workers} workers: ${m.reason}; ${Math.round(m.pause_ms ?? 0)} ms pause` })),
   );
 }
 
@@ -122,7 +144,8 @@ function build() {
     height: HEIGHT,
     padding: [12, RIGHT, 0, 0],
     legend: { show: false },
-    cursor: { drag: { x: false, y: false, setScale: false } },
+    cursor: { drag: { x: false, y: false, setScale: false }, focus: { prox: -1 } },
+    focus: { alpha: 0.25 },
     scales: { x: { time: false, auto: false, range: (/** @type {any} */ _u) => span() } },
     axes: [x, { ...y, size: LEFT }],
     series: [{}, ...drawn().map(([, loss], i) => ({ label: loss.name, stroke: inks[i], width: 1.75, points: { show: false } }))],
@@ -145,6 +168,9 @@ function said(u) {
   const text = document.getElementById('curves-said');
   if (!text) return;
   const index = u.cursor.idx;
+  if (!pointing) lanes.cursor(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, 'x') : null);
+  const mark = nearest(u, marks());
+  if (mark) return void (text.textContent = mark);
   const runs = drawn();
   if (index === null || index === undefined) {
     text.textContent = runs.map(([, loss]) => `${loss.name} ${figure(loss.values[loss.values.length - 1])}`).join(' · ');
@@ -187,24 +213,72 @@ function controls() {
     button.addEventListener('click', () => {
       chosen = button.getAttribute('data-window') || '10m';
       localStorage.setItem('edt-window', chosen);
+      remember();
       for (const each of document.querySelectorAll('[data-window]')) each.setAttribute('aria-pressed', String(each === button));
       load().catch(() => {});
     });
   }
-  back.addEventListener('input', () => {
-    tick();
-    reload();
-  });
+  back.addEventListener('input', () => goBack(Number(back.value)));
   document.getElementById('to-now')?.addEventListener('click', () => {
-    back.value = '0';
-    tick();
-    reload();
+    lanes.goTo(0);
+    goBack(0);
   });
+  box.addEventListener('pointermove', (event) => point(event.clientX - box.getBoundingClientRect().left));
+  box.addEventListener('pointerleave', () => point(-1));
+  lanes.onFocus = (run) => chart?.setSeries(run === null ? null : drawn().findIndex(([id]) => id === run) + 1 || null, { focus: true });
+  events();
+  filter();
   document.addEventListener('theme', () => {
     shownRuns = '';
     tick();
   });
   new ResizeObserver(() => tick()).observe(box);
+}
+
+/** One clock: what the hand points at in the lanes is pointed at in the curves. @param {number} left */
+function point(left) {
+  const t = left < 0 ? null : lanes.moment(left);
+  lanes.cursor(t);
+  if (!chart) return;
+  pointing = true; // the chart answers with a cursor of its own, at the nearest point
+  chart.setCursor(t === null ? { left: -10, top: -10 } : { left: chart.valToPos(t, 'x'), top: 10 });
+  pointing = false;
+}
+
+/** Events of the feed are places in the lanes: by a click on their time, or with the arrow keys on the lanes. */
+function events() {
+  const feedBox = /** @type {HTMLElement} */ (document.getElementById('feed'));
+  const said = document.getElementById('event-said');
+  let current = 0;
+  /** @param {Element} button */
+  const go = (button) => {
+    current = Number(button.getAttribute('data-at'));
+    lanes.goTo(current);
+    const [begin, end] = span();
+    if (current < begin || current > end) goBack(serverNow() - current - (end - begin) / 2);
+    if (said) said.textContent = (button.closest('li')?.textContent || '').replace(/\s+/g, ' ').trim();
+  };
+  feedBox.addEventListener('click', (event) => {
+    const button = /** @type {Element} */ (event.target).closest('[data-at]');
+    if (button) go(button);
+  });
+  box.addEventListener('keydown', (event) => {
+    if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return;
+    event.preventDefault();
+    const later = [...feedBox.querySelectorAll('[data-at]')]; // newest first
+    const at = (/** @type {Element} */ each) => Number(each.getAttribute('data-at'));
+    const next = event.key === 'ArrowLeft' ? later.find((each) => at(each) < (current || Infinity)) : later.reverse().find((each) => at(each) > current);
+    if (next) go(next);
+  });
+}
+
+/** The filter of the jobs is in the address too: the page that is loaded again shows the same jobs. */
+function filter() {
+  const form = /** @type {HTMLFormElement | null} */ (document.getElementById('job-filter'));
+  form?.addEventListener('input', () => {
+    const data = new FormData(form);
+    keep({ name: String(data.get('name') || ''), state: String(data.get('state') || ''), offset: null });
+  });
 }
 
 controls();

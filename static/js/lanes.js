@@ -38,6 +38,9 @@ export function labels(found) {
   });
 }
 
+/** What stands beside a slot's name when it is not simply free or held. */
+const STATES = /** @type {Record<string, string>} */ ({ draining: 'draining', silent: 'lost', stuck: 'stuck', leaving: 'leaving' });
+
 /** Round steps for a time axis, in seconds. */
 const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
 
@@ -46,6 +49,7 @@ export class Lanes {
   constructor(box, open) {
     this.box = box;
     this.open = open;
+    this.onFocus = /** @type {((run: number | null) => void) | null} */ (null);
     this.answer = /** @type {any} */ (null);
     this.marks = /** @type {{run: number, t: number, title: string}[]} */ ([]);
     this.bars = /** @type {{element: Element, begin: number, end: number | null}[]} */ ([]);
@@ -54,6 +58,9 @@ export class Lanes {
     this.hatch();
     this.body = make('g', {}, this.svg);
     this.over = make('g', {}, this.svg);
+    this.hand = make('line', { class: 'cursor', y1: 0, visibility: 'hidden' }, this.svg);
+    this.event = make('line', { class: 'event', y1: 0, visibility: 'hidden' }, this.svg);
+    this.begin = this.end = this.eventAt = 0;
     this.axis = make('g', { class: 'lanes-axis' }, this.svg);
   }
 
@@ -64,12 +71,13 @@ export class Lanes {
   }
 
   get gap() {
-    return (this.answer?.lanes.length || 1) <= 24 ? 5 : 2;
+    const count = this.answer?.lanes.length || 1;
+    return count <= 24 ? 5 : count <= 48 ? 2 : 1;
   }
 
   get laneHeight() {
     const count = this.answer?.lanes.length || 1;
-    return count <= 8 ? 30 : count <= 24 ? 20 : 12;
+    return count <= 8 ? 30 : count <= 24 ? 20 : count <= 48 ? 12 : 6;
   }
 
   /** @param {any} answer of /cluster/lanes */
@@ -79,22 +87,33 @@ export class Lanes {
     this.body.replaceChildren();
     this.bars = [];
     const height = this.laneHeight;
-    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + this.gap), height));
+    const named = Math.ceil(14 / (height + this.gap)); // labels of very many lanes would lie over each other
+    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + this.gap), height, row % named === 0));
     const total = answer.lanes.length * (height + this.gap) + AXIS;
     this.svg.setAttribute('height', String(total));
     this.height = total;
+    for (const line of [this.hand, this.event]) line.setAttribute('y2', String(total - AXIS));
   }
 
-  /** @param {any} lane @param {number} y @param {number} height */
-  lane(lane, y, height) {
-    const away = lane.state === 'draining' || lane.state === 'silent';
+  /** @param {any} lane @param {number} y @param {number} height @param {boolean} named */
+  lane(lane, y, height, named) {
+    const away = lane.state === 'draining';
     make('rect', { class: 'lane', x: LEFT, y, height, width: '100%' }, this.body);
     if (away) make('rect', { class: 'lane-away', x: LEFT, y, height, width: '100%', fill: 'url(#hatch)' }, this.body);
     const big = height >= 20;
-    const label = make('text', { class: 'lane-label', x: LEFT - 8, y: y + height / 2 + (big ? 4 : 3), 'text-anchor': 'end' }, this.body);
-    label.textContent = lane.state === 'free' || lane.state === 'held' ? lane.label : `${lane.label} · ${lane.state}`;
-    make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
+    const said = STATES[lane.state] || '';
+    if (named || said) {
+      const label = make('text', { class: 'lane-label', x: LEFT - 8, y: y + height / 2 + (big ? 4 : 3), 'text-anchor': 'end' }, this.body);
+      label.textContent = said ? `${lane.label} · ${said}` : lane.label;
+      make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
+    }
     for (const bar of lane.bars) this.bar(bar, y, height);
+    if (lane.silent_since === null || lane.state !== 'silent') return;
+    // Nobody knows what has been since its node was last heard of: what was granted stays, under a hatch.
+    const lost = make('svg', { y, height, class: 'bar-away' }, this.body);
+    make('rect', { width: '100%', height: '100%', class: 'bar-lost' }, lost);
+    make('title', {}, lost).textContent = `${lane.node} has not been heard of since ${clock(new Date(lane.silent_since * 1000))}. Its runs may go on.`;
+    this.bars.push({ element: lost, begin: lane.silent_since, end: null });
   }
 
   /** @param {any} bar @param {number} y @param {number} height */
@@ -116,6 +135,7 @@ export class Lanes {
 
   /** @param {number | null} run */
   highlight(run) {
+    this.onFocus?.(run);
     this.svg.classList.toggle('has-focus', run !== null);
     for (const each of this.body.querySelectorAll('[data-bar]')) each.classList.toggle('is-focus', Number(each.getAttribute('data-bar')) === run);
   }
@@ -124,6 +144,7 @@ export class Lanes {
   place(begin, end) {
     const width = this.box.clientWidth;
     if (!width || !this.answer) return;
+    [this.begin, this.end] = [begin, end];
     const inner = Math.max(10, width - LEFT - RIGHT);
     const scale = inner / Math.max(1, end - begin);
     const x = (/** @type {number} */ t) => LEFT + Math.min(inner, Math.max(0, (t - begin) * scale));
@@ -136,6 +157,36 @@ export class Lanes {
     }
     this.ticks(begin, end, x, inner);
     this.lines(begin, end, x);
+    this.put(this.event, this.eventAt);
+  }
+
+  /** The moment under a place of the picture; null beside the lanes. @param {number} left pixels from the box's left edge */
+  moment(left) {
+    const inner = Math.max(10, this.box.clientWidth - LEFT - RIGHT);
+    const share = (left - LEFT) / inner;
+    return share < 0 || share > 1 ? null : this.begin + share * (this.end - this.begin);
+  }
+
+  /** @param {Element} line @param {number | null} t */
+  put(line, t) {
+    const inner = Math.max(10, this.box.clientWidth - LEFT - RIGHT);
+    const shown = Boolean(t) && t >= this.begin && t <= this.end;
+    line.setAttribute('visibility', shown ? 'visible' : 'hidden');
+    if (!shown) return;
+    const x = (LEFT + (((t || 0) - this.begin) / (this.end - this.begin)) * inner).toFixed(1);
+    line.setAttribute('x1', x);
+    line.setAttribute('x2', x);
+  }
+
+  /** The line that follows the reader's hand, here and in the curves. @param {number | null} t */
+  cursor(t) {
+    this.put(this.hand, t);
+  }
+
+  /** The event that the reader has gone to. @param {number} t */
+  goTo(t) {
+    this.eventAt = t;
+    this.put(this.event, t);
   }
 
   /** @param {number} begin @param {number} end @param {(t: number) => number} x @param {number} inner */

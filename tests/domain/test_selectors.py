@@ -92,7 +92,7 @@ def test_an_experiments_tables_have_its_metrics_as_columns(run: TrainingRun) -> 
 
 
 def test_lanes_show_who_held_which_slot(run: TrainingRun, node: Node) -> None:
-    begin, end = NOW - 60 * SECOND, NOW + 60 * SECOND
+    begin, end = NOW - 60 * SECOND, NOW + 10 * SECOND
     lanes = selectors.lanes(begin=begin, end=end)
     assert [lane.state for lane in lanes] == ["held"] * 4
     bar = lanes[0].bars[0]
@@ -103,7 +103,12 @@ def test_lanes_show_who_held_which_slot(run: TrainingRun, node: Node) -> None:
     assert [lane.state for lane in after] == ["free", "leaving", "held", "held"]
     assert (after[0].bars[0].begin, after[0].bars[0].end) == (NOW + 5 * SECOND, NOW + 10 * SECOND)
     assert selectors.lanes(begin=NOW + 11 * SECOND, end=NOW + 12 * SECOND)[0].bars == []
-    assert {lane.state for lane in selectors.lanes(begin=NOW, end=NOW + 60 * SECOND)} == {"silent", "leaving", "held"}
+    later = selectors.lanes(begin=NOW, end=NOW + 60 * SECOND)
+    assert {(lane.state, lane.silent_since) for lane in later} == {("silent", NOW)}, "what a lost node holds, nobody knows"
+    assert [lane.is_held() for lane in later] == [False, True, True, True]
+    node.last_seen_at = NOW + 70 * SECOND
+    node.save()
+    assert [lane.state for lane in selectors.lanes(begin=NOW, end=NOW + 70 * SECOND)] == ["free", "stuck", "held", "held"]
 
 
 def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Project, alice: User) -> None:

@@ -198,6 +198,7 @@ class Runs:
         if was:
             changes.append((until_s, len(slots), len(slots) + len(was)))
         self._journal(run, began_s=began_s, ended_s=0, steps=steps, changes=changes, outcome="")
+        _write(runfiles.folder(run.pk) / "log" / "driver" / "console.log", b"INFO training begins\n")
         return TrainingRun.objects.get(pk=run.pk)
 
     def ended(self, experiment: Experiment, by: User, *, began_s: float, lasted_s: float, state: str, steps: int) -> TrainingRun:

@@ -3,7 +3,8 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
+train on, "log WORDS" writes them to its log, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input
+ends.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notify
+    from experiments import ingest, notify, runfiles
     from experiments.models import TrainingRun
     from tests import cast
 
@@ -133,6 +134,10 @@ def _obey(words: list[str], studio: Seeded) -> None:
             for step in range(run.step + 1, run.step + 1 + int(count)):
                 cast.write_journal(run, cast.step(step, loss=0.2, workers=2, epoch=run.epoch), t=now.timestamp())
             ingest.catch_up(run.pk, now=now)
+        case ["log", *rest]:
+            path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+            with path.open("a") as log:
+                log.write(" ".join(rest) + "\n")
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

@@ -266,7 +266,7 @@ def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) 
 
 
 def test_single_keys_lead_around_and_the_bell_rings(visit: Visit, site: Site) -> None:
-    page = visit()
+    page = visit(username="bob")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**/projects/*/")

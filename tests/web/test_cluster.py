@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from django.urls import reverse
+import datetime as dt
 
-from experiments.models import ClusterRules, Node, Slot, User
+from django.urls import reverse
+from django.utils import timezone
+
+from experiments.models import ClusterRules, Grant, Node, Slot, TrainingRun, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -47,6 +50,48 @@ def test_the_lanes_say_who_held_what_and_the_table_says_the_same(studio: Seeded,
     table = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
     bars = sum(len(lane["bars"]) for lane in as_(studio.alice).get(reverse("lanes"), {"window": "1h"}).json()["lanes"])
     assert table.count("<bdi>") == bars
+
+
+def test_each_job_has_the_actions_that_the_reader_may_do(studio: Seeded, as_: As) -> None:
+    def row(user: User, run: TrainingRun) -> str:
+        page = as_(user).get(reverse("cluster"), {"part": "jobs"}).content.decode()
+        return page.split(f'id="job-{run.pk}"')[1].split("</tr>")[0]
+
+    change, log = reverse("change_run", args=[studio.running.pk]), reverse("run_logs", args=[studio.running.pk])
+    assert change in row(studio.alice, studio.running)
+    assert log in row(studio.alice, studio.running)
+    victor = User.objects.get(username="victor")
+    assert change not in row(victor, studio.running)
+    assert log in row(victor, studio.running)
+    assert "logs" not in row(studio.alice, studio.other)
+    assert reverse("change_run", args=[studio.completed.pk]) not in row(studio.alice, studio.completed)
+    page = as_(studio.alice).get(reverse("cluster")).content.decode()
+    assert reverse("new_experiment", args=[studio.digits.pk]) in page
+    assert reverse("new_experiment", args=[studio.digits.pk]) not in as_(victor).get(reverse("cluster")).content.decode()
+
+
+def test_priority_and_slots_have_a_page_for_who_may_change_them(studio: Seeded, as_: As) -> None:
+    address = reverse("change_run", args=[studio.running.pk])
+    for user in (studio.alice, studio.dora):
+        page = as_(user).get(address).content.decode()
+        assert f'action="{reverse("set_priority", args=[studio.running.pk])}"' in page
+    assert "<html" not in as_(studio.alice).get(address, {"part": "forms"}).content.decode()
+    assert as_(User.objects.get(username="victor")).get(address).status_code == 403
+    assert as_(User.objects.get(username="charlie")).get(address).status_code == 404
+
+
+def test_states_that_nobody_likes_are_said(studio: Seeded, as_: As) -> None:
+    long_ago = timezone.now() - dt.timedelta(minutes=5)
+    Grant.objects.filter(run=studio.running, released_at=None, slot__index=0).update(release_requested_at=long_ago)
+    client = as_(studio.alice)
+    assert [lane["state"] for lane in client.get(reverse("lanes")).json()["lanes"]] == ["stuck", "held", "held", "held"]
+    assert "1 asked to leave, still there" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
+    Node.objects.update(last_seen_at=long_ago)
+    answer = client.get(reverse("lanes")).json()["lanes"]
+    assert {(lane["state"], lane["silent_since"]) for lane in answer} == {("silent", long_ago.timestamp())}
+    assert all(lane["bars"] for lane in answer), "what was granted stays to be seen"
+    assert "its runs may go on" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
+    assert "4 held on a lost node" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
 
 
 def test_the_window_can_end_in_the_past(studio: Seeded, as_: As) -> None:

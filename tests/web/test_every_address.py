@@ -24,14 +24,13 @@ EVERYBODY = {
     "lanes",
     "node",
     "usage",
-    "sharing",
     "sample",
     "search",
     "shared_data",
     "shared_data_download",
     "shared_data_image",
 }  # who is logged in
-CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain", "preview_sharing", "preview_drain"}
+CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
@@ -42,7 +41,7 @@ MEMBERS = {
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
     "run_log_file", "run_file", "run_archive",
-    "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "preview_run", "delete_run",
+    "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
     "logout", "theme", "sample",
@@ -123,8 +122,8 @@ def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger
 
 def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_: As) -> None:
     client, wrong = as_(User.objects.get(username="victor")), []
-    only_for_editors = {"new_definition", "new_experiment", "new_version", "preview_run", "new_data", "upload"}
-    not_written_yet = {"run_file", "run_log_file"}  # by the run that still trains
+    only_for_editors = {"new_definition", "new_experiment", "new_version", "change_run", "preview_run", "new_data", "upload"}
+    not_written_yet = {"run_file"}  # by the run that still trains
     not_written_yet |= {"data_download", "data_image"}  # of no file in particular
     for name in sorted(MEMBERS - WRITES - PUTS):
         wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 200
@@ -143,10 +142,7 @@ def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
 
 
 def test_the_cluster_is_changed_by_its_administrators_alone(studio: Seeded, as_: As) -> None:
-    for name in sorted(CLUSTER_ADMINS - WRITES):
-        assert as_(studio.alice).get(sample(name, studio)).status_code == 403, name
-        assert as_(studio.dora).get(sample(name, studio)).status_code == 200, name
-    for name in sorted(CLUSTER_ADMINS & WRITES):
+    for name in sorted(CLUSTER_ADMINS):
         address, sent = sample(name, studio), {"policy": "priority", "draining": "yes"}
         assert as_(studio.alice).post(address, sent).status_code == 403, name
         assert as_(studio.dora).post(address, sent).status_code == 302, name

@@ -1,0 +1,59 @@
+"""The machines as the cluster page lists them, and what changes of members cost lately."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from experiments.models import GenerationRecord, Node
+from experiments.selectors.timeline import Lane
+from experiments.snapshot import is_silent
+
+MOST_NODES = 200
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node as the cluster page lists it. `state`: "ready", "draining" or "silent"; `devices`: how many of each kind, as "4 × H200"."""
+
+    node: Node
+    state: str
+    slots: int
+    held: int
+    away: int
+    devices: list[str]
+
+
+def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
+    """The nodes with what their lanes say of them, by name."""
+    of: dict[int, list[Lane]] = defaultdict(list)
+    for lane in lanes:
+        of[lane.slot.node_id].append(lane)
+    return [
+        NodeRow(
+            node=node,
+            state="silent" if is_silent(node, now) else "draining" if node.draining else "ready",
+            slots=len(of[node.pk]),
+            held=sum(lane.is_held() for lane in of[node.pk]),
+            away=sum(lane.slot.draining and not lane.is_held() for lane in of[node.pk]),
+            devices=_devices(node, of[node.pk]),
+        )
+        for node in Node.objects.order_by("name")[:MOST_NODES]
+    ]
+
+
+def _devices(node: Node, lanes: Sequence[Lane]) -> list[str]:
+    """ "4 × NVIDIA H200" for each kind of GPU; for a node without one, what its CPU shares are."""
+    if node.gpus:
+        return [f"{count} × {name}" for name, count in Counter(map(str, node.gpus)).items()]
+    return [f"{len(lanes)} CPU share{'' if len(lanes) == 1 else 's'} of {node.cpu_count} processors"] if lanes else []
+
+
+def median_pause_ms(*, changes: int = 50) -> float | None:
+    """What the latest changes of members took, of all runs; None before there was one."""
+    found = GenerationRecord.objects.filter(workers_before__gt=0).order_by("-id").values_list("pause_ms", flat=True)[:changes]
+    pauses = list(found)
+    return median(pauses) if pauses else None
