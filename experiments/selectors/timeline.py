@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.db.models import F, Q
 
-from experiments.models import GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.models import ClusterChange, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
 from experiments.snapshot import is_silent
 
 MOST_BARS = 5000
@@ -58,7 +58,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class FeedItem:
-    """Something that happened: when, in words, to which run. `kind`: "state", "change" (of members) or "wish" (of a person)."""
+    """Something that happened: when, in words, to which run.
+
+    `kind`: "state", "change" (of members), "wish" (of a person), or "cluster" (for everybody, by an administrator: run 0).
+    """
 
     at: dt.datetime
     kind: str
@@ -85,12 +88,14 @@ def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
 
 
 def feed(*, limit: int = 50, run: TrainingRun | None = None, project: Project | None = None) -> list[FeedItem]:
-    """The latest happenings, newest first: of the cluster, of a project or of one run."""
+    """The latest happenings, newest first: of the cluster, of a project or of one run. What changes for everybody is in the first alone."""
     where = Q(run=run) if run is not None else Q(run__experiment__project=project) if project is not None else Q()
     moves = RunTransition.objects.filter(where).select_related("run__submitted_by", "actor").order_by("-at", "-id")[:limit]
     changes = GenerationRecord.objects.filter(where, workers_before__gt=0).exclude(workers=F("workers_before"))
     latest = changes.select_related("run__submitted_by").order_by("-at", "-id")[:limit]
     items = [_move(one) for one in moves] + [_change(one) for one in latest]
+    if run is None and project is None:
+        items += [_for_everybody(one) for one in ClusterChange.objects.order_by("-at", "-id")[:limit]]
     return sorted(items, key=lambda item: (item.at, item.run), reverse=True)[:limit]
 
 
@@ -118,6 +123,10 @@ def _lane_state(slot: Slot, grant: Grant | None, now: dt.datetime) -> str:
 
 def _label(run: TrainingRun) -> str:
     return f"{run.submitted_by.username}'s run {run.name}"
+
+
+def _for_everybody(change: ClusterChange) -> FeedItem:
+    return FeedItem(change.at, "cluster", f"{change.text}{f': {change.reason}' if change.reason else '.'}", 0, "the cluster")
 
 
 def _move(move: RunTransition) -> FeedItem:

@@ -181,26 +181,3 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "crumbs": [("Cluster", reverse("cluster"))],
     }
     return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html"})
-
-
-@require_POST
-def node_drain(request: HttpRequest, name: str) -> HttpResponse:
-    user = person(request)
-    found = access.node(user, name, need="admin")
-    draining = request.POST.get("draining") == "yes"
-    said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
-    to = reverse("node", args=[name])
-    return act(request, lambda: services.set_node_draining(found, by=user, draining=draining), said=said, to=to)
-
-
-@require_POST
-def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
-    user = person(request)
-    found = access.node(user, name, need="admin")
-    slot = found.slots.filter(pk=pk).first()
-    to = reverse("node", args=[name])
-    if slot is None:
-        return refused(request, "This node has no such slot.", to=to)
-    draining = request.POST.get("draining") == "yes"
-    said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
-    return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining), said=said, to=to)
