@@ -15,6 +15,7 @@ from experiments.views import (
     run_actions,
     runs,
     search,
+    sharing,
     uploads,
     usage,
 )
@@ -88,7 +89,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/usage/", usage.usage, name="usage"),
     path("cluster/lanes", cluster.lanes, name="lanes"),
     path("cluster/policy/", cluster.policy, name="policy"),
+    path("cluster/sharing/", sharing.sharing, name="sharing"),
+    path("cluster/sharing/preview/", sharing.sharing_preview, name="preview_sharing"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
-    path("cluster/nodes/<str:name>/drain/", cluster.node_drain, name="node_drain"),
-    path("cluster/nodes/<str:name>/slots/<int:pk>/drain/", cluster.slot_drain, name="slot_drain"),
+    path("cluster/nodes/<str:name>/drain/", sharing.node_drain, name="node_drain"),
+    path("cluster/nodes/<str:name>/drain/preview/", sharing.drain_preview, name="preview_drain"),
+    path("cluster/nodes/<str:name>/slots/<int:pk>/drain/", sharing.slot_drain, name="slot_drain"),
 ]
