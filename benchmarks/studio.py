@@ -1,7 +1,7 @@
 """How long a person waits, and what the web side weighs: `python -m benchmarks.studio [--quick]`.
 
 A whole studio in a folder of its own: seconds from `manage.py studio` to the first page (set up already; the median of some starts), memory
-of the idle web process (PSS), and seconds from the click on "Run" to the first point of the loss curve at the browser's end of the
+of the idle web process (all that is resident, shared pages in full), and seconds from the click on "Run" to the first point of the loss curve at the browser's end of the
 WebSocket, with the digits on four CPU slots.
 """
 
@@ -102,9 +102,9 @@ def answers(address: str) -> bool:
         return False
 
 
-def pss_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+def resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def web_idle_mb(home: Path, address: str) -> float:
@@ -112,7 +112,7 @@ def web_idle_mb(home: Path, address: str) -> float:
     for _ in range(5):
         answers(address)
     time.sleep(2)
-    return pss_mb(int((home / "run" / "web.pid").read_text().split()[0]))
+    return resident_mb(int((home / "run" / "web.pid").read_text().split()[0]))
 
 
 def an_experiment() -> tuple[int, str]:
