@@ -1,8 +1,8 @@
 """How long a person waits, and what the web side weighs: `python -m benchmarks.studio [--quick]`.
 
 A whole studio in a folder of its own: seconds from `manage.py studio` to the first page (set up already; the median of some starts), memory
-of the idle web process (all that is resident, shared pages in full), and seconds from the click on "Run" to the first point of the loss curve at the browser's end of the
-WebSocket, with the digits on four CPU slots.
+of the idle web process (all that is resident, shared pages in full), and seconds from the click on "Run" to the first point of the loss
+curve at the browser's end of the WebSocket, with the digits on four CPU slots.
 """
 
 from __future__ import annotations
