@@ -1,28 +1,34 @@
-"""Random schedules of slots, with deaths in random phases, against the fixed run: every hash must be equal. `python -m benchmarks.exactness
-[--quick]`.
+"""Random schedules of slots and deaths against the fixed run: every hash must be equal. `python -m benchmarks.exactness [--quick]`.
 
-A schedule grants other slots at random steps and lets workers kill themselves at random ranks, steps and phases (see
-tests/engine/faults.py). Compared are the final weights with the optimizer's state, every step's metrics and every validation. `--seed N`
-replays from there, `--count N`.
+A schedule grants other slots at random steps (grow, shrink, move, suspend) and lets processes end or stop (SIGSTOP) at random steps and
+phases: workers of any rank, the driver, the template, or several at once (see tests/engine/faults.py). Compared are the final weights with
+the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one warm
+process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
+import signal
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from tests.engine.faults import FAULTS, PHASES
-from tests.engine.harness import Run, Warm
+from tests.engine.faults import DRIVER_PHASES, FAULTS, PHASES
+from tests.engine.harness import Run, Warm, until_gone
 from tests.engine.scripts import SMALL
 
-STEPS = 96
-OPTIMIZERS = ("SGD", "Adam", "Adadelta")
+STEPS_PER_EPOCH, EPOCHS = 6, 6
+STEPS = STEPS_PER_EPOCH * EPOCHS
+OPTIMIZERS = ("SGD", "Nesterov", "Adam", "Adadelta", "Clipped")
+HANG_S = 1.0
 
 
 def schedule(seed: int) -> dict[str, Any]:
@@ -33,39 +39,118 @@ def schedule(seed: int) -> dict[str, Any]:
     def slots() -> tuple[int, ...]:
         return tuple(rng.sample(range(6), rng.randint(1, min(6, engines + 1))))
 
-    changes = sorted((rng.randint(1, STEPS - 10), slots()) for _ in range(rng.randint(0, 5)))
-    if rng.random() < 0.2:  # suspended for a while
-        changes = sorted([*changes, (rng.randint(1, STEPS - 10), ())])
-    faults = [
-        {"phase": rng.choice(PHASES), "step": rng.randint(1, STEPS), "rank": rng.randint(0, 3)} for _ in range(rng.choice((0, 1, 1, 2, 3)))
-    ]
-    return {"optimizer": rng.choice(OPTIMIZERS), "engines": engines, "changes": [(0, slots()), *changes], "faults": faults}
+    changes = [(rng.randint(1, STEPS - 3), slots()) for _ in range(rng.choice((0, 1, 2, 3, 5)))]
+    if rng.random() < 0.15:  # suspended for a while
+        changes.append((rng.randint(1, STEPS - 3), ()))
+    faults = [fault(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
+    return {
+        "optimizer": rng.choice(OPTIMIZERS),
+        "engines": engines,
+        "checkpoint": rng.choice((0, 1, 3)),
+        "changes": [(0, slots()), *sorted(changes)],
+        "faults": faults,
+    }
+
+
+def fault(rng: random.Random) -> dict[str, Any]:
+    """Somebody's death or standstill. `strike`: from outside, to these at once; else by themselves, in a phase."""
+    step = rng.randint(1, STEPS)
+    how = rng.random()
+    if how < 0.15:
+        return {"phase": rng.choice(DRIVER_PHASES), "step": step}
+    if how < 0.25:
+        victims = rng.choice((["template"], ["driver", "worker"], ["driver", "template"], ["workers"], ["driver", "workers"]))
+        return {"phase": "outside", "step": step, "strike": victims}
+    number = "SIGSTOP" if how < 0.35 else "SIGKILL"
+    return {"phase": rng.choice(PHASES), "step": step, "rank": rng.randint(0, 3), "signal": number}
 
 
 def arguments_of(job: dict[str, Any]) -> tuple[str, ...]:
     engines = job["engines"]
-    samples = 8 * 4 * engines - 3 * engines - 1  # 8 steps an epoch, the last one not full
-    return ("--epochs", str(STEPS // 8), "--samples", str(samples), "--engines", str(engines), "--optimizer", job["optimizer"])
+    samples = STEPS_PER_EPOCH * 4 * engines - 3 * engines - 1  # the last step of an epoch is not full
+    return ("--epochs", str(EPOCHS), "--samples", str(samples), "--engines", str(engines), "--optimizer", job["optimizer"])
 
 
 def outcome(run: Run) -> tuple[object, ...]:
+    lines = run.lines()
+    assert [line.seq for line in lines] == list(range(1, len(lines) + 1)), "the journal's lines are not in order"
     return run.weights(), tuple(run.train_lines()), tuple(run.test_lines())
 
 
-def play(warm: Warm, job: dict[str, Any]) -> tuple[tuple[object, ...], list[Any]]:
+def strike(run: Run, victims: list[str]) -> None:
+    """Kill several processes in the same instant."""
+    workers = list(run.workers.values())
+    pids: list[int] = []
+    for victim in victims:
+        if victim == "driver":
+            pids.append(run.pid)
+        elif workers and victim == "template":
+            with contextlib.suppress(OSError):
+                pids.append(int(Path(f"/proc/{workers[0]}/stat").read_text().rpartition(")")[2].split()[1]))
+        else:
+            pids += workers if victim == "workers" else workers[:1]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def follow(run: Run, job: dict[str, Any]) -> None:
+    """Grant and strike at the steps of the schedule; start the driver again where it is killed, as the host does."""
+    blows = [(f["step"], ("strike", f["strike"])) for f in job["faults"] if "strike" in f]
+    waiting: list[Any] = sorted([*((step, ("grant", slots)) for step, slots in job["changes"]), *blows], key=lambda each: each[0])
+    wanted: tuple[int, ...] = ()
+    while True:
+        if run.pid in run.warm.codes:
+            if (code := run.wait()) != -signal.SIGKILL:
+                break
+            until_gone(run.pid)
+            run.again()
+            run.members(*wanted)
+        while waiting and run.step() >= waiting[0][0]:
+            _, (kind, what) = waiting.pop(0)
+            if kind == "strike":
+                strike(run, what)
+                continue
+            suspensions = len(run.events("suspended"))
+            run.members(*what)
+            wanted = what or (0,)
+            if not what:  # until it is, or something else has happened
+                end = time.monotonic() + 1
+                while len(run.events("suspended")) == suspensions and run.pid not in run.warm.codes and time.monotonic() < end:
+                    run.look(0.02)
+                run.members(*wanted)
+        run.look(0.02)
+        run.within(60.0)
+    assert code == 0, run.tail()
+
+
+class Played(Run):
+    """A run that notices its driver's death, and that it takes too long."""
+
+    began = 0.0
+
+    def start(self) -> None:
+        self.began = self.began or time.monotonic()
+        super().start()
+
+    def look(self, timeout_s: float) -> None:
+        """Take in what the driver says and whether it has ended."""
+        self.pump(timeout_s)
+        with contextlib.suppress(TimeoutError):
+            self.warm.wait(self.pid, 0.001)
+
+    def within(self, limit_s: float) -> None:
+        assert time.monotonic() < self.began + limit_s, f"not within {limit_s:g} s\n{self.tail()}"
+
+
+def play(warm: Warm, job: dict[str, Any]) -> tuple[tuple[object, ...], list[Any], int]:
     with tempfile.TemporaryDirectory() as folder:
-        env = {"FAULTS": json.dumps(job["faults"]), "EDT_HANG_TIMEOUT": "20"}
-        run = Run(warm, Path(folder), FAULTS + SMALL, *arguments_of(job), max_slots=6, env=env)
+        env = {"FAULTS": json.dumps([f for f in job["faults"] if "strike" not in f]), "EDT_HANG_TIMEOUT": str(HANG_S)}
+        arguments = (*arguments_of(job), "--checkpoint", str(job["checkpoint"]))
+        run = Played(warm, Path(folder), FAULTS + SMALL, *arguments, max_slots=6, env=env)
         try:
-            for step, slots in job["changes"]:
-                run.until(lambda step=step: run.step() >= step or run.events("finished"), what=f"step {step}")
-                run.members(*slots)
-                if not slots:
-                    run.until(lambda: run.events("suspended") or run.events("finished"), what="suspended")
-                    run.members(0)
-            code = run.wait()
-            assert code == 0, run.tail()
-            return outcome(run), run.events("generation")
+            follow(run, job)
+            return outcome(run), run.events("generation"), run.spec.attempt
         finally:
             run.close()
 
@@ -75,30 +160,40 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     given = parser.parse_args()
-    count = given.count or (8 if given.quick else 1000)
     warm, fixed = Warm(), {}
-    differences, generations, redone, began = [], 0, 0, time.monotonic()
+    differences: list[int] = []
+    count: Counter[str] = Counter()
+    began = time.monotonic()
     try:
-        for seed in range(given.seed, given.seed + count):
+        for seed in range(given.seed, given.seed + (given.count or (12 if given.quick else 2000))):
+            if time.monotonic() > began + given.seconds:
+                break
             job = schedule(seed)
             key = arguments_of(job)
             if key not in fixed:
-                fixed[key], _ = play(warm, {**job, "faults": [], "changes": [(0, (0,))]})
+                fixed[key] = play(warm, {**job, "faults": [], "changes": [(0, (0,))]})[0]
+            count["schedules"] += 1
             try:
-                found, changes = play(warm, job)
-                generations += len(changes)
-                redone += sum(g.redone for g in changes)
+                found, changes, attempts = play(warm, job)
+                count["generations"] += len(changes)
+                count["redone"] += sum(g.redone for g in changes)
+                count["drivers"] += attempts - 1
             except AssertionError as error:
                 found = (str(error),)
             if found != fixed[key]:
                 differences.append(seed)
-                print(f"DIFFERENT: seed {seed} {job}\n{found[0]}", flush=True)
+                what = [name for name, a, b in zip(("weights", "steps", "tests"), found, fixed[key], strict=False) if a != b]
+                print(f"DIFFERENT: seed {seed} {job}\n{found[0] if len(found) == 1 else what}", flush=True)
     finally:
         warm.close()
-    rows = [(count, generations, redone, len(differences), f"{time.monotonic() - began:.0f} s")]
-    report.table("Exactness", ("schedules", "generations", "steps redone", "differences", "time"), rows)
-    report.finish("exactness", {"schedules": count, "differences": len(differences)})
+    row = (*(count[name] for name in ("schedules", "generations", "redone", "drivers")), len(differences))
+    columns = ("schedules", "generations", "steps redone", "drivers killed", "differences", "time")
+    report.table("Exactness", columns, [(*row, f"{time.monotonic() - began:.0f} s")])
+    report.finish(
+        "exactness", {"schedules": count["schedules"], "differences": len(differences), "last_seed": given.seed + count["schedules"] - 1}
+    )
 
 
 if __name__ == "__main__":

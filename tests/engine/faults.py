@@ -1,8 +1,10 @@
-"""A prelude for test scripts: workers end or stop themselves at a chosen rank, step and phase. Each fault happens once in a run."""
+"""A prelude for test scripts: workers end or stop themselves at a chosen rank, step and phase, and so does the driver, at a phase of its
+own. Each fault happens once in a run."""
 
 FAULTS = """
 import json, os, signal
-from training_runtime.elastic import exchange as _exchange, worker as _worker
+from training_runtime.elastic import chronicle as _chronicle, coordinator as _coordinator, exchange as _exchange, recorder as _recorder
+from training_runtime.elastic import worker as _worker
 
 _faults = json.loads(os.environ.get("FAULTS", "[]"))
 _now = {}
@@ -11,9 +13,11 @@ def _at(phase):
     worker = _now.get("worker")
     if worker is None:
         return
-    step = worker.shape.step_at(worker.tick) + 1
+    _strike(phase, worker.shape.step_at(worker.tick) + 1, worker.group.rank)
+
+def _strike(phase, step, rank):
     for i, fault in enumerate(_faults):
-        if fault["phase"] != phase or step < fault["step"] or fault["rank"] not in (worker.group.rank, -1):
+        if fault["phase"] != phase or step < fault["step"] or fault.get("rank", -1) not in (rank, -1):
             continue
         try:
             os.close(os.open(os.environ["RESULT_DIR"] + f"/fault-{i}", os.O_CREAT | os.O_EXCL))
@@ -47,6 +51,22 @@ _wrap(_worker.checkpoint, "save_model", "saving")
 _wrap(_worker.Worker, "_hand_over", "handing over")
 _wrap(_worker.Worker, "_take_over", "taking over")
 _wrap(_worker.Worker, "_enter", "entered", after=True)
+_wrap(_worker.Worker, "_write_down", "orphaned")
+
+def _wrap_driver(cls, name):
+    inner = getattr(cls, name)
+    def outer(self, *args, **kwargs):
+        recorder = getattr(self, "recorder", None) or getattr(self, "_recorder", self)
+        _strike(f"driver before {name}", recorder.last_step, -1)
+        result = inner(self, *args, **kwargs)
+        _strike(f"driver after {name}", recorder.last_step, -1)
+        return result
+    setattr(cls, name, outer)
+
+for _cls, _name in ((_chronicle.Chronicle, "steps"), (_chronicle.Chronicle, "note"), (_chronicle.Chronicle, "begun"),
+                    (_coordinator.Coordinator, "_publish"), (_coordinator.Coordinator, "_start"), (_coordinator.Coordinator, "_done"),
+                    (_coordinator.Coordinator, "_exited"), (_recorder.Recorder, "flush"), (_recorder.Recorder, "test")):
+    _wrap_driver(_cls, _name)
 """
 PHASES = (
     "forward",
@@ -62,4 +82,9 @@ PHASES = (
     "handing over",
     "taking over",
     "entered",
+)
+DRIVER_PHASES = tuple(
+    f"driver {when} {name}"
+    for name in ("steps", "note", "begun", "_publish", "_start", "_done", "_exited", "flush", "test")
+    for when in ("before", "after")
 )

@@ -41,6 +41,7 @@ class Warm:
         self.codes: dict[int, int] = {}
 
     def start(self, command: dict) -> int:
+        self.channel.settimeout(DEADLINE_S)
         self.channel.send(json.dumps(command).encode())
         while True:
             reply = self._receive()
@@ -211,14 +212,7 @@ class Run:
         return shown + "".join(f"\n--- {p}\n{p.read_text()[-3000:]}" for p in logs if p.exists())
 
     def weights(self) -> str:
-        """One hash over the final model and the optimizer's state."""
-        import torch
-
-        digest = hashlib.sha256()
-        for suffix in ("", "_optimizer_state"):
-            path = self.result_dir / "model" / "train" / f"model_epoch_final{suffix}.pth"
-            _digest(digest, torch.load(path, weights_only=True))
-        return digest.hexdigest()
+        return weights(self.result_dir)
 
     def train_lines(self) -> list[tuple]:
         """What must not depend on the schedule: step, epoch, metrics, samples."""
@@ -236,6 +230,16 @@ class Run:
             self.connection.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
         until_gone(self.pid)
+
+
+def weights(result_dir: Path) -> str:
+    """One hash over the final model and the optimizer's state."""
+    import torch
+
+    digest = hashlib.sha256()
+    for suffix in ("", "_optimizer_state"):
+        _digest(digest, torch.load(result_dir / "model" / "train" / f"model_epoch_final{suffix}.pth", weights_only=True))
+    return digest.hexdigest()
 
 
 def until_gone(session: int) -> None:

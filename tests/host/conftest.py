@@ -54,10 +54,13 @@ class HostUnderTest:
         self.wanted: dict[int, WantedRun] = {}
         self._log_begins = 0
 
-    def start(self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True) -> None:
+    def start(
+        self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True, driver: str = "tests.host.puppet:main"
+    ) -> None:
         command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", NODE]
-        command += ["--driver", "tests.host.puppet:main", "--preload", preload]
+        command += ["--driver", driver, "--preload", preload]
         base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5", "EDT_TERM_GRACE_S": "0.2"}
+        base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5"}
         with open(self.home / "host.log", "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
         if wait:

@@ -73,7 +73,7 @@ def test_a_run_that_was_killed_while_no_host_was_there_goes_on_with_the_next_att
     until(lambda: is_gone(driver))
     host.start()
     host.apply()
-    assert host.until_holding(7, 1).attempt == 2
+    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1,))
     assert all(is_gone(pid) for pid in leftovers)
 
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from training_runtime.host.reconcile import (
     Action,
     AskToStop,
+    Decision,
     Decline,
     Forget,
     Kill,
+    KillDriver,
     Phase,
     Rules,
     SeenRun,
@@ -218,3 +220,19 @@ def test_a_run_that_is_not_wanted_always_comes_to_its_end(facts: SeenRun, now: f
         elif isinstance(action, Kill):
             facts = dataclasses.replace(facts, killed_at=now, phase="ended", exit_code=-9)
     raise AssertionError(f"still {facts}")
+
+
+def test_workers_without_a_driver_may_write_down_their_state_before_they_are_killed() -> None:
+    orphaned = seen("clearing", orphaned_at=90.0)
+    assert decide(wish(1), orphaned, now=100.0, rules=RULES) == Decision((), 120.0)
+    assert actions(wish(1), orphaned, now=120.0) == (Kill(7, "not all of its processes are gone yet"),)
+    assert actions(None, orphaned, now=100.0) == ()
+    assert actions(wish(1), seen("clearing", orphaned_at=90.0, killed_at=99.0)) == (Kill(7, "not all of its processes are gone yet"),)
+
+
+def test_a_driver_that_is_stopped_by_a_signal_is_killed_alone_after_a_while() -> None:
+    members = slots(1)
+    assert decide(wish(1), seen("alive", members=members, stopped_at=95.0), now=100.0, rules=RULES) == Decision((), 115.0)
+    assert actions(wish(1), seen("alive", members=members, stopped_at=95.0), now=115.0) == (
+        KillDriver(7, "the driver was stopped for 20 s"),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -96,7 +97,9 @@ def test_a_slot_that_was_sent_is_held_until_the_driver_has_taken_in_its_return(h
     host.until_run(7, lambda run: run.state == "running" and run.holding == (1,))
     host.want(spec)
     host.apply()
-    before = (host.result(7) / "journal.jsonl").stat().st_size
+    journal = host.result(7) / "journal.jsonl"
+    until(journal.exists)
+    before = journal.stat().st_size
     seen = host.until_run(7, lambda run: run.journal_bytes > before + 200)  # it has spoken several times since, but has not read that far
     assert seen.holding == (1,)
     (host.result(7) / "go").touch()
@@ -155,6 +158,17 @@ def test_a_driver_killed_by_a_signal_is_restarted_with_the_next_attempt(host: Ho
     seen = host.until_holding(7, 1)
     assert (seen.attempt, seen.state) == (3, "running")
     assert "restart 2 of 3" in host.log()
+
+
+def test_a_driver_that_is_stopped_by_a_signal_is_found_and_restarted(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    stopped = host.pid(7)
+    os.kill(stopped, signal.SIGSTOP)
+    assert host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1,)).state == "running"
+    assert is_gone(stopped)
+    assert "the driver was stopped for 0.5 s" in host.log()
 
 
 def test_restarts_end_after_the_set_number(host: HostUnderTest) -> None:

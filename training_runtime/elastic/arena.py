@@ -22,8 +22,8 @@ GENERATIONS = 8  # descriptions kept; at most two are ever in use
 RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
-# Words of the head
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES = range(5)
+# Words of the head. ORPHANED: see `orphans`. CLOSED: the driver has journaled all of a training that is done.
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED = range(7)
 HEAD_WORDS = 16
 # Words of a seat
 PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
@@ -98,7 +98,7 @@ class Arena:
     """A process's view of the shared memory."""
 
     def __init__(self, fd: int, layout: Layout, *, create: bool = False) -> None:
-        self.layout = layout
+        self.layout, self.fd = layout, fd
         at = layout.offsets
         if create:
             os.ftruncate(fd, at["end"])

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 
 SEM_BYTES = 64  # sizeof(sem_t) is 32 with glibc; a cache line each
@@ -28,7 +25,6 @@ def _libc() -> ctypes.CDLL:
         getattr(libc, name).argtypes = [ctypes.c_void_p]
     libc.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
     libc.sem_clockwait.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
-    libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
     return libc
 
 
@@ -63,20 +59,3 @@ class Doorbell:
             if code != errno.EINTR:
                 raise OSError(code, "sem_clockwait")
         return True
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; exit now if that has happened already (`parent` is whom we expect)."""
-    if _libc().prctl(1, 9, 0, 0, 0) != 0:  # PR_SET_PDEATHSIG, SIGKILL
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-@contextmanager
-def closing_fds(*fds: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for fd in fds:
-            os.close(fd)

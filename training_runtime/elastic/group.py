@@ -9,11 +9,10 @@ of any barrier.
 
 from __future__ import annotations
 
-import os
-
+from training_runtime.elastic import orphans
 from training_runtime.elastic.arena import ABORT, COMMITTED, PHASE, SEEN, WANTED, Arena, GenerationRecord
 
-SLICE_S = 5.0  # a waiting worker looks again after this long, whatever happens
+SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
 
 
 class Moved(Exception):
@@ -25,10 +24,10 @@ class Moved(Exception):
 
 
 class Group:
-    """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers."""
+    """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
 
-    def __init__(self, arena: Arena, record: GenerationRecord, seat: int) -> None:
-        self.arena, self.record, self.seat = arena, record, seat
+    def __init__(self, arena: Arena, record: GenerationRecord, seat: int, driver: int) -> None:
+        self.arena, self.record, self.seat, self.driver = arena, record, seat, driver
         self.number = record.number
         self.rank = record.members.index(seat) if seat in record.members else -1
         self.size = len(record.members)
@@ -54,7 +53,9 @@ class Group:
         while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
             # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
             self.check_abort()
-            bell.wait(SLICE_S)
+            orphans.check(arena)
+            if not bell.wait(SLICE_S):
+                orphans.look(arena, self.driver)
         return min([arena.get(peer, seen) for peer in self._peers] + [arena.get(self.seat, seen)])
 
     def _arrived(self, peer: int, phase: int) -> bool:
@@ -75,10 +76,9 @@ class Group:
         return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.members + self.record.visitors}
 
 
-def await_membership(arena: Arena, seat: int, *, after: int, timeout_s: float) -> int | None:
-    """Wait until a generation newer than `after` has `seat` in it; None when it takes longer than `timeout_s`. The driver's death
-    ends the process."""
-    parent, waited = os.getppid(), 0.0
+def await_membership(arena: Arena, seat: int, *, driver: int, after: int, timeout_s: float) -> int | None:
+    """Wait until a generation newer than `after` has `seat` in it; None when it takes longer than `timeout_s`."""
+    waited = 0.0
     while True:
         arena.bells[seat].drain()
         wanted = int(arena.words[WANTED])
@@ -86,9 +86,8 @@ def await_membership(arena: Arena, seat: int, *, after: int, timeout_s: float) -
             record = arena.generation(wanted)
             if seat in record.members or seat in record.visitors:
                 return wanted
+        orphans.look(arena, driver)
         if waited >= timeout_s:
             return None
         slice_s = min(SLICE_S, timeout_s - waited)
         waited += 0.0 if arena.bells[seat].wait(slice_s) else slice_s
-        if os.getppid() != parent:
-            os._exit(1)

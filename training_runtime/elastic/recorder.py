@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -39,6 +39,7 @@ class Recorder:
         self._logger = Logger(logger) if logger is not None else None
         self.last_step = self.last_generation = 0
         self._last_test = 0
+        self._files: set[journal.Checkpoint] = set()
         self.metrics: dict[str, float] = {}
         self._epoch, self._sums, self._samples = 0, dict[str, float](), 0.0
         self._pending: _Pending | None = None
@@ -58,6 +59,8 @@ class Recorder:
             elif isinstance(event, journal.Test):
                 self._last_test = event.step
                 self.metrics.update({f"test {k}": v for k, v in event.metrics.items()})
+            elif isinstance(event, journal.Checkpoint):
+                self._files.add(event)
             elif isinstance(event, journal.Generation):
                 self.last_generation = event.generation
 
@@ -106,7 +109,7 @@ class Recorder:
         """Of the last steps, in seconds."""
         return list(self._durations)
 
-    def steps(self, rows: list[list[float]], shape: Shape) -> None:
+    def steps(self, rows: Sequence[Sequence[float]], shape: Shape) -> None:
         """Rows of the ring, in order."""
         for row in rows:
             step, epoch, samples, workers, step_s, t, _, *columns = row
@@ -157,6 +160,12 @@ class Recorder:
         logger = self._logger
         if logger is not None:
             self._guard(lambda: logger.test(metrics, 0, epoch))
+
+    def checkpoint(self, event: journal.Checkpoint) -> None:
+        """Once, also where a part of an epoch is done again and writes the same files."""
+        if event not in self._files:
+            self._files.add(event)
+            self.write(event)
 
     def end(self) -> None:
         self._guard(self._logger.end if self._logger else None)

@@ -1,36 +1,80 @@
 """What workers and the template tell the driver: small JSON datagrams over one Unix socket that all of them inherit.
 
-Rare events only; finished steps go through the ring in shared memory. Sender and reader are processes of the same user and run.
+Rare events only; finished steps go through the ring in shared memory. Sender and reader are processes of the same user and run. Every
+process holds the reading end too, so that what a dead driver has not read can still be read by who is left.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import socket
+from collections.abc import Iterator
 from typing import Any
+
+from training_runtime.elastic import kinship
 
 MAX_BYTES = 64 * 1024
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """(for the driver, for everybody else). Datagrams: whole messages, also from many writers."""
+def pair(driver: int) -> tuple[Inbox, Outbox]:
+    """(for the driver, for everybody else). Datagrams: whole messages, also from many writers. `driver` is its pidfd."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ours.setblocking(False)
-    return ours, theirs
+    return Inbox(ours), Outbox(theirs, driver)
 
 
-def send(to: socket.socket, kind: str, **fields: Any) -> None:
-    for name, value in fields.items():
-        if isinstance(value, str) and len(value) > MAX_BYTES // 4:
-            fields[name] = value[: MAX_BYTES // 16] + "\n[...]\n" + value[-MAX_BYTES // 8 :]
-    to.send(json.dumps({"kind": kind, **fields}).encode())
+class Inbox:
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+
+    def fileno(self) -> int:
+        return self._source.fileno()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def handled(self) -> Iterator[dict[str, Any]]:
+        """All that has arrived. Each report leaves the socket only when the next one is asked for: a driver that dies over one has not
+        lost it."""
+        while True:
+            try:
+                raw = self._source.recv(4 * MAX_BYTES, socket.MSG_PEEK)
+            except BlockingIOError:
+                return
+            yield json.loads(raw)
+            self._source.recv(1)  # the rest of a datagram goes with its first byte
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All that has arrived, taken out."""
+        return list(self.handled())
 
 
-def receive(source: socket.socket) -> list[dict[str, Any]]:
-    """All that has arrived."""
-    found = []
-    while True:
-        try:
-            found.append(json.loads(source.recv(4 * MAX_BYTES)))
-        except BlockingIOError:
-            return found
+class Outbox:
+    """`unsent`: reports for which there was no room and nobody left to make some."""
+
+    def __init__(self, to: socket.socket, driver: int) -> None:
+        self._to, self._driver = to, driver
+        self.unsent: list[dict[str, Any]] = []
+
+    def close(self) -> None:
+        self._to.close()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        for name, value in fields.items():
+            if isinstance(value, str) and len(value) > MAX_BYTES // 4:
+                fields[name] = value[: MAX_BYTES // 16] + "\n[...]\n" + value[-MAX_BYTES // 8 :]
+        report = {"kind": kind, **fields}
+        raw = json.dumps(report).encode()
+        while True:
+            try:
+                self._to.send(raw, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                if kinship.has_ended(self._driver):
+                    self.unsent.append(report)
+                    return
+                poll = select.poll()
+                poll.register(self._to, select.POLLOUT)
+                poll.register(self._driver, select.POLLIN)
+                poll.poll()

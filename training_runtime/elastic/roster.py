@@ -4,16 +4,17 @@ and to kill.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from training_runtime.elastic import membership
 from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.kinship import start_ticks
 from training_runtime.protocol import SlotRef, Worker
 
 FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
@@ -38,7 +39,7 @@ class Roster:
     """`commands` is the template's socket; `seats` how many workers there may be, those included whose seat is not free again yet."""
 
     def __init__(self, commands: socket.socket, seats: int) -> None:
-        self._commands, self._count = commands, seats
+        self.commands, self._count = commands, seats
         self.seated: dict[int, Seated] = {}
         self.deaths: Counter[int] = Counter()
         self._crashes: Counter[int] = Counter()
@@ -113,6 +114,11 @@ class Roster:
             if seated.gone:
                 seated.state, seated.dead = "left", False
 
+    def bury_all(self) -> None:
+        """The template is gone and all of its workers with it."""
+        for seated in self.seated.values():
+            seated.state, seated.dead, seated.gone = "left", False, True
+
     def alive(self) -> list[Seated]:
         return [s for s in self.seated.values() if not s.gone]
 
@@ -129,23 +135,6 @@ class Roster:
         return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead) for s in matter)
 
     def _command(self, **command: object) -> None:
-        self._commands.send(json.dumps(command).encode())
-
-
-def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot: with its pid a name that is never given twice. 0 where /proc cannot be read."""
-    fields = _stat(pid)
-    return int(fields[19]) if len(fields) > 19 else 0
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal (SIGSTOP, a freezer's or a person's). False where /proc cannot be read."""
-    return _stat(pid)[:1] == ["T"]
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, from the state on; see proc(5)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+        """A template that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.commands.send(json.dumps(command).encode())

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from training_runtime.elastic import kinship
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.reports import Inbox, Outbox
+
+DYING_S = 0.1
 
 
 @dataclass(frozen=True)
 class Place:
     """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `resume`: begin with the engine
-    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it."""
+    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it. `driver`: its pidfd.
+    `inbox`: what the driver has not read, for when it never will."""
 
     seat: int
     slot: int
@@ -27,7 +32,9 @@ class Place:
     arena_fd: int
     state_fd: int
     wake_fd: int
-    reports: socket.socket
+    driver: int
+    reports: Outbox
+    inbox: Inbox
 
     def settle(self, job: Job) -> None:
         """Make this process a worker: its one GPU, its thread count, its own log. Before anything touches a device."""
@@ -46,6 +53,11 @@ class Place:
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
+
+    def unread(self) -> list[dict[str, Any]]:
+        """Take out the reports that no driver will read any more; none while it lives. One that is being killed has closed its sockets, by
+        which its death is noticed, a moment before it has ended."""
+        return [*self.inbox.receive(), *self.reports.unsent] if kinship.wait(self.driver, DYING_S) else []
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")

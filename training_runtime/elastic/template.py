@@ -1,7 +1,8 @@
 """The quiet parent that workers are forked from: imports, model and dataset are in its memory, no thread runs, no device is initialised.
 
 It calls the datasets function once, so that all workers of the machine share the dataset copy-on-write; then it only forks, kills and reaps
-on command of the driver and reports every exit. It dies with the driver, and the workers die with it.
+on command of the driver and reports every exit. When the driver is gone it tells the workers, waits until they have written down what they
+know, and goes too.
 """
 
 from __future__ import annotations
@@ -13,19 +14,32 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from training_runtime.elastic import reports
-from training_runtime.elastic.doorbell import die_with_parent
+from training_runtime.elastic import orphans
+from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.kinship import die_with_parent, is_stopped, outlive_parent, wait
+from training_runtime.elastic.reports import Outbox
 from training_runtime.elastic.sampler import derive, seed_everything
 
-Child = Callable[[dict[str, Any], tuple[int, int]], None]
+LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
+_LOOK_S = 0.5
+_DYING_S = 5.0  # from the closing of a dead driver's sockets until it has ended
 
 
-def start(job: Job, child: Child, to_driver: socket.socket) -> tuple[int, socket.socket]:
+class Child(Protocol):
+    """How a worker's process begins. `driver` is its pidfd."""
+
+    arena_fd: int
+    driver: int
+
+    def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None: ...
+
+
+def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket]:
     """Fork the template from a process without threads; its pid and the socket for commands. `child` runs a worker in a process of
     its own."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -40,7 +54,7 @@ def start(job: Job, child: Child, to_driver: socket.socket) -> tuple[int, socket
     return _run(parent, job, child, theirs, to_driver)
 
 
-def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver: socket.socket) -> NoReturn:
+def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver: Outbox) -> NoReturn:
     code = 1
     try:
         die_with_parent(parent)
@@ -49,19 +63,23 @@ def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver
         samples, test_samples = job.load_datasets()
         gc.collect()
         gc.freeze()
-        reports.send(to_driver, "sized", samples=samples, test_samples=test_samples)
-        _serve(child, commands, to_driver, (samples, test_samples))
+        outlive_parent()
+        to_driver.send("sized", samples=samples, test_samples=test_samples)
+        alive = _serve(child, commands, to_driver, (samples, test_samples))
+        if alive and wait(child.driver, _DYING_S):
+            _see_off(alive, Arena(child.arena_fd, job.layout(job.shape(samples, test_samples))))
         code = 0
     except BaseException:
-        reports.send(to_driver, "error", seat=-1, where="datasets function", traceback=traceback.format_exc())
+        to_driver.send("error", seat=-1, where="datasets function", traceback=traceback.format_exc())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def _serve(child: Child, commands: socket.socket, to_driver: socket.socket, lengths: tuple[int, int]) -> None:
-    """Until the driver hangs up. A pidfd becomes readable when its process has exited; then it is reaped and reported."""
+def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tuple[int, int]) -> dict[int, int]:
+    """Until the driver hangs up; who is alive then. A pidfd becomes readable when its process has exited; then it is reaped and
+    reported."""
     alive: dict[int, tuple[int, int]] = {}  # pidfd -> pid, seat
     poll = select.poll()
     poll.register(commands.fileno(), select.POLLIN)
@@ -72,11 +90,11 @@ def _serve(child: Child, commands: socket.socket, to_driver: socket.socket, leng
                 poll.unregister(fd)
                 os.close(fd)
                 _, status = os.waitpid(pid, 0)
-                reports.send(to_driver, "exited", seat=seat, pid=pid, code=os.waitstatus_to_exitcode(status))
+                to_driver.send("exited", seat=seat, pid=pid, code=os.waitstatus_to_exitcode(status))
                 continue
-            raw = commands.recv(65536)
+            raw = _receive(commands)
             if not raw:
-                return
+                return {fd: pid for fd, (pid, _) in alive.items()}
             command = json.loads(raw)
             if command["do"] == "kill":
                 for pid in (pid for pid, seat in alive.values() if seat == command["seat"]):
@@ -86,7 +104,31 @@ def _serve(child: Child, commands: socket.socket, to_driver: socket.socket, leng
             fd = os.pidfd_open(pid)
             alive[fd] = (pid, command["seat"])
             poll.register(fd, select.POLLIN)
-            reports.send(to_driver, "forked", seat=command["seat"], pid=pid)
+            to_driver.send("forked", seat=command["seat"], pid=pid)
+
+
+def _receive(commands: socket.socket) -> bytes:
+    """Nothing when the driver has hung up; a reset where it died with something unread."""
+    try:
+        return commands.recv(65536)
+    except ConnectionResetError:
+        return b""
+
+
+def _see_off(alive: dict[int, int], arena: Arena) -> None:
+    """The driver is gone: `alive` (pidfd -> pid) are told and given time to write down their state. Who is stopped has none."""
+    orphans.declare(arena)
+    poll = select.poll()
+    for fd in alive:
+        poll.register(fd, select.POLLIN)
+    end = time.monotonic() + LAST_WORDS_S
+    while alive:
+        for fd, _ in poll.poll(1000 * _LOOK_S):
+            poll.unregister(fd)
+            os.waitpid(alive.pop(fd), 0)
+        for pid in alive.values():
+            if is_stopped(pid) or time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
 
 
 def _fork(child: Child, command: dict[str, Any], commands: socket.socket, lengths: tuple[int, int]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 FIRST_S = 300.0  # before there are steps to judge by
 LEAST_S = 10.0
 TIMES_LONGEST = 20.0
+STOPPED_S = 10.0  # for who is stopped by a signal while nobody waits for it yet
 EXCUSED_S = 900.0  # for who writes a checkpoint or runs a user's callback
 
 
@@ -52,4 +53,24 @@ class Watch:
             allowed_s = EXCUSED_S if sign.excused else 3 * limit_s if together and len(signs) > 1 else limit_s
             if sign.phase == lowest and now - self._since[seat] > allowed_s:
                 found.append(seat)
+        return tuple(found)
+
+
+class Patience:
+    """With processes that nobody waits for at a barrier: each may stay as it is for as long as it is allowed to."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[str, float]] = {}
+
+    def lost(self, now: float, seen: Mapping[int, tuple[str, float]]) -> tuple[int, ...]:
+        """`seen`: what each shows (any word; a new one begins its time anew) and the seconds it is allowed. Whose time is over; asked
+        again, it is given that time again."""
+        found = []
+        for seat, (sign, allowed_s) in seen.items():
+            before = self._since.get(seat)
+            if before is None or before[0] != sign:
+                self._since[seat] = (sign, now)
+            elif now - before[1] > allowed_s:
+                found.append(seat)
+                self._since[seat] = (sign, now)
         return tuple(found)

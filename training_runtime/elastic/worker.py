@@ -1,172 +1,48 @@
-"""A worker: one process on one slot that computes its share of the engines and moves from generation to generation.
+"""A worker: one process on one slot that computes its share of the engines.
 
-Everything it does is a row of units (see `sampler`); its place is the number of units done, its tick. A change of members and a death both
-arrive as `Moved`, at any barrier; the worker then enters the next generation, where the most advanced members hand their state to those
-behind, and goes on.
+Everything it does is a row of units (see `sampler`); its place is the number of units done, its tick. Members may change at any barrier and
+at the end of each unit: how a worker lives through that is `life`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
-from training_runtime.elastic import checkpoint, reports, state, tree
+from training_runtime.elastic import checkpoint, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
-    COMMITTED,
+    CLOSED,
     EXCUSED,
-    PID,
-    RING,
-    RING_READ,
-    RING_WRITTEN,
     STATE,
     STATE_BYTES,
     STATE_LEFT,
-    WANTED,
     Arena,
-    GenerationRecord,
 )
-from training_runtime.elastic.buffers import SharedBuffers
 from training_runtime.elastic.compute import Compute
-from training_runtime.elastic.exchange import Exchange
-from training_runtime.elastic.group import Group, Moved, await_membership
-from training_runtime.elastic.hooks import WorkerHooks
+from training_runtime.elastic.group import SLICE_S
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
+from training_runtime.elastic.life import Life
 from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
 from training_runtime.elastic.validation import Validation
 
 
-class Left(Exception):
-    """This worker is not needed any more."""
-
-
-class Worker:
-    """The state of one worker process. `place` says where it sits; `resume`: take the state of the engine checkpoint."""
+class Worker(Life):
+    """The units of one worker process."""
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
-        self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
+        # First of all: it may fork, which is not safe any more once a device has been touched.
         self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
-        self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
+        super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
-        self.exchange = Exchange(arena, job.trained)
-        self.buffers = SharedBuffers(arena, job.model)
-        self.hooks = WorkerHooks(job, self._report)
         self.validation = Validation(self.compute, self.feed, arena, self.hooks)
-        self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat)
-        self.last_commit = 0.0
-        self.landing: state.Landing | None = None
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
-        self._tested: list[int] = []
-
-    def run(self) -> None:
-        """Until the end of the training, or until the worker is not a member any more."""
-        self.hooks.begin()
-        self.buffers.keep()
-        self._prepare()
-        self._commit(self.tick)
-        self.arena.set(self.seat, PID, os.getpid())
-        self._report("ready")
-        generation, abort = self._await_first(), False
-        try:
-            while True:
-                try:
-                    self._enter(generation, abort=abort)
-                    self._train()
-                    return self._finish()
-                except Moved as moved:
-                    generation, abort = moved.generation, moved.abort
-        except Left:
-            self.arena.set(self.seat, STATE, STATE_LEFT)
-        finally:
-            self.feed.close()
-
-    def _prepare(self) -> None:
-        """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
-        to come."""
-        state.touch(state.all_parameters(self.job.model, self.job.optimizer))
-        if expected_bytes := self.arena.words[STATE_BYTES]:
-            self.landing = state.Landing(self.place.state_fd, expected_bytes)
-
-    def _await_first(self) -> int:
-        """The first generation that has this worker in it. Raises Left after EDT_PULL_FAILED_LIMITS waits of EDT_PULL_WEIGHT_TIME_OUT
-        seconds."""
-        timeout_s, limit = float(os.environ.get("EDT_PULL_WEIGHT_TIME_OUT", "600")), int(os.environ.get("EDT_PULL_FAILED_LIMITS", "5"))
-        for attempt in range(1, limit + 1):
-            generation = await_membership(self.arena, self.seat, after=self.place.after, timeout_s=timeout_s)
-            if generation is not None:
-                return generation
-            self._report(
-                "warning",
-                message=f"PULL_FAILED: slot {self.place.slot} got no weights within {timeout_s:g} s (attempt {attempt} of {limit})",
-            )
-        self._report("pull_limit")
-        raise Left
-
-    # -- members
-
-    def _enter(self, number: int, *, abort: bool) -> None:
-        """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
-        arena, record = self.arena, self.arena.generation(number)
-        self.buffers.ensure_kept()
-        self.buffers.rewind()  # a step that was dropped may have touched them
-        self.exchange.drop()
-        if self.seat not in record.members + record.visitors:
-            raise Left
-        old, group = self.group, Group(arena, record, self.seat)
-        self.group = group
-        group.barrier()
-        ticks = group.committed()
-        top = max(ticks.values())
-        if top < 0:
-            self._report("lost")
-            raise Left
-        sources = [seat for seat in record.members + record.visitors if ticks[seat] == top]
-        redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
-        self._tested = arena.tested.tolist() if self.shape.test_batches else []
-        if self.seat in sources:
-            self._hand_over(top, sources, record, old, behind=min(ticks.values()) < top)
-        group.barrier()
-        if self.seat not in record.members:
-            raise Left
-        if ticks[self.seat] < top:
-            self._take_over(top)
-        group.begin()
-        if group.rank == 0:
-            stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
-            self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
-
-    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, *, behind: bool) -> None:
-        first = self.seat == sources[0]
-        step = self.shape.step_at(top)
-        if first and step > self.arena.words[RING_WRITTEN]:  # its recorder died between the step and its record
-            self._record(self.shape.unit(top - 1), old, 0.0)
-        if not record.members:
-            if first:
-                with self._excused():
-                    paths, size = checkpoint.save_engine(self.job, self.shape, top)
-                self._report("suspended", tick=top, paths=paths, size_bytes=size)
-        elif behind:
-            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
-            state.pack(self.place.state_fd, tree_of_state, sources.index(self.seat), len(sources))
-
-    def _take_over(self, top: int) -> None:
-        self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
-        fd = self.place.state_fd
-        landing = self.landing or state.Landing(fd, 0)
-        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.user_callbacks)
-        self.landing = None
-        self.buffers.keep()
-        self._commit(top)
-
-    # -- units
 
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
@@ -179,20 +55,6 @@ class Worker:
                 self._begin_epoch(unit)
             else:
                 self._end_epoch(unit)
-
-    def _commit(self, tick: int) -> None:
-        self.tick = tick
-        self.arena.set(self.seat, COMMITTED, tick)
-        self.arena.set(self.seat, BUSY_TICK, 0)
-        self.last_commit = time.monotonic()
-
-    def _sync(self) -> int:
-        """Meet the others; the newest generation that all of them know."""
-        return self.group.barrier() if self.group.size > 1 else self.arena.words[WANTED]
-
-    def _move_on(self, agreed: int) -> None:
-        if agreed > self.group.number:
-            raise Moved(agreed, abort=False)
 
     def _step(self, unit: Unit) -> None:
         started, group, parity = time.monotonic(), self.group, unit.step % 2
@@ -254,29 +116,6 @@ class Worker:
             self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
         return row
 
-    def _record(self, unit: Unit, group: Group, step_s: float) -> None:
-        """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
-        words = self.arena.words
-        if unit.step <= words[RING_WRITTEN]:
-            return  # done again after a loss: the same figures are there already
-        while unit.step - words[RING_READ] >= RING:
-            os.eventfd_write(self.place.wake_fd, 1)
-            self.arena.bells[self.seat].wait(0.1)
-        sums = self.arena.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
-        row = [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]  # RING_HEAD, then the sums
-        self.arena.ring[unit.step % RING] = torch.tensor(row, dtype=torch.float64)
-        words[RING_WRITTEN] = unit.step
-        os.eventfd_write(self.place.wake_fd, 1)
-
-    @contextmanager
-    def _excused(self) -> Iterator[None]:
-        """What happens inside may take longer than any step: no hang."""
-        self.arena.set(self.seat, EXCUSED, 1)
-        try:
-            yield
-        finally:
-            self.arena.set(self.seat, EXCUSED, 0)
-
     def _begin_epoch(self, unit: Unit) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
@@ -307,7 +146,7 @@ class Worker:
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
         with self._excused():
-            paths, size = checkpoint.save_engine(self.job, self.shape, self.tick)
+            paths, size = orphans.save(self.job, self.shape, self.arena, self.tick)
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
@@ -339,10 +178,16 @@ class Worker:
             self._save("model_epoch_final", last)
             if self.job.save_to_onnx:
                 self._save_example()
+            if not self.job.checkpoints(last.epoch):  # else a driver that dies before it has noted the end would begin anew
+                with self._excused():
+                    orphans.save(self.job, self.shape, self.arena, self.tick)
         self._sync()
         with self._excused():
             self.hooks.end()
         self._report("done")
+        while not self.arena.words[CLOSED]:
+            self.arena.bells[self.seat].wait(SLICE_S)
+            orphans.look(self.arena, self.place.driver)
         self.arena.set(self.seat, STATE, STATE_LEFT)
 
     def _save_example(self) -> None:
@@ -353,9 +198,6 @@ class Worker:
         except Exception as error:
             self._report("warning", message=f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 
-    def _report(self, kind: str, **fields: Any) -> None:
-        reports.send(self.place.reports, kind, seat=self.seat, **fields)
-
 
 def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
     """The whole life of a worker process that was just forked. Reports an error of the user's code with its traceback; raises it too."""
@@ -363,7 +205,11 @@ def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
     try:
         shape = job.shape(*lengths)
         arena = Arena(place.arena_fd, job.layout(shape))
-        Worker(job, shape, place, arena).run()
+        worker = Worker(job, shape, place, arena)
+        try:
+            worker.run()
+        finally:
+            worker.feed.close()
     except BaseException as error:
         fail(place, error)
 
@@ -372,5 +218,5 @@ def fail(place: Place, error: BaseException) -> NoReturn:
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    reports.send(place.reports, "error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
+    place.reports.send("error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
     raise error

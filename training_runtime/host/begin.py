@@ -94,11 +94,12 @@ def _met(node: Node, run: LiveRun, hello: Hello) -> None:
 
 def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
     """The child is boxed in: from here on the run is alive."""
-    assert run.gate is not None
     if ready.refused:
         run.problem = f"the run's process could not be boxed in or set up: {ready.refused}"
         talk.close(node, run)
         return
+    if run.gate is None:
+        return  # it has ended already: its end was seen between its first word and this one
     gate, run.gate = run.gate, None
     node.unwatch(gate)
     run.phase = "alive"
@@ -160,5 +161,7 @@ def _check_places(spec: RunSpec) -> None:
         folder = Path(path)
         if not folder.is_absolute() or not folder.is_dir() or folder.is_symlink():
             raise SandboxRefused(f"the run's {what} folder {path} is not there")
+    if spec.continue_from and Path(spec.continue_from).parent != Path(spec.result_dir).parent:
+        raise SandboxRefused(f"{spec.continue_from}, to continue from, is not the folder of a run beside this one")
     if spec.data_dir and not Path(spec.data_dir).exists():
         raise SandboxRefused(f"the run's data folder {spec.data_dir} is not there")

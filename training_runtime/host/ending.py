@@ -45,6 +45,24 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
             processes.send_signal(keeper, signal.SIGKILL)
 
 
+def kill_driver(node: Node, run: LiveRun) -> None:
+    """Alone. Whoever stopped it may have stopped all of the run: the others are let go on, so that they can write down their state."""
+    others = [process for process in members_of(node, run) if process.pid != run.pid]
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if run.driver_handle is not None:
+            signal.pidfd_send_signal(run.driver_handle, signal.SIGKILL)
+    for process in others:
+        processes.send_signal(process, signal.SIGCONT)
+    run.stopped_at = None
+
+
+def look_for_stopped(run: LiveRun, *, now: float) -> None:
+    """Note whether the driver is stopped by a signal; the kernel tells only its parent."""
+    process = processes.look(run.pid)
+    stopped = process is not None and process.start_ticks == run.start_ticks and process.state == "T"
+    run.stopped_at, run.looked_at = (run.stopped_at or now) if stopped else None, now
+
+
 def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
     """Every live process of the run.
 
@@ -76,7 +94,7 @@ def watch(node: Node, run: LiveRun) -> None:
 def driver_ended(node: Node, run: LiveRun) -> None:
     if run.phase in ("clearing", "ended"):
         return
-    run.phase = "clearing"
+    run.phase, run.driver_gone_at = "clearing", time.monotonic()
     talk.close(node, run)
     if run.driver_handle is not None:
         node.unwatch(run.driver_handle)

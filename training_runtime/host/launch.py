@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import kernel, processes, sandbox
+from training_runtime.host import inheritance, kernel, processes, sandbox
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import RunSpec, build
 
@@ -131,11 +131,15 @@ def _hello() -> Hello:
 
 
 def _settle_in(launch: Launch) -> None:
-    """The box first: everything below is done with the run's own rights, so a link that an earlier attempt left behind leads nowhere."""
-    sandbox.enter(launch.box)
+    """The box first: everything below is done with the run's own rights, so a link that an earlier attempt left behind leads nowhere. Only
+    the checkpoint of another run is opened before, because the run itself may not read it."""
     result = Path(launch.spec.result_dir)
+    inherited = inheritance.open_checkpoint(launch.spec, result)
+    sandbox.enter(launch.box)
     for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.code_link).parent):
         Path(folder).mkdir(parents=True, exist_ok=True)
+    if inherited is not None:
+        inheritance.take(inherited, result)
     _link(Path(launch.code_link), launch.spec.code_dir)
     if launch.temporary.startswith(f"{sandbox.SHARED_MEMORY}/"):
         _link(Path(launch.temporary), str(result / "tmp"))

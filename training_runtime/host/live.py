@@ -26,6 +26,7 @@ class LiveRun:
     `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`: see `protocol.RunObservation`.
+    `stopped_at`: since when the driver is known to be stopped by a signal.
     """
 
     run: int
@@ -58,6 +59,9 @@ class LiveRun:
     terminated_at: float | None = None
     killed_at: float | None = None
     first_killed_at: float | None = None
+    driver_gone_at: float | None = None
+    stopped_at: float | None = None
+    looked_at: float = 0.0
     exit_code: int | None = None
     interrupted: bool = False
     reason: str = ""
@@ -84,6 +88,8 @@ class LiveRun:
             restarts=self.restarts,
             interrupted=self.interrupted,
             connected=self.link is not None,
+            orphaned_at=self.driver_gone_at if self.workers else None,
+            stopped_at=self.stopped_at,
         )
 
     def observation(self, *, goes_on: bool = False) -> RunObservation:

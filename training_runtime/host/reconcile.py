@@ -21,11 +21,15 @@ Phase = Literal["launching", "alive", "clearing", "ended"]
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL."""
+    """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL. `orphan_grace_s`:
+    how long workers may take to write down their state when their driver is gone. `stopped_driver_s`: how long a driver may be stopped by
+    a signal."""
 
     stop_grace_s: float = 10.0
     term_grace_s: float = 2.0
     kill_again_s: float = 0.2
+    orphan_grace_s: float = 30.0
+    stopped_driver_s: float = 20.0
     max_restarts: int = 3
 
 
@@ -35,7 +39,8 @@ class SeenRun:
 
     `members`: the slots last told to the driver, None before the first time. `exit_code` of the driver, None while it lives. `restarts`
     counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
-    `connected`: the driver's socket is open, so it can be told something.
+    `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
+    where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen.
     """
 
     run: int
@@ -50,6 +55,8 @@ class SeenRun:
     restarts: int = 0
     interrupted: bool = False
     connected: bool = True
+    orphaned_at: float | None = None
+    stopped_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,14 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class KillDriver:
+    """SIGKILL to the driver alone: its workers write down their state, and the next attempt goes on from there."""
+
+    run: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Decline:
     """It was to be stopped before it had ever been started: nothing to do but to say so."""
 
@@ -105,7 +120,7 @@ class Forget:
     reason: str
 
 
-Action = Start | TellMembers | AskToStop | Terminate | Kill | Decline | Forget
+Action = Start | TellMembers | AskToStop | Terminate | Kill | KillDriver | Decline | Forget
 
 
 @dataclass(frozen=True)
@@ -157,6 +172,9 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
         return _stop(facts, wish.reason, now, rules)
     if facts.members != wish.slots and facts.connected and facts.phase == "alive":
         return TellMembers(run, wish.slots, wish.reason)
+    if facts.stopped_at is not None:
+        due = facts.stopped_at + rules.stopped_driver_s
+        return due if now < due else KillDriver(run, f"the driver was stopped for {rules.stopped_driver_s:g} s")
     return None
 
 
@@ -211,7 +229,10 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
 
 
 def _clear(facts: SeenRun, now: float, rules: Rules) -> Step:
-    """Kill what is left, again and again: new processes may have been forked while the old ones were being killed."""
+    """Kill what is left, again and again: new processes may have been forked while the old ones were being killed. But first workers that
+    have lost their driver may write down what they know."""
+    if facts.killed_at is None and facts.orphaned_at is not None and now < facts.orphaned_at + rules.orphan_grace_s:
+        return facts.orphaned_at + rules.orphan_grace_s
     due = now if facts.killed_at is None else facts.killed_at + rules.kill_again_s
     return due if now < due else Kill(facts.run, "not all of its processes are gone yet")
 

@@ -63,6 +63,8 @@ def _rules(environment: Mapping[str, str]) -> Rules:
     return Rules(
         stop_grace_s=_number(environment, "EDT_STOP_GRACE_S", 10.0),
         term_grace_s=_number(environment, "EDT_TERM_GRACE_S", 2.0),
+        orphan_grace_s=_number(environment, "EDT_ORPHAN_GRACE_S", 30.0),
+        stopped_driver_s=_number(environment, "EDT_STOPPED_DRIVER_S", 20.0),
         max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
     )
 

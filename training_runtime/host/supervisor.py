@@ -17,7 +17,7 @@ from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia_share
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
-from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, Start, TellMembers, Terminate
+from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, Start, TellMembers, Terminate
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
@@ -26,6 +26,7 @@ from training_runtime.protocol import Apply, NodeFacts, Observation, WantedRun
 
 log = logging.getLogger(__name__)
 _GROWTH_PAUSE_S = 0.05
+_LOOK_S = 0.5
 _SAFETY_NET_S = 5.0
 _MAX_ROUNDS = 100
 _LAST_WAIT_S = 15.0
@@ -185,6 +186,8 @@ class Supervisor:
             ending.terminate(run, now=now)
         elif isinstance(action, Kill):
             ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
+        elif isinstance(action, KillDriver):
+            ending.kill_driver(self._node, run)
         elif isinstance(action, Forget):
             del self._node.runs[action.run]
             self._pushed_growth.pop(action.run, None)
@@ -227,6 +230,8 @@ class Supervisor:
                     self._launch_if_possible(run)
             if run.phase == "clearing":
                 ending.check_cleared(self._node, run)
+            elif run.phase == "alive" and now >= run.looked_at + _LOOK_S:
+                ending.look_for_stopped(run, now=now)
 
     # --- the warm process -----------------------------------------------------------------------------------------------------------------
 

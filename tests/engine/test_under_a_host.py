@@ -1,0 +1,62 @@
+"""The engine under a real node host: whatever dies, the run goes on with the very next step, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.engine.harness import DEADLINE_S, Run, weights
+from tests.engine.scripts import SMALL
+from tests.host.conftest import HostUnderTest, make_host, until  # noqa: F401 - a fixture
+from training_runtime import journal
+
+LONG = ("--epochs", "24", "--samples", "115", "--checkpoint", "0")  # 8 steps an epoch, 192 in all
+
+
+def lines(host: HostUnderTest) -> list[journal.Line]:
+    return list(journal.follow(host.result(7) / journal.FILE_NAME))
+
+
+def steps(host: HostUnderTest) -> list[journal.Train]:
+    return [line.event for line in lines(host) if isinstance(line.event, journal.Train)]
+
+
+def until_step(host: HostUnderTest, step: int) -> None:
+    until(lambda: len(steps(host)) >= step, deadline_s=DEADLINE_S, what=f"step {step}: {host.log()[-2000:]}{host.console(7)}")
+
+
+def start(host: HostUnderTest) -> None:
+    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_ORPHAN_GRACE_S": "20"})
+
+
+def test_a_run_outlives_its_driver_its_host_and_both_together(
+    tmp_path: Path,
+    make_host: Callable[[Path], HostUnderTest],  # noqa: F811
+    fixed: Callable[..., Run],
+) -> None:
+    host = make_host(tmp_path)
+    start(host)
+    host.want(host.spec(7, "main.py", *LONG, code={"main.py": SMALL}), 1, 2)
+    host.apply()
+    until_step(host, 40)
+    os.kill(host.pid(7), signal.SIGKILL)
+    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1, 2), deadline_s=DEADLINE_S)
+    until_step(host, len(steps(host)) + 30)
+    driver = host.pid(7)
+    host.kill()
+    os.kill(driver, signal.SIGKILL)
+    start(host)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited", deadline_s=DEADLINE_S)
+    assert (seen.attempt, seen.exit_code, seen.holding) == (3, 0, ()), host.console(7)
+    resumed = [line.event for line in lines(host) if isinstance(line.event, journal.Resumed)]
+    assert len(resumed) == 2
+    assert all(event.step >= 40 for event in resumed), "no checkpoint was written but by the workers that lost their driver"
+    one = fixed(*LONG)
+    assert [(e.step, e.epoch, tuple(e.metrics.items()), e.samples) for e in steps(host)] == one.train_lines()
+    assert [(line.event.step, line.event.metrics) for line in lines(host) if isinstance(line.event, journal.Test)] == [
+        (e.step, e.metrics) for e in one.events("test")
+    ]
+    assert weights(host.result(7)) == one.weights()

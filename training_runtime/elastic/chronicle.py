@@ -1,0 +1,97 @@
+"""What the workers did, from their reports and their ring to the recorder: each generation when it begins, its steps after that, and what a
+driver before this one could not write any more. It decides nothing and touches no process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_runtime import journal
+from training_runtime.elastic import orphans
+from training_runtime.elastic.arena import RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena, GenerationRecord
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.recorder import Recorder
+from training_runtime.elastic.sampler import Shape
+
+
+@dataclass(frozen=True)
+class Published:
+    """A generation as it was announced. `identities`: seat -> slot and pid of each member."""
+
+    record: GenerationRecord
+    reason: str
+    identities: Mapping[int, tuple[int, int]]
+
+
+class Chronicle:
+    """`resumed`: why the next generation goes on from a checkpoint or anew, empty where it just goes on; "resumed" after a suspension."""
+
+    def __init__(self, job: Job, shape: Shape, recorder: Recorder) -> None:
+        self._job, self._shape, self._recorder = job, shape, recorder
+        self.published: dict[int, Published] = {}
+        self.begun_number = recorder.last_generation
+        self.resumed = ""
+        self.workers = 0
+
+    def take_up(self) -> None:
+        """Put into the journal what an earlier driver could not (see `orphans`)."""
+        unwritten = orphans.read(self._job.result_dir)
+        self._recorder.steps(unwritten.rows, self._shape)
+        for report in unwritten.reports:
+            self.note(report)
+        self._recorder.flush()
+        orphans.forget(self._job.result_dir)
+
+    def note(self, report: Mapping[str, Any]) -> None:
+        """A report that is a line in the journal and nothing more."""
+        if report["kind"] == "tested":
+            self._recorder.test(report["step"], report["epoch"], report["row"])
+        elif report["kind"] == "checkpoint":
+            paths = tuple(report["paths"])
+            self._recorder.checkpoint(journal.Checkpoint(report["step"], report["epoch"], report["role"], paths, report["size_bytes"]))
+        elif report["kind"] == "warning":
+            self._recorder.write(journal.Warned(report["message"]))
+
+    def steps(self, arena: Arena) -> bool:
+        """Hand finished steps to the recorder, up to the first of a generation whose beginning has not been reported yet; whether there
+        were any."""
+        first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
+        rows = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
+        rows = list(itertools.takewhile(lambda row: row[RING_GENERATION] <= self.begun_number, rows))
+        if rows:
+            self._recorder.steps(rows, self._shape)
+            self._recorder.flush()  # what leaves the ring is in the journal: else a driver that dies now would take it with it
+            arena.words[RING_READ] = first + len(rows) - 1
+        return bool(rows)
+
+    def begun(self, generation: int, tick: int, *, redone: int, stood_s: float) -> None:
+        """A generation works. It may have been overtaken by an abort already; its steps are in the ring all the same."""
+        published = self.published[generation]
+        before, now = self.workers, len(published.record.members)
+        step, epoch = self._shape.step_at(tick), self._shape.epoch_at(tick)
+        if self.resumed:
+            self._recorder.write(journal.Resumed(step, epoch, published.reason if self.resumed == "resumed" else self.resumed))
+            self.resumed = ""
+        members = tuple(journal.Member(rank, *published.identities[s]) for rank, s in enumerate(published.record.members))
+        event = journal.Generation(generation, step + 1, epoch, members, before, published.reason, 0.0, redone)
+        ratio = -(-self._job.engines // now) / -(-self._job.engines // before) if before else 1.0
+        self._recorder.generation(event, stood_s=stood_s, work_ratio=ratio)
+        self.workers, self.begun_number = now, generation
+        for number in [n for n in self.published if n < generation]:
+            del self.published[number]
+
+    def suspended(self, generation: int, report: Mapping[str, Any], *, stopping: bool) -> None:
+        """The state is on the disk and nobody works on it."""
+        step, epoch = self._shape.step_at(report["tick"]), self._shape.epoch_at(report["tick"])
+        self._recorder.write(journal.Checkpoint(step, epoch, "engine", tuple(report["paths"]), report["size_bytes"]))
+        if not stopping:
+            self._recorder.write(journal.Suspended(step, epoch, self.published[generation].reason))
+        self.workers, self.resumed = 0, "resumed"
+
+    def still_read(self) -> set[int]:
+        """Seats that a slow member may still look at: those of the last generation that has begun, and of any since."""
+        recent = [p.record for number, p in self.published.items() if number >= self.begun_number]
+        return {seat for record in recent for seat in record.members + record.visitors}

@@ -1,0 +1,226 @@
+"""The life of a worker: it becomes a member, moves from generation to generation, and ends. What it does in between is `worker`.
+
+A change of members and a death both arrive as `Moved`, at any barrier; the worker then enters the next generation, where the most advanced
+members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see `orphans`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from training_runtime.elastic import checkpoint, kinship, orphans, state
+from training_runtime.elastic.arena import (
+    BUSY_TICK,
+    COMMITTED,
+    EXCUSED,
+    PID,
+    RING,
+    RING_READ,
+    RING_WRITTEN,
+    STATE,
+    STATE_BYTES,
+    STATE_LEFT,
+    WANTED,
+    Arena,
+    GenerationRecord,
+)
+from training_runtime.elastic.buffers import SharedBuffers
+from training_runtime.elastic.exchange import Exchange
+from training_runtime.elastic.group import Group, Moved, await_membership
+from training_runtime.elastic.hooks import WorkerHooks
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.sampler import Shape, Unit
+from training_runtime.elastic.seat import Place
+
+
+class Left(Exception):
+    """This worker is not needed any more."""
+
+
+class Life(ABC):
+    """One worker process. `tick`: units done. `place` says where it sits; `place.resume`: it takes the state of the engine checkpoint."""
+
+    def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
+        self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
+        self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
+        job.model.to(place.device())
+        self.exchange = Exchange(arena, job.trained)
+        self.buffers = SharedBuffers(arena, job.model)
+        self.hooks = WorkerHooks(job, self._report)
+        self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
+        self.last_commit = 0.0
+        self.landing: state.Landing | None = None
+        self._tested: list[int] = []
+
+    @abstractmethod
+    def _train(self) -> None:
+        """All units that are left. Raises Moved when the members change."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """What follows the last unit."""
+
+    def run(self) -> None:
+        """Until the end of the training, or until the worker is not a member any more."""
+        self.hooks.begin()
+        self.buffers.keep()
+        self._prepare()
+        self._commit(self.tick)
+        self.arena.set(self.seat, PID, os.getpid())
+        kinship.outlive_parent()  # from here on it may be the last one who knows something
+        self._report("ready")
+        try:
+            generation, abort = self._await_first(), False
+            while True:
+                try:
+                    self._enter(generation, abort=abort)
+                    self._train()
+                    return self._finish()
+                except Moved as moved:
+                    generation, abort = moved.generation, moved.abort
+        except Left:
+            self.arena.set(self.seat, STATE, STATE_LEFT)
+        except orphans.Orphaned:
+            self._write_down()
+
+    def _write_down(self) -> None:
+        """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
+        self.buffers.ensure_kept()
+        self.buffers.rewind()
+        self.exchange.drop()
+        tick, row = self.arena.get(self.seat, COMMITTED), None
+        if self.shape.step_at(max(tick, 0)) > self.arena.words[RING_WRITTEN]:  # its recorder is dead, or found no room
+            row = self._row(self.shape.unit(tick - 1), self.group, 0.0)
+        orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=self.place.unread)
+
+    def _prepare(self) -> None:
+        """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
+        to come."""
+        state.touch(state.all_parameters(self.job.model, self.job.optimizer))
+        if expected_bytes := self.arena.words[STATE_BYTES]:
+            self.landing = state.Landing(self.place.state_fd, expected_bytes)
+
+    def _await_first(self) -> int:
+        """The first generation that has this worker in it. Raises Left after EDT_PULL_FAILED_LIMITS waits of EDT_PULL_WEIGHT_TIME_OUT
+        seconds."""
+        timeout_s, limit = float(os.environ.get("EDT_PULL_WEIGHT_TIME_OUT", "600")), int(os.environ.get("EDT_PULL_FAILED_LIMITS", "5"))
+        for attempt in range(1, limit + 1):
+            generation = await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, timeout_s=timeout_s)
+            if generation is not None:
+                return generation
+            self._report(
+                "warning",
+                message=f"PULL_FAILED: slot {self.place.slot} got no weights within {timeout_s:g} s (attempt {attempt} of {limit})",
+            )
+        self._report("pull_limit")
+        raise Left
+
+    # -- members
+
+    def _enter(self, number: int, *, abort: bool) -> None:
+        """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
+        arena, record = self.arena, self.arena.generation(number)
+        self.buffers.ensure_kept()
+        self.buffers.rewind()  # a step that was dropped may have touched them
+        self.exchange.drop()
+        if self.seat not in record.members + record.visitors:
+            raise Left
+        old, group = self.group, Group(arena, record, self.seat, self.place.driver)
+        self.group = group
+        group.barrier()
+        ticks = group.committed()
+        top = max(ticks.values())
+        if top < 0:
+            self._report("lost")
+            raise Left
+        sources = [seat for seat in record.members + record.visitors if ticks[seat] == top]
+        redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
+        self._tested = arena.tested.tolist() if self.shape.test_batches else []
+        if self.seat in sources:
+            self._hand_over(top, sources, record, old, behind=min(ticks.values()) < top)
+        group.barrier()
+        if self.seat not in record.members:
+            raise Left
+        if ticks[self.seat] < top:
+            self._take_over(top)
+        group.begin()
+        if group.rank == 0:
+            stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
+            self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
+
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, *, behind: bool) -> None:
+        first = self.seat == sources[0]
+        step = self.shape.step_at(top)
+        if first and step > self.arena.words[RING_WRITTEN]:  # its recorder died between the step and its record
+            self._record(self.shape.unit(top - 1), old, 0.0)
+        if not record.members:
+            if first:
+                with self._excused():
+                    paths, size = orphans.save(self.job, self.shape, self.arena, top)
+                self._report("suspended", tick=top, paths=paths, size_bytes=size)
+        elif behind:
+            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
+            state.pack(self.place.state_fd, tree_of_state, sources.index(self.seat), len(sources))
+
+    def _take_over(self, top: int) -> None:
+        self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
+        fd = self.place.state_fd
+        landing = self.landing or state.Landing(fd, 0)
+        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.user_callbacks)
+        self.landing = None
+        self.buffers.keep()
+        self._commit(top)
+
+    # -- what units need
+
+    def _commit(self, tick: int) -> None:
+        self.tick = tick
+        self.arena.set(self.seat, COMMITTED, tick)
+        self.arena.set(self.seat, BUSY_TICK, 0)
+        self.last_commit = time.monotonic()
+
+    def _sync(self) -> int:
+        """Meet the others; the newest generation that all of them know."""
+        return self.group.barrier() if self.group.size > 1 else self.arena.words[WANTED]
+
+    def _move_on(self, agreed: int) -> None:
+        orphans.look(self.arena, self.place.driver)
+        if agreed > self.group.number:
+            raise Moved(agreed, abort=False)
+
+    def _record(self, unit: Unit, group: Group, step_s: float) -> None:
+        """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
+        words = self.arena.words
+        if unit.step <= words[RING_WRITTEN]:
+            return  # done again after a loss: the same figures are there already
+        while unit.step - words[RING_READ] >= RING:
+            os.eventfd_write(self.place.wake_fd, 1)
+            self.arena.bells[self.seat].wait(0.1)
+            orphans.look(self.arena, self.place.driver)
+        self.arena.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
+        words[RING_WRITTEN] = unit.step
+        os.eventfd_write(self.place.wake_fd, 1)
+
+    def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
+        """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""
+        sums = self.arena.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
+        return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
+
+    @contextmanager
+    def _excused(self) -> Iterator[None]:
+        """What happens inside may take longer than any step: no hang."""
+        self.arena.set(self.seat, EXCUSED, 1)
+        try:
+            yield
+        finally:
+            self.arena.set(self.seat, EXCUSED, 0)
+
+    def _report(self, kind: str, **fields: Any) -> None:
+        self.place.reports.send(kind, seat=self.seat, **fields)

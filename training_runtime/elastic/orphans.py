@@ -1,0 +1,121 @@
+"""What workers do when their driver is gone, or the template that it commands them through: they finish the step, write down what
+they know, and go. The next driver continues with the very next step, and its journal gets every line that the last one could not write.
+
+There is no leader and no agreement, because any of them may die as well: whoever is further than what is written writes, one after the
+other. So the most advanced state wins, as it does after any death.
+
+Two files: the engine checkpoint, and `checkpoint/unwritten.json` with the finished steps and reports that may not be in the journal. The
+latter is written with every engine checkpoint, before it: a state must never be further than what is known of the way to it. Giving a
+journal the same step twice does no harm, the recorder takes it once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_runtime.elastic import checkpoint, kinship
+from training_runtime.elastic.arena import ORPHANED, RING, RING_READ, RING_WRITTEN, Arena
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.sampler import Shape
+
+Row = list[float]
+JOURNALED = ("tested", "checkpoint", "warning")  # the reports that are worth a line in whichever driver's journal
+
+
+class Orphaned(Exception):
+    """Nobody leads the run any more: write down what there is and go."""
+
+
+def declare(arena: Arena) -> None:
+    """Tell every worker. By whoever notices first: the template, the driver that lost its template, or a worker."""
+    arena.words[ORPHANED] = 1
+    for bell in arena.bells:
+        bell.ring()
+
+
+def check(arena: Arena) -> None:
+    """Raises Orphaned when somebody has declared it."""
+    if arena.words[ORPHANED]:
+        raise Orphaned
+
+
+def look(arena: Arena, driver: int) -> None:
+    """The same, and whether the process of the pidfd `driver` has ended: the template may have died with it. Two microseconds."""
+    check(arena)
+    if kinship.has_ended(driver):
+        declare(arena)
+        raise Orphaned
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """What a journal may lack: rows of finished steps (see `arena`), reports in the order in which they were made."""
+
+    rows: tuple[Row, ...] = ()
+    reports: tuple[dict[str, Any], ...] = ()
+
+
+def path_of(result_dir: Path) -> Path:
+    return result_dir / "checkpoint" / "unwritten.json"
+
+
+def read(result_dir: Path) -> Unwritten:
+    """Nothing where there is no such file."""
+    try:
+        raw = json.loads(path_of(result_dir).read_bytes())
+    except (OSError, ValueError):
+        return Unwritten()
+    return Unwritten(tuple(raw["rows"]), tuple(raw["reports"]))
+
+
+def forget(result_dir: Path) -> None:
+    """All of it is in the journal."""
+    path_of(result_dir).unlink(missing_ok=True)
+
+
+def save(job: Job, shape: Shape, arena: Arena, tick: int) -> tuple[tuple[str, ...], int]:
+    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led."""
+    with _one_at_a_time(arena.fd):
+        _write(job.result_dir, Unwritten(_rows(arena), read(job.result_dir).reports))
+        return checkpoint.save_engine(job, shape, tick)
+
+
+def write_down(
+    job: Job, shape: Shape, arena: Arena, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
+) -> None:
+    """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
+    state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
+    with _one_at_a_time(arena.fd):  # also for taking the reports out: of two who did at once, each would get a part of them
+        rows = {int(found[0]): found for found in (*([row] if row else []), *_rows(arena))}
+        said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
+        _write(job.result_dir, Unwritten(tuple(rows[step] for step in sorted(rows)), tuple(said)))
+        if tick > (checkpoint.peek(job, shape) or 0):
+            checkpoint.save_engine(job, shape, tick)
+
+
+def _write(result_dir: Path, unwritten: Unwritten) -> None:
+    content = json.dumps({"rows": unwritten.rows, "reports": unwritten.reports}).encode()
+    checkpoint.write(path_of(result_dir), lambda file: file.write(content))
+
+
+def _rows(arena: Arena) -> tuple[Row, ...]:
+    """Finished steps that the driver has not put into its journal, oldest first."""
+    first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
+    return tuple(arena.ring[step % RING].tolist() for step in range(first, last + 1))
+
+
+@contextmanager
+def _one_at_a_time(fd: int) -> Iterator[None]:
+    """A record lock on the shared memory: it goes with its holder, however that ends."""
+    fcntl.lockf(fd, fcntl.LOCK_EX, 1, 0)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
