@@ -21,11 +21,13 @@ from experiments.models import (
     Experiment,
     Membership,
     Node,
+    Notice,
     Project,
     Role,
     TrainingDefinition,
     TrainingRun,
     User,
+    Webhook,
 )
 
 Need = Literal["read", "write", "admin"]
@@ -148,13 +150,34 @@ def rules(user: AnyUser, *, need: Need = "read") -> ClusterRules:
     return ClusterRules.current()
 
 
+def webhook(user: AnyUser, pk: int) -> Webhook:
+    """A webhook of the person, or of a project that the person administers."""
+    found = _fetch(Webhook.objects.all(), pk, "webhook")
+    if found.project_id is not None:
+        found.project = _of(user, found.project_id, "admin", "webhook")
+    elif found.person != user:
+        raise Http404("There is no such webhook.")
+    return found
+
+
+def notice(user: AnyUser, pk: int) -> Notice:
+    """A notice to the person."""
+    found = _fetch(Notice.objects.select_related("run", "project"), pk, "notice")
+    if found.person_id != user.pk:
+        raise Http404("There is no such notice.")
+    return found
+
+
 def topic(user: AnyUser, name: str) -> bool:
-    """Whether the person may be sent what happens under a socket's topic: "cluster", "project-2", "experiment-3", "run-7"."""
+    """Whether the person may be sent what happens under a socket's topic: "cluster", "project-2", "experiment-3", "run-7", and "user-5" to
+    that person alone."""
     if not isinstance(user, User) or not user.is_active:
         return False
     if name == "cluster":
         return True
     kind, _, number = name.partition("-")
+    if kind == "user":
+        return number == str(user.pk)
     fetch = {"project": project, "experiment": experiment, "run": run}.get(kind)
     if fetch is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
         return False

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 
-from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Role, TrainingDefinition, User
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.scheduling import ClusterWish
 
@@ -278,6 +278,18 @@ class SharingForm(forms.Form):
     def first_error(self) -> str:
         name, errors = next(iter(self.errors.items()))
         return f"{self.fields[name].label or name}: {errors[0]}" if name in self.fields else str(errors[0])
+
+
+class WebhookForm(forms.Form):
+    url = forms.CharField(
+        label="Address",
+        max_length=500,
+        help_text="Is sent a signed POST for each event. It must be on the open internet, unless an administrator allows it.",
+        widget=forms.TextInput(attrs={"class": "mono", "placeholder": "https://example.org/hook", "inputmode": "url"}),
+    )
+    kinds = forms.MultipleChoiceField(
+        label="Events", choices=NoticeKind.choices, initial=NoticeKind.values, widget=forms.CheckboxSelectMultiple
+    )
 
 
 class ThemeForm(forms.Form):

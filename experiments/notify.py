@@ -67,6 +67,11 @@ def nudge_ingest(run_id: int) -> None:
     _task("experiments.tasks.ingest_run", run_id, queue="control", expires=60)
 
 
+def nudge_deliveries() -> None:
+    """Ask for e-mails and webhooks to be sent."""
+    _task("experiments.tasks.deliver", queue="control", expires=60)
+
+
 def _send(topic: str, message: dict[str, Any]) -> None:
     _after_commit(lambda: _send_now(topic, message))
 

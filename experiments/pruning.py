@@ -17,10 +17,12 @@ from django.db import transaction
 from django.db.models import ProtectedError
 
 from experiments import runfiles
-from experiments.models import Bundle, DataAsset, DataUpload, DefinitionVersion, TrainingRun
+from experiments.models import Bundle, DataAsset, DataUpload, DefinitionVersion, Delivery, Notice, TrainingRun
 
 log = logging.getLogger(__name__)
 KEPT = dt.timedelta(days=1)
+NOTICES_KEPT = dt.timedelta(days=90)
+DELIVERIES_KEPT = dt.timedelta(days=7)  # longer than any of them is tried
 UPLOAD_KEPT = dt.timedelta(days=7)  # since its last piece
 
 
@@ -28,6 +30,8 @@ def prune(now: dt.datetime) -> int:
     """How many things were removed."""
     before = now - KEPT
     Session.objects.filter(expire_date__lt=now).delete()
+    Notice.objects.filter(at__lt=now - NOTICES_KEPT).delete()
+    Delivery.objects.filter(created_at__lt=now - DELIVERIES_KEPT).delete()
     removed = _drafts(before) + _bundles(before) + _code(before) + _runs(before) + _data(before) + _uploads(now - UPLOAD_KEPT)
     if removed:
         log.info("Removed %d things that nobody refers to any more.", removed)

@@ -1,4 +1,4 @@
-"""The one way a run changes state: compare-and-swap, a history row with the reason, a word to the pages. Decides nothing."""
+"""The one way a run changes state: compare-and-swap, a history row with the reason, a word to the pages and to people. Decides nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 
 from django.db import transaction
 
-from experiments import notify
+from experiments import notices, notify
 from experiments.models import RunState, RunTransition, TrainingRun, User
 from experiments.models.runs import ENDED
 
@@ -48,6 +48,7 @@ def transition(
         for name, value in changes.items():
             setattr(run, name, value)
         RunTransition.objects.create(run=run, at=now, old=old, new=new, reason=reason[:REASON_LIMIT], actor=actor)
+        notices.of_state(run, reason=reason, now=now, actor=actor)
         _tell(run)
     return True
 
@@ -61,6 +62,7 @@ def begin(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User) -> No
 def note(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """Something a person did to a run that leaves its state alone (priority, slots, pause): a history row from the state to itself."""
     RunTransition.objects.create(run=run, at=now, old=run.state, new=run.state, reason=reason[:REASON_LIMIT], actor=actor)
+    notices.of_change(run, reason=reason, now=now, actor=actor)
     notify.changed(f"run-{run.pk}", "history", "wishes")
     notify.changed("cluster", "jobs", "feed")
 

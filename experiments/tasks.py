@@ -8,7 +8,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from experiments import fleet, ingest, pruning, scheduling
+from experiments import deliveries, fleet, ingest, pruning, scheduling
 from experiments.models import Node
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client
@@ -47,6 +47,13 @@ def ingest_run(run_id: int) -> None:
 def ingest_all() -> None:
     """The safety net behind `ingest_run`."""
     ingest.catch_up_all(timezone.now())
+
+
+@shared_task
+def deliver() -> None:
+    """Send e-mails and webhooks that are due, and go on while there are any."""
+    while deliveries.send_due(timezone.now()):
+        pass
 
 
 @shared_task

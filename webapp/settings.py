@@ -21,6 +21,13 @@ EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)
 EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a data asset, unpacked
 EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
+EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
+EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet
+EDT_EMAIL = bool(env.str("EDT_EMAIL_URL", default=""))
+vars().update(env.email_url("EDT_EMAIL_URL", default="dummymail://"))
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.str("EDT_EMAIL_FROM", default="EDT Studio <noreply@localhost>")
+
 DEBUG = env.bool("EDT_DEBUG", default=False)
 SECRET_KEY = secret(EDT_HOME, "secret_key")
 ALLOWED_HOSTS = env.list("EDT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
@@ -66,6 +73,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "experiments.views.notices.bell",
             ]
         },
     }
@@ -114,6 +122,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0},
+    "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},
 }
 

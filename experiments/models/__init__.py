@@ -5,6 +5,7 @@ from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunTransition
+from experiments.models.notices import Delivery, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 
@@ -15,6 +16,7 @@ __all__ = [
     "DataAsset",
     "DataUpload",
     "DefinitionVersion",
+    "Delivery",
     "Experiment",
     "ExperimentDefinition",
     "GenerationRecord",
@@ -25,6 +27,8 @@ __all__ = [
     "MetricSeries",
     "MetricStretch",
     "Node",
+    "Notice",
+    "NoticeKind",
     "Project",
     "Role",
     "RunEvent",
@@ -34,4 +38,5 @@ __all__ = [
     "TrainingDefinition",
     "TrainingRun",
     "User",
+    "Webhook",
 ]

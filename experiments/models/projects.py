@@ -17,6 +17,8 @@ class User(AbstractUser):
 
     theme = models.CharField(max_length=8, choices=Theme, default=Theme.SYSTEM)
     weight = models.FloatField(default=1.0)
+    notice_choices = models.JSONField(default=dict, blank=True)  # kind of notice -> ["page", "mail"]; the usual ones where it says nothing
+    shortcuts = models.BooleanField(default=True)  # single keys do something; those who dictate or mistype switch them off
 
 
 class Role(models.TextChoices):

@@ -8,6 +8,7 @@ from experiments.services.cluster import set_node_draining, set_policy, set_shar
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
 from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
+from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
 from experiments.services.sample import make_sample
@@ -16,7 +17,9 @@ __all__ = [
     "add_data",
     "add_member",
     "add_version",
+    "add_webhook",
     "begin_upload",
+    "choose_notices",
     "copy_definition",
     "create_definition",
     "create_experiment",
@@ -26,9 +29,11 @@ __all__ = [
     "delete_experiment",
     "delete_project",
     "delete_run",
+    "delete_webhook",
     "drop_upload",
     "finish_upload",
     "make_sample",
+    "mark_read",
     "pause_run",
     "receive",
     "remove_member",
@@ -43,6 +48,7 @@ __all__ = [
     "set_slots",
     "set_weight",
     "stop_run",
+    "try_webhook",
     "update_asset",
     "update_definition",
     "update_project",

@@ -7,8 +7,9 @@ import uuid
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 
-from experiments import datastore, ingest, notify, runfiles
+from experiments import datastore, ingest, notices, notify, runfiles
 from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -68,6 +69,7 @@ def add_member(project: Project, *, by: User, username: str, role: str) -> Membe
         member, made = Membership.objects.get_or_create(project=project, user=person, defaults={"role": role})
         if not made:
             _change(member, role)
+        notices.of_membership(project, person, role=role, by=by, now=timezone.now())
         checks.audit(by, "made %s %s of project %s", person.username, role, project.pk)
         notify.changed(f"project-{project.pk}", "members")
     return member
@@ -80,6 +82,7 @@ def set_role(project: Project, *, by: User, username: str, role: str) -> Members
         _lock(project)
         member = _member(project, username)
         _change(member, role)
+        notices.of_membership(project, member.user, role=role, by=by, now=timezone.now())
         checks.audit(by, "made %s %s of project %s", member.user.username, role, project.pk)
         notify.changed(f"project-{project.pk}", "members")
     return member

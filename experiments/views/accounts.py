@@ -14,6 +14,33 @@ from django.views.decorators.http import require_http_methods, require_POST
 from experiments.forms import ThemeForm
 from experiments.views.shown import done, page, person
 
+SHORTCUTS = (
+    (
+        "Go to",
+        (
+            (("g", "p"), "Projects"),
+            (("g", "c"), "Cluster"),
+            (("g", "u"), "Usage"),
+            (("g", "n"), "Notifications"),
+            (("g", "s"), "Profile"),
+            (("u",), "Up: the last of the breadcrumbs"),
+        ),
+    ),
+    ("Find", ((("/",), "Into the search of this page, else to the search over everything"), (("?",), "This page"))),
+    (
+        "On a page",
+        (
+            (("j",), "Next row of a list"),
+            (("k",), "Row before"),
+            (("Enter",), "Open it"),
+            (("[",), "Tab before"),
+            (("]",), "Next tab"),
+            (("n",), "New: project, experiment"),
+            (("Esc",), "Close a menu or a panel"),
+        ),
+    ),
+)
+
 
 class LogInForm(AuthenticationForm):
     error_messages = {
@@ -37,6 +64,17 @@ def profile(request: HttpRequest) -> HttpResponse:
         messages.success(request, "Your password is changed. Other browsers were logged out.")
         return redirect("profile")
     return page(request, "accounts/profile.html", {"form": form, "projects": user.memberships.select_related("project")})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def shortcuts(request: HttpRequest) -> HttpResponse:
+    """What single keys do (static/js/shortcuts.js), and the switch for them."""
+    user = person(request)
+    if request.method == "POST":
+        user.shortcuts = request.POST.get("shortcuts") == "on"
+        user.save(update_fields=["shortcuts"])
+        return done(request, "Single keys are on." if user.shortcuts else "Single keys are off.", to=request.path)
+    return page(request, "shortcuts.html", {"groups": SHORTCUTS})
 
 
 @require_POST

@@ -2,6 +2,7 @@
 /* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
 
 import * as live from './live.js';
+import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
 
 /** Menus are <details>: they work without this, which closes them on Escape and on a click elsewhere. */
@@ -125,5 +126,6 @@ oneSubmit();
 themes();
 toasts();
 currentTab();
+shortcuts.start();
 times.start();
 live.start();

@@ -34,9 +34,9 @@ LAYERS = (
     ("selectors", "forms"),
     ("access",),
     ("services",),
-    ("scheduling", "fleet", "ingest", "accounting", "snapshot", "pruning"),
+    ("scheduling", "fleet", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states",),
-    ("notify", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
     ("models",),
 )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from experiments import fleet, ingest, runfiles, services
+from experiments import fleet, ingest, notices, runfiles, services
 from experiments.datastore import Part
 from experiments.models import (
     DataAsset,
@@ -23,12 +23,14 @@ from experiments.models import (
     Experiment,
     Grant,
     Node,
+    Notice,
     Project,
     RunState,
     RunTransition,
     Slot,
     TrainingRun,
     User,
+    Webhook,
 )
 from tests import cast
 from training_runtime import journal
@@ -91,6 +93,9 @@ class Seeded:
     node: Node
     data: DataAsset
     upload: DataUpload
+    notice: Notice
+    hook: Webhook
+    stopped: TrainingRun
 
 
 def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
@@ -107,7 +112,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     runs = Runs(node=node, now=now)
     completed = runs.ended(trial, alice, began_s=5400, lasted_s=610, state=RunState.COMPLETED, steps=steps // 2)
     failed = runs.ended(trial, alice, began_s=3000, lasted_s=4, state=RunState.FAILED, steps=0)
-    runs.ended(trial, bob, began_s=2700, lasted_s=300, state=RunState.STOPPED, steps=steps // 4)
+    stopped = runs.ended(trial, bob, began_s=2700, lasted_s=300, state=RunState.STOPPED, steps=steps // 4)
     running = runs.live(trial, alice, began_s=480, slots=[0, 1], was=[2, 3], until_s=235, steps=steps)
     other = runs.live(_experiment(cifar, bob, "Baseline", resnet), bob, began_s=232, slots=[2, 3], was=[], until_s=0, steps=steps // 2)
     queued = runs.waiting(_experiment(digits, bob, "Wider net", lenet), bob)
@@ -115,8 +120,34 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     upload = services.begin_upload(digits, by=alice, name="Letters, large", parts=[Part("letters.zip", 4_200_000_000)])
     services.receive(upload, number=0, offset=0, body=io.BytesIO(b"PK" * 50_000))
     return Seeded(
-        alice, bob, dora, digits, cifar, lenet, trial, running, other, queued, completed, failed, node, _data(digits, alice), upload
+        alice,
+        bob,
+        dora,
+        digits,
+        cifar,
+        lenet,
+        trial,
+        running,
+        other,
+        queued,
+        completed,
+        failed,
+        node,
+        _data(digits, alice),
+        upload,
+        *_told(alice, completed, failed, now),
+        stopped,
     )
+
+
+def _told(alice: User, completed: TrainingRun, failed: TrainingRun, now: dt.datetime) -> tuple[Notice, Webhook]:
+    """Alice has been told of two of her runs, and has a webhook."""
+    for run, reason in ((completed, "It finished."), (failed, "FileNotFoundError: no file train-images.npy")):
+        notices.of_state(run, reason=reason, now=run.ended_at or now, actor=None)
+    hook = Webhook.objects.create(
+        person=alice, url="https://chat.example.org/hooks/edt", secret="5" * 48, kinds=["run.failed"], created_by=alice
+    )
+    return Notice.objects.filter(person=alice)[0], hook
 
 
 def _data(project: Project, by: User) -> DataAsset:

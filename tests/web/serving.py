@@ -117,13 +117,17 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "usage": "/cluster/usage/",
         "search": "/search/?q=learning",
         "profile": "/profile/",
+        "notifications": "/notifications/",
+        "notification choices": "/notifications/choices/",
+        "project webhooks": f"/projects/{project}/webhooks/",
+        "shortcuts": "/shortcuts/",
     }
 
 
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notify, runfiles
+    from experiments import ingest, notices, notify, runfiles
     from experiments.models import TrainingRun
     from tests import cast
 
@@ -138,6 +142,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
             path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
+        case ["tell"]:
+            notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

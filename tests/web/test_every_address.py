@@ -25,12 +25,14 @@ EVERYBODY = {
     "node",
     "usage",
     "sharing",
+    "notifications", "read_notifications", "notification_choices", "add_webhook", "shortcuts",
     "sample",
     "search",
     "shared_data",
     "shared_data_download",
     "shared_data_image",
-}  # who is logged in
+}  # fmt: skip  # who is logged in
+PRIVATE = {"notification", "delete_webhook", "try_webhook"}  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain", "preview_sharing", "preview_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
@@ -39,20 +41,33 @@ MEMBERS = {
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
     "run_series", "run_points", "run_log",
+    "project_webhooks",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
     "run_log_file", "run_file", "run_archive",
     "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
-    "logout", "theme", "sample",
+    "logout", "theme", "sample", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition",
     "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
-FORMS = {"new_data", "new_project", "members", "project_settings", "new_definition", "new_experiment", "new_version", "profile"}
+FORMS = {
+    "notification_choices",
+    "shortcuts",
+    "project_webhooks",
+    "new_data",
+    "new_project",
+    "members",
+    "project_settings",
+    "new_definition",
+    "new_experiment",
+    "new_version",
+    "profile",
+}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -80,6 +95,7 @@ def sample(name: str, studio: Seeded) -> str:
     }  # fmt: skip
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
+    owners |= {"notification": studio.notice.pk, "delete_webhook": studio.hook.pk, "try_webhook": studio.hook.pk}
     route = next(route for route, each in pages() if each.name == name)
     arguments: dict[str, Any] = {}
     if "<int:pk>" in route:
@@ -96,12 +112,12 @@ def sample(name: str, studio: Seeded) -> str:
 def test_every_address_is_in_the_table() -> None:
     named = {each.name for _, each in pages()}
     assert None not in named
-    assert named == PUBLIC | EVERYBODY | CLUSTER_ADMINS | MEMBERS, "say in this file who may open a new address"
+    assert named == PUBLIC | EVERYBODY | PRIVATE | CLUSTER_ADMINS | MEMBERS, "say in this file who may open a new address"
 
 
 def test_nobody_gets_further_than_the_login_page(studio: Seeded) -> None:
     through = []
-    for name in sorted(EVERYBODY | CLUSTER_ADMINS | MEMBERS):
+    for name in sorted(EVERYBODY | PRIVATE | CLUSTER_ADMINS | MEMBERS):
         for method in ("get", "post", "head", "put", "patch", "delete"):
             answer = getattr(Client(), method)(sample(name, studio))
             if answer.status_code != 302 or not answer.url.startswith(reverse("login")):
@@ -111,6 +127,8 @@ def test_nobody_gets_further_than_the_login_page(studio: Seeded) -> None:
 
 def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger: User, as_: As) -> None:
     client, wrong = as_(stranger), []
+    for name in sorted(PRIVATE):
+        assert getattr(client, "post" if name in WRITES else "get")(sample(name, studio)).status_code == 404, name
     for name in sorted(PUTS):
         assert client.put(sample(name, studio)).status_code == 404, name
     for name in sorted(MEMBERS - PUTS):
@@ -123,7 +141,16 @@ def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger
 
 def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_: As) -> None:
     client, wrong = as_(User.objects.get(username="victor")), []
-    only_for_editors = {"new_definition", "new_experiment", "new_version", "change_run", "preview_run", "new_data", "upload"}
+    only_for_editors = {
+        "new_definition",
+        "new_experiment",
+        "new_version",
+        "change_run",
+        "preview_run",
+        "new_data",
+        "upload",
+        "project_webhooks",
+    }
     not_written_yet = {"run_file"}  # by the run that still trains
     not_written_yet |= {"data_download", "data_image"}  # of no file in particular
     for name in sorted(MEMBERS - WRITES - PUTS):

@@ -41,10 +41,10 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
         tied(
             "control",
-            # Threads, so that a long catch-up of one run's journal does not hold up the scheduler.
+            # Threads, so that neither a long catch-up of one run's journal nor a slow webhook holds up the scheduler.
             _celery(
                 "control",
-                *("--queues", "control", "--pool", "threads", "--concurrency", "2"),
+                *("--queues", "control", "--pool", "threads", "--concurrency", "3"),
                 *("--beat", "--schedule", str(home / "run" / "beat-schedule")),
             ),
         ),

@@ -1,0 +1,78 @@
+"""Notifications: what a person is told in the page, and what is sent on by e-mail and to webhooks."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from experiments.models.projects import Project, User
+from experiments.models.runs import TrainingRun
+
+
+class NoticeKind(models.TextChoices):
+    """What can be told. The names stand in webhooks' bodies."""
+
+    COMPLETED = "run.completed", "A run of mine has completed"
+    FAILED = "run.failed", "A run of mine has failed"
+    SUSPENDED = "run.suspended", "A run of mine has lost all its slots"
+    STOPPED = "run.stopped", "Somebody else has stopped a run of mine"
+    CHANGED = "run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"
+    MEMBER = "project.member", "I was added to a project, or my role has changed"
+
+
+class Notice(models.Model):
+    """Something that a person is told. Written by notices; `read_at` by services.notices."""
+
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
+    kind = models.CharField(max_length=32, choices=NoticeKind)
+    at = models.DateTimeField()
+    text = models.CharField(max_length=600)
+    run = models.ForeignKey(TrainingRun, null=True, on_delete=models.CASCADE, related_name="+")
+    project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="+")
+    read_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [
+            models.Index(fields=["person", "-at"]),
+            models.Index(fields=["person"], condition=Q(read_at=None), name="unread_notices"),
+        ]
+
+
+class Webhook(models.Model):
+    """An address that is told of a person's or of a project's events, signed with its secret."""
+
+    person = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="webhooks")
+    project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="webhooks")
+    url = models.CharField(max_length=500)
+    secret = models.CharField(max_length=64)
+    kinds = models.JSONField(default=list)
+    active = models.BooleanField(default=True)
+    failures = models.PositiveIntegerField(default=0)  # deliveries given up, one after the other
+    last_outcome = models.CharField(max_length=200, blank=True)
+    last_at = models.DateTimeField(null=True)
+    created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(person=None) ^ Q(project=None), name="webhook_of_a_person_or_a_project"),
+        ]
+
+
+class Delivery(models.Model):
+    """A message on its way out: to a webhook, or to a person by e-mail where that is empty. Written by notices and deliveries."""
+
+    webhook = models.ForeignKey(Webhook, null=True, on_delete=models.CASCADE, related_name="deliveries")
+    person = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
+    body = models.JSONField()
+    created_at = models.DateTimeField()
+    attempts = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["next_at"], condition=Q(done_at=None), name="due_deliveries")]

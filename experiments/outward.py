@@ -1,0 +1,146 @@
+"""One POST to an address that a person typed, safely: it must not become a way into the studio's own network.
+
+The host's addresses are all looked at, a private, loopback or link-local one is refused unless an administrator allows it
+(EDT_WEBHOOK_ALLOW), and the connection goes to the very address that was looked at: a name that changes in between leads nowhere.
+Redirects are not followed, proxies of the environment are not used, and the whole exchange has a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+CONNECT_S = 5.0
+WHOLE_S = 10.0
+LONGEST_URL = 500
+LONGEST_ANSWER = 64 * 1024
+# Addresses that carry another address inside: they may lead anywhere.
+_CARRIERS = tuple(ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class OutwardRefused(Exception):
+    """The address may not be used. The message says why."""
+
+
+class OutwardFailed(Exception):
+    """It may be used, but it did not work this time."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to connect to, and how to ask there."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: str
+
+
+def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
+    """The address behind a URL, looked at. `allow`: networks and hosts that an administrator allows.
+
+    Raises OutwardRefused, OutwardFailed.
+    """
+    parts = _parts(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise OutwardFailed(f"{host} is not known: correct the name, or try again when it is.") from None
+    addresses = [str(each[4][0]).split("%")[0] for each in found]
+    if host not in allow:
+        for address in addresses:
+            if not _open(ipaddress.ip_address(address), allow):
+                raise OutwardRefused(f"{host} leads to {address}, which is not on the open internet: an administrator can allow it.")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port, path, addresses[0])
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[str] = ()) -> int:
+    """The status of the answer, 200 to 299. Raises OutwardRefused, OutwardFailed."""
+    target = look_up(url, allow=allow)
+    connection = _Pinned(target)
+    # A server that answers a byte a minute would keep every single wait short: the whole has a deadline of its own.
+    deadline = threading.Timer(WHOLE_S, connection.give_up)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        connection.request("POST", target.path, body=body, headers=dict(headers))
+        answer = connection.getresponse()
+        answer.read(LONGEST_ANSWER)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise OutwardFailed(f"{target.host} did not answer as it should ({type(error).__name__}).") from None
+    finally:
+        deadline.cancel()
+        connection.close()
+    if 300 <= answer.status < 400:
+        raise OutwardFailed(f"{target.host} answered {answer.status}: redirects are not followed, give the address itself.")
+    if not 200 <= answer.status < 300:
+        raise OutwardFailed(f"{target.host} answered {answer.status}.")
+    return answer.status
+
+
+class _Pinned(http.client.HTTPConnection):
+    """Connects to the address that was looked at, and to no other; the certificate must be the name's."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.host, target.port, timeout=CONNECT_S)
+        self.default_port = 443 if target.scheme == "https" else 80
+        self.target = target
+
+    def connect(self) -> None:
+        self.sock = socket.create_connection((self.target.address, self.target.port), timeout=CONNECT_S)
+        if self.target.scheme == "https":
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.target.host)
+
+    def give_up(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if self.sock is not None:
+                self.sock.shutdown(socket.SHUT_RDWR)  # wakes the one who waits for it; closing would not
+
+
+def _parts(url: str) -> SplitResult:
+    if len(url) > LONGEST_URL or any(c.isspace() or not c.isprintable() for c in url):
+        raise OutwardRefused("This is not an address: give one such as https://example.org/hook.")
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        known = False
+    if not known:
+        raise OutwardRefused("This is not an address: give one such as https://example.org/hook.")
+    if parts.username is not None or parts.password is not None:
+        raise OutwardRefused("Leave the password out of the address: what is sent is signed with the secret instead.")
+    return parts
+
+
+def _open(address: Address, allow: Sequence[str]) -> bool:
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if any(address in network for network in _networks(allow)):
+        return True
+    if any(address in carrier for carrier in _CARRIERS if carrier.version == address.version):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _networks(allow: Sequence[str]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Those of the allowed that are networks or addresses; the others are names of hosts."""
+    found = []
+    for each in allow:
+        try:
+            found.append(ipaddress.ip_network(each, strict=False))
+        except ValueError:
+            continue
+    return found

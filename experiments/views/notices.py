@@ -1,0 +1,132 @@
+"""Notifications: the bell, the list, what to be told of and how, and webhooks of a person and of a project."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from experiments import access, notices, services
+from experiments.forms import WebhookForm, attempt
+from experiments.models import Notice, NoticeKind, Project, User
+from experiments.views.shown import act, done, later, number, page, person, refused
+
+PAGE_ROWS = 50
+
+
+def bell(request: HttpRequest) -> dict[str, object]:
+    """For every page (a context processor): how many notices are unread. Counted when a template looks."""
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return {}
+    return {"unread_notices": lambda: Notice.objects.filter(person=user, read_at=None).count()}
+
+
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    offset = number(request, "offset", 0, least=0, most=1_000_000)
+    mine = Notice.objects.filter(person=user)
+    context = {
+        "found": later(lambda: list(mine[offset : offset + PAGE_ROWS])),
+        "total": mine.count,
+        "newer": max(0, offset - PAGE_ROWS) if offset else None,
+        "older": offset + PAGE_ROWS,
+        "offset": offset,
+    }
+    return page(request, "notices/index.html", context, parts={"bell": "notices/_bell.html", "list": "notices/_list.html"})
+
+
+@require_safe
+def follow(request: HttpRequest, pk: int) -> HttpResponse:
+    """To what the notice is about; it is read then."""
+    user = person(request)
+    notice = access.notice(user, pk)
+    services.mark_read(user, now=timezone.now(), notice=notice)
+    if notice.run_id is not None:
+        return redirect("run", notice.run_id)
+    return redirect("project", notice.project_id) if notice.project_id is not None else redirect("notifications")
+
+
+@require_POST
+def read(request: HttpRequest) -> HttpResponse:
+    services.mark_read(person(request), now=timezone.now())
+    return done(request, "All are marked as read.", to=reverse("notifications"))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def choices(request: HttpRequest) -> HttpResponse:
+    """Which notices, and how; one's own webhooks below."""
+    user = person(request)
+    if request.method == "POST":
+        ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
+        email = request.POST.get("email", user.email)[:254]
+        to = request.path
+        return act(request, lambda: services.choose_notices(user, ways=ways, email=email), said="Saved.", to=to)
+    rows = [(kind, label, notices.ways(user, kind)) for kind, label in NoticeKind.choices]
+    hooks = _hooks(None, user)
+    return page(request, "notices/choices.html", {"rows": rows, "mail": settings.EDT_EMAIL, **hooks, "form": WebhookForm()})
+
+
+@require_POST
+def add_hook(request: HttpRequest) -> HttpResponse:
+    """One's own. An error comes back on the page of choices."""
+    user = person(request)
+    form = WebhookForm(request.POST)
+    added = attempt(form, lambda: services.add_webhook(by=user, **form.cleaned_data)) if form.is_valid() else None
+    if added:
+        return done(request, "The webhook is added. Its secret is below.", to=reverse("notification_choices"))
+    rows = [(kind, label, notices.ways(user, kind)) for kind, label in NoticeKind.choices]
+    return page(request, "notices/choices.html", {"rows": rows, "mail": settings.EDT_EMAIL, **_hooks(None, user), "form": form})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_hooks(request: HttpRequest, pk: int) -> HttpResponse:
+    """Webhooks that are told of every run of a project; its admins' to see and change, for the secrets are there."""
+    user = person(request)
+    project = access.project(user, pk, need="admin")
+    form = WebhookForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        added = attempt(form, lambda: services.add_webhook(by=user, project=project, **form.cleaned_data))
+        if added:
+            return done(request, "The webhook is added. Its secret is below.", to=request.path)
+    crumbs = [
+        ("Projects", reverse("projects")),
+        (project.name, reverse("project", args=[pk])),
+        ("Settings", reverse("project_settings", args=[pk])),
+    ]
+    return page(
+        request,
+        "notices/project.html",
+        {"section": "projects", "project": project, "crumbs": crumbs, **_hooks(project, user), "form": form},
+    )
+
+
+@require_POST
+def delete_hook(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    hook = access.webhook(user, pk)
+    return act(request, lambda: services.delete_webhook(hook, by=user), said="The webhook is deleted.", to=_home(hook.project_id))
+
+
+@require_POST
+def try_hook(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    hook = access.webhook(user, pk)
+    if hook.deliveries.filter(done_at=None, attempts=0).count() >= 3:
+        return refused(request, "Some are on their way already: wait a moment.", to=_home(hook.project_id))
+    said = "A test is on its way: how it went stands beside the webhook in a moment."
+    return act(request, lambda: services.try_webhook(hook, by=user, now=timezone.now()), said=said, to=_home(hook.project_id))
+
+
+def _home(project: int | None) -> str:
+    return reverse("notification_choices") if project is None else reverse("project_webhooks", args=[project])
+
+
+def _hooks(project: Project | None, user: User) -> dict[str, object]:
+    labels = dict(NoticeKind.choices)
+    found = project.webhooks.all() if project is not None else user.webhooks.all()
+    return {"hooks": [(hook, [labels.get(kind, kind) for kind in hook.kinds]) for hook in found]}

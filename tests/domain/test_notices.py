@@ -1,0 +1,302 @@
+"""Who is told of what, once; and what goes outward: signed, retried, and never into the studio's own network."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from experiments import access, deliveries, outward, services, states
+from experiments.models import Delivery, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
+from experiments.outward import OutwardFailed, OutwardRefused
+from tests import cast
+from tests.conftest import Said
+
+pytestmark = pytest.mark.usefixtures("said")
+LOCAL = ["127.0.0.0/8"]
+
+
+@dataclass
+class Receiver:
+    """A web server that keeps what it is sent. `answers`: statuses, one after the other, then 200."""
+
+    url: str = ""
+    answers: list[int] = field(default_factory=list)
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.EDT_WEBHOOK_ALLOW = LOCAL
+    kept = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            kept.got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            status = kept.answers.pop(0) if kept.answers else 200
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", kept.url)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    kept.url = f"http://127.0.0.1:{server.server_address[1]}/hook?x=1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield kept
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def end(run: TrainingRun, state: str, *, reason: str = "It finished.", actor: User | None = None, now: dt.datetime | None = None) -> None:
+    assert states.transition(run, state, reason=reason, now=now or timezone.now(), actor=actor)
+
+
+@pytest.fixture
+def run(project: Project, alice: User) -> TrainingRun:
+    """Alice's, and nobody has been told of anything."""
+    Notice.objects.all().delete()  # of their memberships
+    return cast.run(project, by=alice, name="rates")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ([RunState.COMPLETED], NoticeKind.COMPLETED, "rates has completed."),
+        ([RunState.STARTING, RunState.FAILED], NoticeKind.FAILED, "rates has failed: because"),
+        ([RunState.STARTING, RunState.SUSPENDED], NoticeKind.SUSPENDED, "rates is suspended: because"),
+    ],
+)
+def test_the_submitter_is_told_how_it_went(
+    path: list[str], kind: str, words: str, run: TrainingRun, alice: User, said: Said, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        for state in path:
+            end(run, state, reason="because")
+    told = Notice.objects.get()
+    assert (told.person, told.kind, told.text, told.run) == (alice, kind, words, run)
+    assert said.about(f"user-{alice.pk}")
+
+
+def test_who_did_it_themselves_is_not_told_and_others_changes_are(run: TrainingRun, alice: User, bob: User) -> None:
+    services.set_priority(run, by=alice, priority=6000)
+    assert not Notice.objects.exists()
+    services.set_priority(run, by=bob, priority=7000)
+    assert Notice.objects.get().text == "rates: bob changed the priority from 6000 to 7000."
+    services.stop_run(run, by=bob, reason="wrong data")
+    assert Notice.objects.get(kind=NoticeKind.STOPPED).text == "rates was stopped: Stopped by bob: wrong data"
+
+
+def test_ones_own_stop_is_not_told_when_the_process_is_gone(run: TrainingRun, alice: User) -> None:
+    end(run, RunState.STARTING)
+    end(run, RunState.STOPPING, actor=alice)
+    end(run, RunState.STOPPED)
+    assert not Notice.objects.exists()
+
+
+def test_a_run_that_loses_its_slots_again_and_again_is_told_of_once_until_it_is_read(run: TrainingRun, alice: User) -> None:
+    now = timezone.now()
+    for minutes in (0, 4, 8):
+        end(run, RunState.STARTING, now=now)
+        end(run, RunState.SUSPENDED, now=now + dt.timedelta(minutes=minutes))
+    assert Notice.objects.count() == 1
+    services.mark_read(alice, now=now)
+    end(run, RunState.STARTING, now=now)
+    end(run, RunState.SUSPENDED, now=now + dt.timedelta(minutes=9))
+    assert Notice.objects.count() == 2
+
+
+def test_new_members_are_told_and_makers_of_projects_are_not(alice: User, charlie: User) -> None:
+    project = services.create_project(by=alice, name="Digits")
+    services.add_member(project, by=alice, username="charlie", role="viewer")
+    assert [(told.person, told.text) for told in Notice.objects.all()] == [(charlie, "alice made you viewer of Digits.")]
+
+
+def test_nothing_is_told_of_what_was_chosen_away(run: TrainingRun, alice: User) -> None:
+    services.choose_notices(alice, ways={NoticeKind.FAILED: ["page"]}, email="")
+    run.submitted_by.refresh_from_db()
+    end(run, RunState.COMPLETED)
+    assert not Notice.objects.exists()
+
+
+def test_a_topic_of_ones_own_is_nobody_elses(alice: User, bob: User) -> None:
+    assert access.topic(alice, f"user-{alice.pk}")
+    assert not access.topic(bob, f"user-{alice.pk}")
+    assert not access.topic(alice, f"user-{alice.pk} ")
+
+
+def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run: TrainingRun, alice: User, settings: Any) -> None:
+    services.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
+    run.submitted_by.refresh_from_db()
+    settings.EDT_EMAIL, settings.EDT_PUBLIC_URL = True, "https://studio.example.org"
+    end(run, RunState.COMPLETED)
+    assert deliveries.send_due(timezone.now()) == 1
+    assert deliveries.send_due(timezone.now()) == 0
+    (sent,) = mail.outbox
+    assert (sent.to, sent.subject) == (["alice@example.org"], "[EDT Studio] rates has completed.")
+    assert f"https://studio.example.org/runs/{run.pk}/" in sent.body
+    other = cast.run(run.experiment.project, by=alice, name="again")
+    settings.EDT_EMAIL = False
+    end(other, RunState.COMPLETED)
+    assert deliveries.send_due(timezone.now()) == 0
+
+
+def test_e_mail_needs_an_address(alice: User) -> None:
+    for email in ("", "nonsense"):
+        with pytest.raises(ValidationError):
+            services.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email=email)
+
+
+def test_a_webhook_is_sent_a_signed_body(run: TrainingRun, alice: User, project: Project, receiver: Receiver) -> None:
+    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.FAILED], project=project)
+    end(run, RunState.STARTING)
+    end(run, RunState.FAILED, reason="no data")
+    now = timezone.now()
+    assert deliveries.send_due(now) == 1
+    ((headers, body),) = receiver.got
+    said = json.loads(body)
+    assert (said["event"], said["run"]["name"], said["project"]["id"]) == ("run.failed", "rates", project.pk)
+    stamp, signature = (part.split("=")[1] for part in headers["X-EDT-Signature"].split(","))
+    wanted = hmac.new(hook.secret.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    assert hmac.compare_digest(signature, wanted)
+    assert (headers["X-EDT-Event"], headers["X-EDT-Delivery"]) == ("run.failed", str(said["id"]))
+    hook.refresh_from_db()
+    assert hook.last_outcome == "Answered 200."
+
+
+def test_a_webhook_hears_of_its_own_events_only(run: TrainingRun, alice: User, bob: User, receiver: Receiver) -> None:
+    services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.FAILED])
+    services.add_webhook(by=bob, url=receiver.url, kinds=NoticeKind.values)
+    end(run, RunState.COMPLETED)
+    assert deliveries.send_due(timezone.now()) == 0
+
+
+def test_what_fails_is_tried_again_later_and_given_up_in_the_end(run: TrainingRun, alice: User, receiver: Receiver) -> None:
+    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.COMPLETED])
+    end(run, RunState.COMPLETED)
+    receiver.answers = [500, 302] + [404] * 10
+    now = timezone.now()
+    assert deliveries.send_due(now) == 0
+    assert deliveries.send_due(now + dt.timedelta(seconds=29)) == 0
+    assert len(receiver.got) == 1
+    for wait in deliveries.WAITS_S:
+        now += dt.timedelta(seconds=wait + 1)
+        deliveries.send_due(now)
+    delivery = Delivery.objects.get()
+    assert len(receiver.got) == delivery.attempts == len(deliveries.WAITS_S) + 1  # the redirect was not followed
+    assert delivery.done_at is not None
+    assert delivery.outcome == "127.0.0.1 answered 404."
+    hook.refresh_from_db()
+    assert (hook.failures, hook.active) == (1, True)
+    Webhook.objects.filter(pk=hook.pk).update(failures=deliveries.MOST_FAILURES - 1)
+    services.try_webhook(hook, by=alice, now=now)
+    Webhook.objects.filter(pk=hook.pk).update(failures=deliveries.MOST_FAILURES - 1)
+    receiver.answers = [404] * 10
+    for wait in (0, *deliveries.WAITS_S):
+        now += dt.timedelta(seconds=wait + 1)
+        deliveries.send_due(now)
+    hook.refresh_from_db()
+    assert not hook.active
+
+
+def test_a_delivery_that_somebody_else_has_claimed_is_left_alone(run: TrainingRun, alice: User, receiver: Receiver) -> None:
+    services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.COMPLETED])
+    end(run, RunState.COMPLETED)
+    delivery = Delivery.objects.get()
+    Delivery.objects.update(attempts=1)  # between our reading and our claim
+    assert not deliveries._attempt(delivery, timezone.now())
+    assert not receiver.got
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/", "http://localhost/", "http://[::1]/", "http://0.0.0.0/", "http://10.1.2.3/", "http://172.16.0.1/",
+        "http://192.168.1.1/", "http://169.254.169.254/latest/meta-data", "http://100.64.0.1/", "http://[fe80::1]/", "http://[fd00::1]/",
+        "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://224.0.0.1/", "http://255.255.255.255/",
+        "http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://[::]/",
+    ],
+)  # fmt: skip
+def test_an_address_inside_is_refused(url: str) -> None:
+    with pytest.raises((OutwardRefused, OutwardFailed)) as error:
+        outward.look_up(url)
+    assert isinstance(error.value, OutwardRefused) or "not known" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://example.org/", "file:///etc/passwd", "https://", "http://user:secret@example.org/", "https://a b/", "http://x:99999/",
+            "//example.org", "http://example.org:0/", "https://example.org/\r\nX: y", "gopher://1.1.1.1/", "http://[::1"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(OutwardRefused):
+        outward.look_up(url, allow=LOCAL)
+
+
+def test_an_open_address_and_an_allowed_one_pass() -> None:
+    assert outward.look_up("https://1.1.1.1/hook?a=b").path == "/hook?a=b"
+    assert outward.look_up("http://127.0.0.1:8080/", allow=LOCAL).port == 8080
+    assert outward.look_up("http://localhost/", allow=["localhost"]).address in ("127.0.0.1", "::1")
+    with pytest.raises(OutwardRefused):
+        outward.look_up("http://10.0.0.1/", allow=LOCAL)
+
+
+def test_a_name_that_has_one_address_inside_is_refused_and_the_one_looked_at_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch, receiver: Receiver
+) -> None:
+    def answers(*addresses: str) -> Any:
+        return lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
+
+    monkeypatch.setattr(outward.socket, "getaddrinfo", answers("1.1.1.1", "10.0.0.1"))
+    with pytest.raises(OutwardRefused):
+        outward.look_up("http://mixed.example/")
+    target = []
+    port = int(receiver.url.split(":")[2].split("/")[0])
+    monkeypatch.setattr(outward.socket, "getaddrinfo", answers("127.0.0.1"))
+    monkeypatch.setattr(outward.socket, "create_connection", lambda to, timeout: target.append(to) or _connect(to, timeout))
+    outward.post(f"http://studio.example:{port}/", b"{}", {}, allow=LOCAL)
+    assert target == [("127.0.0.1", port)]  # not the name, which might lead elsewhere by now
+    assert receiver.got[0][0]["Host"] == f"studio.example:{port}"
+
+
+def _connect(to: tuple[str, int], timeout: float) -> socket.socket:
+    made = socket.socket()
+    made.settimeout(timeout)
+    made.connect(to)
+    return made
+
+
+def test_a_server_that_answers_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outward, "WHOLE_S", 0.3)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        began = timezone.now()
+        with pytest.raises(OutwardFailed):
+            outward.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, allow=LOCAL)  # accepted, never answered
+        assert (timezone.now() - began).total_seconds() < 4
+
+
+def test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many(alice: User, settings: Any) -> None:
+    for changes in ({"kinds": []}, {"url": "http://127.0.0.1/"}, {"kinds": ["nonsense"]}):
+        with pytest.raises(ValidationError):
+            services.add_webhook(**{"by": alice, "url": "https://1.1.1.1/", "kinds": [NoticeKind.FAILED], **changes})
+    for _ in range(10):
+        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])
+    with pytest.raises(ValidationError, match="delete one first"):
+        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])

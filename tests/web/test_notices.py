@@ -1,0 +1,100 @@
+"""Notifications in the browser: the bell, the list, the choices, webhooks; and the page of shortcuts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from experiments import states
+from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
+from tests import cast
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+pytestmark = pytest.mark.usefixtures("said")
+HOOK = {"url": "https://1.1.1.1/hook", "kinds": [NoticeKind.FAILED]}
+
+
+def fail(project: Project, by: User, name: str = "rates") -> Notice:
+    run = cast.run(project, by=by, name=name)
+    states.transition(run, "failed", reason="no data", now=timezone.now())
+    return Notice.objects.get(run=run)
+
+
+def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Project, alice: User, as_: As) -> None:
+    notice, client = fail(project, alice), as_(alice)
+    fail(project, alice, "second")
+    assert "2 unread" in client.get(reverse("projects")).content.decode()
+    listed = client.get(reverse("notifications")).content.decode()
+    assert "rates has failed: no data" in listed
+    assert client.get(reverse("notification", args=[notice.pk])).url == reverse("run", args=[notice.run_id])
+    assert "1 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
+    client.post(reverse("read_notifications"))
+    assert " unread" not in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
+
+
+def test_a_notice_is_its_persons_alone_and_its_words_are_text(project: Project, alice: User, bob: User, as_: As) -> None:
+    notice = fail(project, alice, "<script>alert(1)</script>")
+    assert as_(bob).get(reverse("notification", args=[notice.pk])).status_code == 404
+    assert b"<script>alert" not in as_(alice).get(reverse("notifications")).content
+    assert "alert" not in as_(bob).get(reverse("notifications")).content.decode()
+
+
+def test_choices_are_kept_and_e_mail_needs_an_address(alice: User, settings: Any, as_: As) -> None:
+    settings.EDT_EMAIL = True
+    client, address = as_(alice), reverse("notification_choices")
+    assert client.get(address).content.decode().count(" checked") == len(NoticeKind.values) * 2  # in the page, and a webhook's events
+    client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": ""})
+    alice.refresh_from_db()
+    assert alice.notice_choices == {}
+    assert "Give the address" in client.get(address).content.decode()
+    client.post(address, {NoticeKind.FAILED: ["page", "mail", "pigeon"], "email": "alice@example.org"})
+    alice.refresh_from_db()
+    assert alice.notice_choices[NoticeKind.FAILED] == ["page", "mail"]
+    assert alice.notice_choices[NoticeKind.COMPLETED] == []
+    assert alice.email == "alice@example.org"
+
+
+def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User, bob: User, as_: As) -> None:
+    client = as_(alice)
+    assert "leads to 127.0.0.1" in client.post(reverse("add_webhook"), {**HOOK, "url": "http://127.0.0.1/"}).content.decode()
+    assert not Webhook.objects.exists()
+    client.post(reverse("add_webhook"), HOOK)
+    hook = Webhook.objects.get(person=alice)
+    assert hook.secret in client.get(reverse("notification_choices")).content.decode()
+    assert as_(bob).post(reverse("delete_webhook", args=[hook.pk])).status_code == 404
+    client.post(reverse("try_webhook", args=[hook.pk]))
+    assert Delivery.objects.get().body["event"] == "test"
+    client.post(reverse("delete_webhook", args=[hook.pk]))
+    assert not Webhook.objects.exists()
+
+
+def test_a_projects_webhooks_are_its_admins(project: Project, alice: User, bob: User, charlie: User, as_: As) -> None:
+    address = reverse("project_webhooks", args=[project.pk])
+    assert [as_(person).get(address).status_code for person in (alice, bob, charlie)] == [200, 403, 404]
+    as_(alice).post(address, HOOK)
+    hook = Webhook.objects.get(project=project)
+    assert as_(bob).post(reverse("delete_webhook", args=[hook.pk])).status_code == 403
+    assert as_(charlie).post(reverse("try_webhook", args=[hook.pk])).status_code == 404
+    assert as_(alice).post(reverse("delete_webhook", args=[hook.pk])).url == address
+
+
+def test_many_notices_are_shown_a_page_at_a_time(studio: Seeded, as_: As) -> None:
+    more = [Notice(person=studio.alice, kind=NoticeKind.COMPLETED, at=timezone.now(), text=f"old {n}") for n in range(120)]
+    Notice.objects.bulk_create(more)
+    client = as_(studio.alice)
+    assert client.get(reverse("notifications")).content.decode().count('<li class="notice') == 50
+    assert "101–122 of 122" in client.get(reverse("notifications"), {"offset": 100}).content.decode()
+    assert "99+" in client.get(reverse("projects")).content.decode()
+
+
+def test_single_keys_can_be_switched_off(alice: User, as_: As) -> None:
+    client = as_(alice)
+    assert "<body data-shortcuts" in client.get(reverse("shortcuts")).content.decode()
+    client.post(reverse("shortcuts"), {})
+    assert "<body data-shortcuts" not in client.get(reverse("shortcuts")).content.decode()
+    client.post(reverse("shortcuts"), {"shortcuts": "on"})
+    assert "<body data-shortcuts" in client.get(reverse("shortcuts")).content.decode()
