@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable
@@ -15,12 +16,12 @@ from training_runtime import journal
 LONG = ("--epochs", "24", "--samples", "115", "--checkpoint", "0")  # 8 steps an epoch, 192 in all
 
 
-def lines(host: HostUnderTest) -> list[journal.Line]:
-    return list(journal.follow(host.result(7) / journal.FILE_NAME))
+def lines(host: HostUnderTest, run: int = 7) -> list[journal.Line]:
+    return list(journal.follow(host.result(run) / journal.FILE_NAME))
 
 
-def steps(host: HostUnderTest) -> list[journal.Train]:
-    return [line.event for line in lines(host) if isinstance(line.event, journal.Train)]
+def steps(host: HostUnderTest, run: int = 7) -> list[journal.Train]:
+    return [line.event for line in lines(host, run) if isinstance(line.event, journal.Train)]
 
 
 def until_step(host: HostUnderTest, step: int) -> None:
@@ -60,3 +61,25 @@ def test_a_run_outlives_its_driver_its_host_and_both_together(
         (e.step, e.metrics) for e in one.events("test")
     ]
     assert weights(host.result(7)) == one.weights()
+
+
+def test_a_run_continues_from_the_checkpoint_of_another_and_is_equal_to_one_that_did_both(
+    tmp_path: Path,
+    make_host: Callable[[Path], HostUnderTest],  # noqa: F811
+    fixed: Callable[..., Run],
+) -> None:
+    host = make_host(tmp_path)
+    start(host)
+    few, many = ("--epochs", "3", "--samples", "115"), ("--epochs", "12", "--samples", "115")
+    host.want(host.spec(7, "main.py", *few, code={"main.py": SMALL}), 1)
+    host.apply()
+    host.until_run(7, lambda run: run.exit_code == 0, deadline_s=DEADLINE_S)
+    more = host.spec(8, "main.py", *many, code={"main.py": SMALL})
+    host.want(dataclasses.replace(more, continue_from=str(host.result(7))), 1, 2)
+    host.apply()
+    host.until_run(8, lambda run: run.exit_code == 0, deadline_s=DEADLINE_S)
+    one = fixed(*many)
+    assert weights(host.result(8)) == one.weights()
+    assert [(e.step, e.epoch, tuple(e.metrics.items()), e.samples) for e in steps(host, 8)] == one.train_lines()[24:]
+    (resumed,) = [line.event for line in lines(host, 8) if isinstance(line.event, journal.Resumed)]
+    assert (resumed.step, resumed.reason) == (24, "continued from the checkpoint of another run")

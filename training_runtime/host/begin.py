@@ -95,7 +95,7 @@ def _met(node: Node, run: LiveRun, hello: Hello) -> None:
 def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
     """The child is boxed in: from here on the run is alive."""
     if ready.refused:
-        run.problem = f"the run's process could not be boxed in or set up: {ready.refused}"
+        run.problem = ready.problem
         talk.close(node, run)
         return
     if run.gate is None:

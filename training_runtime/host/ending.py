@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
 import time
 
+from training_runtime.errors import ProtocolError
 from training_runtime.host import processes, talk
+from training_runtime.host.launch import Ready
 from training_runtime.host.live import LiveRun, journal_size, outcome_in_journal
 from training_runtime.host.node import Node
+from training_runtime.protocol import build
 
 log = logging.getLogger(__name__)
 _STUCK_AFTER_S = 2.0
@@ -95,6 +99,7 @@ def driver_ended(node: Node, run: LiveRun) -> None:
     if run.phase in ("clearing", "ended"):
         return
     run.phase, run.driver_gone_at = "clearing", time.monotonic()
+    _hear_refusal(run)
     talk.close(node, run)
     if run.driver_handle is not None:
         node.unwatch(run.driver_handle)
@@ -102,6 +107,17 @@ def driver_ended(node: Node, run: LiveRun) -> None:
         run.driver_handle = None
     node.changed = True
     check_cleared(node, run)
+
+
+def _hear_refusal(run: LiveRun) -> None:
+    """A child that cannot be boxed in says why and ends at once: its end may be seen before its words."""
+    if run.gate is None:
+        return
+    with contextlib.suppress(OSError, ValueError, ProtocolError):
+        for line in run.gate.receive()[0]:
+            raw = json.loads(line)
+            if "refused" in raw:
+                run.problem = build(Ready, raw).problem
 
 
 def _keeper_ended(node: Node, run: LiveRun) -> None:

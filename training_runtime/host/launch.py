@@ -61,6 +61,11 @@ class Ready:
 
     refused: str = ""
 
+    @property
+    def problem(self) -> str:
+        """For a person; empty where there is none."""
+        return f"the run's process could not be boxed in or set up: {self.refused}" if self.refused else ""
+
 
 def to_line(record: Launch | Hello | Ready) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
