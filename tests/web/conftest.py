@@ -15,8 +15,10 @@ from experiments.models import User
 from tests import cast
 from tests.conftest import Said
 from tests.web import seed
+from tests.web.browsing import browser, site, visit
 
 As = Callable[[User], Client]
+__all__ = ["browser", "site", "visit"]  # the fixtures of the tests in a browser
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""What tests in a real browser share: the served studio, a browser with somebody logged in, and what axe says of a page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests import cast, chromium
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+AXE = Path(__file__).with_name("vendor") / "axe-core" / "axe.min.js"
+TIMEOUT_MS = 20_000
+
+
+@dataclass
+class Site:
+    """The served studio and its addresses."""
+
+    process: subprocess.Popen[str]
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def said(self) -> dict[str, str]:
+        assert self.process.stdout
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def tell(self, order: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        assert self.said() == {"done": order}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    command = [sys.executable, "-m", "tests.web.serving"]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        made = Site(process)
+        made.pages = made.said()
+        yield made
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium.started() as found:
+        yield found
+
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """`visit(width=360, theme="dark")`: a browser with Alice logged in. Any script error or policy violation fails the test.
+
+    `outage`: the test takes the server away, and the browser may say so."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_(*, width: int = 1280, theme: str = "light", script: bool = True, username: str = "alice", outage: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if theme == "dark" else "light", java_script_enabled=script
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" and not outage else None)
+        page.goto(site.pages["url"] + "/login/")
+        page.get_by_label("Username").fill(username)
+        page.get_by_label("Password").fill(cast.PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/projects/")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not complaints, "\n".join(complaints)
+
+
+def go(page: Page, site: Site, name: str) -> None:
+    page.goto(site.pages["url"] + site.pages[name])
+    if name == "run" or (name == "cluster" and page.viewport_size and page.viewport_size["width"] > 700):
+        page.locator(".uplot").first.wait_for()
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds that is serious, by the rules of WCAG 2 A and AA. Its script comes in past the page's policy, for the test alone."""
+    page.evaluate(AXE.read_text())
+    found: dict[str, Any] = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']})"
+    )
+    return [
+        f"{page.url} {each['id']} ({each['impact']}): {each['nodes'][0]['html'][:160]} {each['nodes'][0]['failureSummary'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]

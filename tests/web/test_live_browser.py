@@ -1,0 +1,164 @@
+"""The live pages in a real browser: what is pushed is shown, what was missed is fetched, what the reader chose stays."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+from playwright.sync_api import WebSocketRoute, expect
+
+from tests.web.browsing import Site, Visit, go
+
+
+def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    step = page.locator("#tiles [data-f=step]")
+    before = int(step.inner_text().replace(",", ""))
+    plot = page.locator(".chart").filter(has_text="loss").first.locator(".u-over")
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 50, steps=5)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.get_by_role("button", name="Whole run").focus()
+    site.tell("steps 5")
+    expect(step).to_have_text(f"{before + 5:,}")
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    expect(page.get_by_role("button", name="Whole run")).to_be_focused()
+    page.get_by_role("button", name="Whole run").click()
+    expect(page.locator(".chart").filter(has_text="loss").first).to_contain_text("train 0.2")
+
+
+def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: Visit, site: Site) -> None:
+    page = visit()
+    routes: list[WebSocketRoute] = []
+    away = [False]
+
+    def pass_on(route: WebSocketRoute) -> None:
+        if away[0]:
+            route.close()
+            return
+        routes.append(route)
+        route.connect_to_server()
+
+    page.route_web_socket("**/ws/", pass_on)
+    go(page, site, "run")
+    sign = page.locator("#live")
+    expect(sign).to_have_text("Live")
+    before = int(page.locator("#tiles [data-f=step]").inner_text().replace(",", ""))
+    away[0] = True
+    routes[-1].close()
+    expect(sign).to_have_text("Reconnecting")
+    site.tell("steps 7")
+    away[0] = False
+    expect(sign).to_have_text("Live")
+    expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 7:,}")
+
+
+def test_what_happens_before_a_page_is_subscribed_is_shown_by_it(visit: Visit, site: Site) -> None:
+    """A run that ends while its page is on its way to the reader: nothing is pushed any more, and the page knows all the same."""
+    page = visit()
+    happened = threading.Event()
+
+    def pass_on(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def ask(message: str | bytes) -> None:
+            if not happened.is_set():
+                happened.set()
+                site.tell("steps 3")
+            server.send(message)
+
+        route.on_message(ask)
+
+    page.route_web_socket("**/ws/", pass_on)
+    page.goto(site.pages["url"] + site.pages["run"])
+    before = int(page.locator("#tiles [data-f=step]").inner_text().replace(",", ""))
+    page.wait_for_function("document.getElementById('live').textContent.includes('Live')")
+    assert happened.is_set()
+    expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 3:,}")
+
+
+def test_typing_in_the_clusters_filter_survives_updates(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    expect(page.locator("#live")).to_have_text("Live")
+    box = page.get_by_role("searchbox")
+    box.press_sequentially("Base")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    site.tell("changed")
+    box.press_sequentially("line")
+    expect(box).to_be_focused()
+    expect(box).to_have_value("Baseline")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    expect(page.locator("#lanes .bar-run")).not_to_have_count(0)
+
+
+def test_what_the_reader_chose_on_a_run_survives_a_reload_and_a_link(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    page.get_by_role("button", name="Samples").click()
+    page.get_by_role("slider", name="Smoothing").fill("0.5")
+    plot = page.locator('[data-chart="loss"] .u-over')
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 50, steps=5)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("button", name="Samples")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("slider", name="Smoothing")).to_have_value("0.5")
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.locator('[data-chart=":workers"] canvas').wait_for()
+    expect(page.locator('[data-chart=":rates"]')).to_contain_text("samples a second")
+
+
+def test_a_job_of_the_cluster_gets_another_priority_where_it_stands(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    row = page.locator("#jobs tbody tr", has_text="Wider net")
+    row.get_by_role("link", name="Priority").click()
+    dialog = page.get_by_role("dialog", name="Priority and slots")
+    dialog.get_by_label("Maximum slots").fill("3")
+    expect(dialog.locator("#preview")).to_contain_text(re.compile("What would change|Nobody's slots would change"))
+    dialog.get_by_label("Priority (").fill("6001")
+    dialog.get_by_role("button", name="Set priority").click()
+    expect(dialog).to_be_hidden()
+    expect(row).to_contain_text("6001")
+
+
+def test_events_of_the_cluster_are_reached_by_key_and_stay_in_the_address(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    page.get_by_role("button", name="1 min", exact=True).click()
+    lanes = page.locator("#lanes")
+    lanes.focus()
+    said = page.locator("#event-said")
+    while "workers at step" not in said.inner_text():
+        before = said.inner_text()
+        lanes.press("ArrowLeft")
+        expect(said).not_to_have_text(before)
+    expect(page.locator(".lanes .event")).to_have_attribute("visibility", "visible")
+    expect(page).to_have_url(re.compile(r"window=1m&until=\d+"))
+    page.reload()
+    expect(page.locator("#edge")).to_contain_text("until")
+    expect(page.get_by_role("button", name="1 min", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log needle one")
+    expect(page.locator("#log")).to_contain_text("needle one")
+    page.get_by_role("searchbox").fill("needle")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.locator(".log-found li")).to_have_count(1)
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log needle two")
+    expect(page.locator(".log-found li")).to_have_count(2)
