@@ -243,8 +243,9 @@ class SharingForm(forms.Form):
         super().__init__(data, initial={"policy": rules.policy})
         self.rules, self.people, self.projects = rules, people, projects
         for name, weight in people.items():
+            label, widget = f"Weight of {name}", forms.NumberInput(attrs={"class": "input"})
             self.fields[f"weight-{name}"] = forms.FloatField(
-                label=f"Weight of {name}", min_value=0.01, max_value=1000, initial=f"{weight:g}"
+                label=label, min_value=0.01, max_value=1000, initial=f"{weight:g}", widget=widget
             )
             self.fields[f"quota-{name}"] = self._quota(f"Quota of {name}", rules.person_quota.get(name))
         for pk, title in projects.items():
@@ -254,7 +255,7 @@ class SharingForm(forms.Form):
 
     @staticmethod
     def _quota(label: str, slots: int | None) -> forms.IntegerField:
-        widget = forms.NumberInput(attrs={"placeholder": "none"})
+        widget = forms.NumberInput(attrs={"placeholder": "none", "class": "input"})
         return forms.IntegerField(label=label, min_value=0, max_value=1_000_000, required=False, initial=slots, widget=widget)
 
     def wish(self) -> ClusterWish:

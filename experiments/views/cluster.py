@@ -180,4 +180,4 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "held": later(lambda: run_pages.open_grants(found)),
         "crumbs": [("Cluster", reverse("cluster"))],
     }
-    return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html"})
+    return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html", "drain": "cluster/_drain.html"})
