@@ -90,10 +90,19 @@ def _panel(panel: Panel, top: int, names: Sequence[str]) -> list[str]:
         )
     for number, (name, points) in enumerate(panel.lines.items()):
         colour = COLOURS[names.index(name) % len(COLOURS)]
-        drawn = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in points)
+        drawn = " ".join(f"{x:.0f},{y:.0f}" for x, y in _thinned([at(x, y) for x, y in points]))
         parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         parts.append(f'<text x="{LEFT + 90 * number + 150}" y="{top - 10}" fill="{colour}">{escape(name)}</text>')
     return parts
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that the eye can tell apart, a pixel each way; the last one always."""
+    kept: list[tuple[float, float]] = []
+    for x, y in points:
+        if not kept or abs(x - kept[-1][0]) >= 1 or abs(y - kept[-1][1]) >= 1:
+            kept.append((x, y))
+    return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def _scaled(x: float, panel: Panel) -> float:
