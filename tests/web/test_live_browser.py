@@ -77,7 +77,7 @@ def test_what_happens_before_a_page_is_subscribed_is_shown_by_it(visit: Visit, s
     page.route_web_socket("**/ws/", pass_on)
     page.goto(site.pages["url"] + site.pages["run"])
     before = int(page.locator("#tiles [data-f=step]").inner_text().replace(",", ""))
-    page.wait_for_function("document.getElementById('live').textContent.includes('Live')")
+    expect(page.locator("#live")).to_have_text("Live")
     assert happened.is_set()
     expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 3:,}")
 
