@@ -212,6 +212,16 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(max_length=500, required=False)
 
 
+class NoteForm(forms.Form):
+    tags = forms.CharField(
+        max_length=600,
+        required=False,
+        help_text="Separated by commas. A click on a tag shows the runs that have it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    note = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 6}))
+
+
 class PolicyForm(forms.Form):
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")])
 

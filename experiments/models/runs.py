@@ -52,6 +52,10 @@ class TrainingRun(models.Model):
     request_id = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
     position = models.PositiveIntegerField(default=0)  # of its definition in the experiment
 
+    # what people write beside it: written by services
+    tags = models.JSONField(default=list, blank=True)
+    note = models.TextField(max_length=4000, blank=True)
+
     # wishes: written by services
     priority = models.PositiveIntegerField(default=DEFAULT_PRIORITY, validators=[MinValueValidator(1), MaxValueValidator(10_000)])
     min_slots = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])

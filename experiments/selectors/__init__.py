@@ -2,7 +2,17 @@
 
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
 from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file
-from experiments.selectors.jobs import ExperimentTables, JobFilter, JobRow, RunRow, experiment_tables, generations, jobs, run_slots
+from experiments.selectors.jobs import (
+    ExperimentTables,
+    JobFilter,
+    JobRow,
+    RunFilter,
+    RunRow,
+    experiment_tables,
+    generations,
+    jobs,
+    run_slots,
+)
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
 __all__ = [
@@ -16,6 +26,7 @@ __all__ = [
     "LogTail",
     "NewPoints",
     "RunFile",
+    "RunFilter",
     "RunRow",
     "experiment_tables",
     "feed",

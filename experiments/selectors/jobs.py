@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from experiments.models import Experiment, GenerationRecord, Grant, MetricSeries, RunState, Slot, TrainingRun
 from experiments.models.runs import ENDED, LIVE
@@ -48,6 +50,19 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class RunFilter:
+    """Which runs of an experiment, and in which order. `query` is part of a name, a submitter, a command, a note or a tag, or "#id".
+
+    `sort`: "name", "submitted", "duration", "ended", "step" or the name of a metric column; "" is the newest first.
+    """
+
+    query: str = ""
+    tag: str = ""
+    sort: str = ""
+    descending: bool = False
+
+
+@dataclass(frozen=True)
 class ExperimentTables:
     """The runs of an experiment by how far they are; `columns` are the metric names, the same for the three tables."""
 
@@ -55,6 +70,8 @@ class ExperimentTables:
     queued: list[RunRow]
     in_progress: list[RunRow]
     completed: list[RunRow]
+    tags: list[str]  # of all runs of the experiment
+    total: int  # of its runs, also those that are filtered away
 
 
 def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
@@ -76,8 +93,24 @@ def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
     ], found.count()
 
 
-def experiment_tables(experiment: Experiment) -> ExperimentTables:
-    runs = list(experiment.runs.select_related("submitted_by", "version__definition"))
+def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *, now: dt.datetime | None = None) -> ExperimentTables:
+    found = list(experiment.runs.select_related("submitted_by", "version__definition"))
+    runs = [run for run in found if _wanted(run, wanted)]
+    columns, latest = _latest_metrics(experiment)
+    held = _held(run.pk for run in runs)
+    rows = []
+    for run in runs:
+        slots = sum(held[run.pk, device] for device in Slot.Device.values)
+        rows.append(RunRow(run=run, slots=slots, metrics=[latest[run.pk].get(column) for column in columns]))
+    tables = ExperimentTables(columns, [], [], [], sorted({tag for run in found for tag in run.tags}), len(found))
+    for row in _sorted(rows, wanted, columns, now or timezone.now()):
+        state = row.run.state
+        (tables.queued if state == RunState.QUEUED else tables.completed if state in ENDED else tables.in_progress).append(row)
+    return tables
+
+
+def _latest_metrics(experiment: Experiment) -> tuple[list[str], dict[int, dict[str, float | None]]]:
+    """The names of the columns, and each run's latest values by them."""
     latest: dict[int, dict[str, float | None]] = defaultdict(dict)
     columns: dict[str, None] = {}
     for one in MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name"):
@@ -85,13 +118,38 @@ def experiment_tables(experiment: Experiment) -> ExperimentTables:
         if column in columns or len(columns) < MOST_COLUMNS:
             columns[column] = None
             latest[one.run_id][column] = one.last_value
-    held = _held(run.pk for run in runs)
-    tables = ExperimentTables(list(columns), [], [], [])
-    for run in runs:
-        slots = sum(held[run.pk, device] for device in Slot.Device.values)
-        row = RunRow(run=run, slots=slots, metrics=[latest[run.pk].get(column) for column in columns])
-        (tables.queued if run.state == RunState.QUEUED else tables.completed if run.state in ENDED else tables.in_progress).append(row)
-    return tables
+    return list(columns), latest
+
+
+def _wanted(run: TrainingRun, wanted: RunFilter) -> bool:
+    if wanted.tag and wanted.tag not in run.tags:
+        return False
+    words = wanted.query.casefold()
+    where = (run.name, run.submitted_by.username, run.command, run.note, f"#{run.pk}", *run.tags)
+    return not words or any(words in each.casefold() for each in where)
+
+
+def _sorted(rows: list[RunRow], wanted: RunFilter, columns: list[str], now: dt.datetime) -> list[RunRow]:
+    """Runs without the value come last, whichever way."""
+
+    def value(row: RunRow) -> float | str | None:
+        run = row.run
+        if wanted.sort in columns:
+            number = row.metrics[columns.index(wanted.sort)]
+            return number if number is not None and math.isfinite(number) else None
+        span = run.duration(now)
+        values: dict[str, float | str | None] = {
+            "name": run.name.casefold(),
+            "submitted": run.submitted_at.timestamp(),
+            "duration": span.total_seconds() if span else None,
+            "ended": run.ended_at.timestamp() if run.ended_at else None,
+            "step": run.step,
+        }
+        return values.get(wanted.sort)
+
+    with_value = [(each, row) for row in rows if (each := value(row)) is not None]
+    with_value.sort(key=lambda pair: pair[0], reverse=wanted.descending)
+    return [row for _, row in with_value] + [row for row in rows if value(row) is None]
 
 
 def generations(run: TrainingRun, *, limit: int = 500) -> list[GenerationRecord]:

@@ -7,10 +7,10 @@ a form that is sent twice do one thing. Everything is told to the pages, and to 
 from experiments.services.cluster import set_node_draining, set_policy, set_sharing, set_slot_draining, set_weight
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
-from experiments.services.experiments import create_experiment, delete_experiment, run_experiment
+from experiments.services.experiments import create_experiment, delete_experiment, duplicate_experiment, run_experiment
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
-from experiments.services.runs import delete_run, pause_run, resume_run, set_priority, set_slots, stop_run
+from experiments.services.runs import annotate_run, delete_run, pause_run, resume_run, set_priority, set_slots, stop_run, tag_runs
 from experiments.services.sample import make_sample
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "add_member",
     "add_version",
     "add_webhook",
+    "annotate_run",
     "begin_upload",
     "choose_notices",
     "copy_definition",
@@ -31,6 +32,7 @@ __all__ = [
     "delete_run",
     "delete_webhook",
     "drop_upload",
+    "duplicate_experiment",
     "finish_upload",
     "make_sample",
     "mark_read",
@@ -48,6 +50,7 @@ __all__ = [
     "set_slots",
     "set_weight",
     "stop_run",
+    "tag_runs",
     "try_webhook",
     "update_asset",
     "update_definition",

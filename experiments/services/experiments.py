@@ -72,6 +72,23 @@ def create_experiment(
     return experiment
 
 
+def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None) -> Experiment:
+    """The same again under another name, without running it."""
+    parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
+    return create_experiment(
+        experiment.project,
+        by=by,
+        name=f"{experiment.name[: checks.NAME_LIMIT - 7]} (copy)",
+        description=experiment.description,
+        source_folder=experiment.source_folder,
+        data_asset=experiment.data_asset,
+        global_command=experiment.global_command,
+        versions=[part.version for part in parts],
+        commands={part.version_id: part.command for part in parts},
+        request_id=request_id,
+    )
+
+
 def run_experiment(
     experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> list[TrainingRun]:

@@ -1,8 +1,9 @@
-"""Verbs on a run: stop, pause, resume, priority, slots, delete. They store wishes; the planner and the node host carry them out."""
+"""Verbs on a run: stop, pause, resume, priority, slots, notes, delete. They store wishes; the planner and the node host carry them out."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -15,6 +16,7 @@ from experiments.models.runs import LIVE
 from experiments.services import checks
 
 REASON_LIMIT = 400
+TAG_LIMIT, MOST_TAGS = 40, 12
 NOT_ENDED = "The run has not ended: stop it, then delete it."
 
 
@@ -75,6 +77,24 @@ def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now
     return run
 
 
+def annotate_run(run: TrainingRun, *, by: User, tags: Iterable[str], note: str) -> TrainingRun:
+    """Fields: tags, note."""
+    clean_note, clean_tags = checks.text(note, field="note"), _tags(tags)
+    with transaction.atomic():
+        run = _locked(run)
+        run.tags, run.note = clean_tags, clean_note
+        run.save(update_fields=["tags", "note"])
+        checks.audit(by, "annotates run %s", run.pk)
+        _tell_notes(run)
+    return run
+
+
+def tag_runs(runs: Iterable[TrainingRun], *, by: User, tag: str) -> None:
+    """One more tag for each. Field: tags."""
+    for run in runs:
+        annotate_run(run, by=by, tags=[*run.tags, tag], note=run.note)
+
+
 def delete_run(run: TrainingRun, *, by: User) -> None:
     """An ended run, with its files. Refused while it is live."""
     if TrainingRun.objects.filter(pk=run.pk, state__in=LIVE).exists():
@@ -115,6 +135,18 @@ def _live(run: TrainingRun, *, field: str) -> TrainingRun:
     if not run.is_live():
         checks.refuse(field, "The run has ended: there is nothing to change any more.")
     return run
+
+
+def _tags(tags: Iterable[str]) -> list[str]:
+    clean = list(dict.fromkeys(checks.name(tag, field="tags", limit=TAG_LIMIT) for tag in tags if tag.strip()))
+    if len(clean) > MOST_TAGS:
+        checks.refuse("tags", f"{len(clean)} tags are too many: keep at most {MOST_TAGS}.")
+    return clean
+
+
+def _tell_notes(run: TrainingRun) -> None:
+    notify.changed(f"run-{run.pk}", "notes")
+    notify.changed(f"experiment-{run.experiment_id}", "runs")
 
 
 def _nudge(run: TrainingRun) -> None:

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from experiments.models import RunState, TrainingRun
 from experiments.models.runs import ENDED
-from experiments.selectors import Bar, FeedItem, JobFilter
+from experiments.selectors import Bar, FeedItem, JobFilter, RunFilter
 
 register = template.Library()
 
@@ -204,6 +204,18 @@ def page_query(wanted: JobFilter, pages: int) -> str:
     """The query string of the table's page before (-1) or after (1)."""
     kept = {"name": wanted.name, "state": wanted.state, "offset": max(0, wanted.offset + pages * wanted.limit)}
     return urlencode({key: value for key, value in kept.items() if value})
+
+
+@register.simple_tag
+def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") -> SafeString:
+    """A column's head that sorts by it, and says so: first the greatest, then the least, then as before."""
+    on = wanted.sort == key
+    down = {"sort": key, "order": "down"}
+    query = urlencode(down if not on else {"sort": key} if wanted.descending else {})
+    address = "?" + "&".join(filter(None, (kept, query)))
+    order = format_html(' aria-sort="{}"', "descending" if wanted.descending else "ascending") if on else ""
+    arrow = icon("arrow--down" if wanted.descending else "arrow--up") if on else ""
+    return format_html('<th scope="col" class="sorter {}"{}><a href="{}">{}{}</a></th>', css, order, address, label, arrow)
 
 
 @register.filter

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -16,15 +18,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, selectors, services
 from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
 from experiments.models import DefinitionVersion, Experiment, Project, User
-from experiments.selectors import ExperimentTables, data, projects
+from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
-from experiments.views.shown import act, later, number, page, person, project_crumbs
+from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
 MOST_WAITING = 100
 COMMAND_LIMIT = 2000
+ASKED = ("q", "tag", "sort", "order", "offset")  # what stands in the address of an experiment's page
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
 
 
@@ -165,11 +168,20 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment, tab = _tab(request, pk, "runs")
-    tables = later(lambda: selectors.experiment_tables(experiment))
+    wanted = RunFilter(
+        query=request.GET.get("q", "").strip()[:120],
+        tag=request.GET.get("tag", "")[:40],
+        sort=request.GET.get("sort", "")[:220],
+        descending=request.GET.get("order") == "down",
+    )
+    tables = later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now()))
     offset = number(request, "offset", 0, least=0, most=10_000_000)
     context = {
         **tab,
         "tables": tables,
+        "wanted": wanted,
+        "kept": urlencode({key: value for key, value in (("q", wanted.query), ("tag", wanted.tag)) if value}),
+        "asked": urlencode({key: value for key, value in request.GET.items() if key in ASKED}),
         "queued": later(lambda: tables.queued[:MOST_WAITING]),
         "completed": later(lambda: tables.completed[offset : offset + PAGE_ROWS]),
         "offset": offset,
@@ -200,6 +212,19 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
     experiment, tab = _tab(request, pk, "overview")
     parts = later(lambda: list(experiment.parts.select_related("version__definition")))
     return page(request, "experiments/overview.html", {**tab, "parts": parts})
+
+
+@require_POST
+def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    experiment = access.experiment(user, pk, need="write")
+    form = RequestForm(request.POST)
+    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
+    try:
+        made = services.duplicate_experiment(experiment, by=user, request_id=request_id)
+    except ValidationError as error:
+        return refused(request, " ".join(error.messages), to=reverse("experiment", args=[pk]))
+    return done(request, "This is the copy. It has not run yet.", to=reverse("experiment", args=[made.pk]))
 
 
 @require_POST

@@ -131,7 +131,7 @@ export function refresh(element, gap = MIN_GAP_MS) {
 
 /** Someone is choosing something in there: wait until they are done. @param {Element} element */
 function busy(element) {
-  return Boolean(element.querySelector('dialog[open], details[open].menu, select:focus, input:focus:not([type="search"])'));
+  return Boolean(element.querySelector('dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])'));
 }
 
 export function refreshAll() {

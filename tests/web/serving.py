@@ -104,6 +104,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "new version": f"/definitions/{definition}/versions/new/",
         "code": f"/versions/{studio.version.pk}/code/",
         "experiment": f"/experiments/{studio.experiment.pk}/",
+        "sorted and found": f"/experiments/{studio.experiment.pk}/?sort=train+loss&order=down&q=learning",
+        "run notes": f"/runs/{done}/notes/",
         "compare": f"/experiments/{studio.experiment.pk}/compare/",
         "experiment overview": f"/experiments/{studio.experiment.pk}/overview/",
         "run": f"/runs/{run}/",
@@ -127,7 +129,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notices, notify, runfiles
+    from experiments import ingest, notices, notify, runfiles, services
     from experiments.models import TrainingRun
     from tests import cast
 
@@ -144,6 +146,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
                 log.write(" ".join(rest) + "\n")
         case ["tell"]:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
+        case ["retell"]:
+            services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

@@ -100,6 +100,22 @@ def test_single_keys_lead_around_and_the_bell_rings(visit: Visit, site: Site) ->
     expect(bell).not_to_have_text(before)
 
 
+def test_ticked_runs_stay_ticked_while_the_tables_change(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "experiment")
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#selection")).to_be_hidden()
+    running, ended = page.locator("#runs .tick input").nth(0), page.locator("#runs .tick input").nth(1)
+    running.check()
+    ended.check()
+    site.tell("retell")  # the tables are fetched anew
+    expect(page.locator("#runs")).to_contain_text("told again")
+    expect(running).to_be_checked()
+    expect(page.locator("#selection")).to_contain_text("2 runs ticked")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare/?run=*&run=*")
+
+
 def test_a_large_file_goes_on_after_a_lost_connection(visit: Visit, site: Site, tmp_path: Path) -> None:
     page = visit(outage=True)
     (tmp_path / "large.bin").write_bytes(bytes(range(256)) * 40_000)  # two pieces

@@ -41,7 +41,7 @@ MEMBERS = {
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
     "run_series", "run_points", "run_log",
-    "project_webhooks",
+    "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
     "run_log_file", "run_file", "run_archive",
@@ -50,12 +50,13 @@ MEMBERS = {
 WRITES = {
     "logout", "theme", "sample", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
-    "copy_definition",
+    "copy_definition", "duplicate_experiment", "selected_runs",
     "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
 FORMS = {
+    "run_notes",
     "notification_choices",
     "shortcuts",
     "project_webhooks",
@@ -90,6 +91,7 @@ def sample(name: str, studio: Seeded) -> str:
         "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
         "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
         "code": studio.version.pk, "changes": studio.version.pk, "download_version": studio.version.pk,
+        "duplicate_experiment": studio.experiment.pk, "selected_runs": studio.experiment.pk,
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
         "experiment_overview": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
@@ -143,6 +145,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
     client, wrong = as_(User.objects.get(username="victor")), []
     only_for_editors = {
         "new_definition",
+        "run_notes",
         "new_experiment",
         "new_version",
         "change_run",
