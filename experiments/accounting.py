@@ -2,19 +2,19 @@
 
 A grant counts from its beginning until the slot was proven free, cut to the window asked for: a slot that is being given back is not yet
 anybody else's. How long a run's slots were at work is counted by its machine (`training_runtime.host.busy`), over the whole run; of a run
-that began before the window, the part of that counts which its held time has in the window.
+that began before the window, the part of that counts which its held time has in the window. What deleted runs held still counts.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from django.db.models import Q
 
-from experiments.models import Grant, Slot, TrainingRun
+from experiments.models import Grant, PastGrant, Slot, TrainingRun
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,19 @@ def busy_seconds(run: TrainingRun, *, held_s: float) -> float | None:
 
 def by_person(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each person who held slots in the window, the greatest first."""
-    return _usage(begin, end, key="submitted_by__username", name="submitted_by__username")
+    return _usage(begin, end, key="submitted_by__username", name="submitted_by__username", past=lambda old: (old.person, old.person))
 
 
 def by_project(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each project that held slots in the window, the greatest first."""
-    return _usage(begin, end, key="experiment__project_id", name="experiment__project__name")
+    return _usage(
+        begin, end, key="experiment__project_id", name="experiment__project__name", past=lambda old: (str(old.project), old.project_name)
+    )
 
 
 def by_run(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     """One for each run that held slots in the window, the greatest first."""
-    return _usage(begin, end, key="pk", name="name")
+    return _usage(begin, end, key="pk", name="name", past=lambda old: (str(old.run), f"{old.run_name} (deleted)"))
 
 
 @dataclass(frozen=True)
@@ -74,38 +76,60 @@ class _Held:
     """Slot-seconds of one run: by device class in the window, and all in all."""
 
     inside: Mapping[str, float]
-    inside_s: float
     ever_s: float
+
+    @property
+    def inside_s(self) -> float:
+        return sum(self.inside.values())
 
     def work(self, busy_s: float) -> float:
         """The window's part of the run's work, never more than it held."""
         return min(busy_s, self.ever_s) * self.inside_s / self.ever_s if self.ever_s else 0.0
 
 
-def _usage(begin: dt.datetime, end: dt.datetime, *, key: str, name: str) -> list[Usage]:
-    """What the runs of the window held, summed up by `key`, a field of theirs."""
-    held = _held(begin, end)
-    seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    runs: dict[tuple[str, str], int] = defaultdict(int)
-    for pk, whose, title, busy_s in _in_parts(held, key, name):
-        used = seconds[str(whose), title]
-        runs[str(whose), title] += 1
-        for device, device_s in held[pk].inside.items():
-            used[device] += device_s
+@dataclass
+class _Sum:
+    """What is added up for one owner."""
+
+    name: str
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    runs: set[int] = field(default_factory=set)
+    busy_s: float = 0.0
+    known_s: float = 0.0
+
+    def add(self, run: int, inside: Mapping[str, float], *, busy_s: float | None) -> None:
+        self.runs.add(run)
+        for device, seconds in inside.items():
+            self.seconds[device] += seconds
         if busy_s is not None:
-            used["known"] += held[pk].inside_s
-            used["busy"] += held[pk].work(busy_s)
+            self.known_s += sum(inside.values())
+            self.busy_s += busy_s
+
+
+def _usage(begin: dt.datetime, end: dt.datetime, *, key: str, name: str, past: Callable[[PastGrant], tuple[str, str]]) -> list[Usage]:
+    """What the runs of the window held, summed up by `key`, a field of theirs; `past` says the same of those that were deleted."""
+    held = _held(begin, end)
+    sums: dict[str, _Sum] = {}
+    for pk, whose, title, busy_s in _in_parts(held, key, name):
+        of_run = held[pk]
+        work_s = None if busy_s is None else of_run.work(busy_s)
+        sums.setdefault(str(whose), _Sum(title)).add(pk, of_run.inside, busy_s=work_s)
+    for old in PastGrant.objects.filter(released_at__gt=begin, granted_at__lt=end).order_by("pk").iterator():
+        inside_s = (min(old.released_at, end) - max(old.granted_at, begin)).total_seconds()
+        work_s = None if old.busy_share is None else inside_s * old.busy_share
+        whose, title = past(old)
+        sums.setdefault(whose, _Sum(title)).add(old.run, {old.device: inside_s}, busy_s=work_s)
     found = [
         Usage(
             key=whose,
-            name=title,
-            cpu_slot_s=used[Slot.Device.CPU],
-            gpu_slot_s=used[Slot.Device.GPU],
-            runs=runs[whose, title],
-            busy_slot_s=used["busy"],
-            known_slot_s=used["known"],
+            name=one.name,
+            cpu_slot_s=one.seconds[Slot.Device.CPU],
+            gpu_slot_s=one.seconds[Slot.Device.GPU],
+            runs=len(one.runs),
+            busy_slot_s=one.busy_s,
+            known_slot_s=one.known_s,
         )
-        for (whose, title), used in seconds.items()
+        for whose, one in sums.items()
     ]
     return sorted(found, key=lambda usage: (-usage.slot_s, usage.key))
 
@@ -132,4 +156,4 @@ def _held(begin: dt.datetime, end: dt.datetime) -> dict[int, _Held]:
     for run, since, until in earlier.values_list("run_id", "granted_at", "released_at"):
         if run in ever and until is not None:
             ever[run] += (until - since).total_seconds()
-    return {run: _Held(by_device, sum(by_device.values()), ever[run]) for run, by_device in inside.items()}
+    return {run: _Held(by_device, ever[run]) for run, by_device in inside.items()}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
 
 from experiments import notify, snapshot, states
-from experiments.models import ClusterRules, Grant, Node, RunState, TrainingRun
+from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.snapshot import NODE_SILENT_S, Snapshot
 from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
@@ -31,6 +31,7 @@ __all__ = [
     "TickSummary",
     "close_all",
     "close_grants",
+    "keep_accounts",
     "preview",
     "tick",
 ]
@@ -156,6 +157,33 @@ def close_all(run: TrainingRun, *, now: dt.datetime, reason: str) -> int:
         still = Grant.objects.filter(run=run, released_at__isnull=True)
         still.filter(release_requested_at__isnull=True).update(release_requested_at=now, release_reason=reason)
         return _close(list(still), rules, now)
+
+
+def keep_accounts(runs: Collection[int]) -> None:
+    """Write down what these ended runs have held, by their ids, before they are deleted: nobody's usage goes away with their runs."""
+    found = Grant.objects.filter(run__in=runs, released_at__isnull=False).order_by("pk")
+    grants = list(found.select_related("slot", "run__submitted_by", "run__experiment__project"))
+    held: defaultdict[int, float] = defaultdict(float)
+    for grant in grants:
+        held[grant.run_id] += (grant.released_at - grant.granted_at).total_seconds() if grant.released_at is not None else 0.0
+    PastGrant.objects.bulk_create([_past(grant, ever_s=held[grant.run_id]) for grant in grants], batch_size=1000)
+
+
+def _past(grant: Grant, *, ever_s: float) -> PastGrant:
+    run, project = grant.run, grant.run.experiment.project
+    busy = None if run.busy_s is None or not ever_s else min(1.0, run.busy_s / ever_s)
+    assert grant.released_at is not None, "an ended run holds nothing"
+    return PastGrant(
+        run=run.pk,
+        run_name=run.name,
+        person=run.submitted_by.username,
+        project=project.pk,
+        project_name=project.name,
+        device=grant.slot.device,
+        granted_at=grant.granted_at,
+        released_at=grant.released_at,
+        busy_share=busy,
+    )
 
 
 def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> int:

@@ -77,6 +77,26 @@ class Grant(models.Model):
         ]
 
 
+class PastGrant(models.Model):
+    """What is left, for the accounts, of a grant of a run that was deleted. Written by scheduling when the run goes.
+
+    `busy_share`: the part of all that the run held in which its slots were at work; null where that was not known.
+    """
+
+    run = models.BigIntegerField()
+    run_name = models.CharField(max_length=160)
+    person = models.CharField(max_length=150)
+    project = models.BigIntegerField()
+    project_name = models.CharField(max_length=120)
+    device = models.CharField(max_length=8, choices=Slot.Device)
+    granted_at = models.DateTimeField()
+    released_at = models.DateTimeField()
+    busy_share = models.FloatField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["released_at"])]
+
+
 class ClusterRules(models.Model):
     """What an administrator sets for the planner: one row, id 1."""
 

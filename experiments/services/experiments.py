@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import bundles, ingest, notify, runfiles, states
+from experiments import bundles, ingest, notify, runfiles, scheduling, states
 from experiments.models import DataAsset, DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -118,6 +118,7 @@ def delete_experiment(experiment: Experiment, *, by: User) -> None:
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=experiment.project_id)
         ids = _ended(runs)
+        scheduling.keep_accounts(ids)
         runs.delete()
         project = experiment.project_id
         checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, len(ids))

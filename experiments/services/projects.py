@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import datastore, ingest, notices, notify, runfiles
+from experiments import datastore, ingest, notices, notify, runfiles, scheduling
 from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.services import checks
@@ -50,6 +50,7 @@ def delete_project(project: Project, *, by: User) -> None:
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
         ids = _ended(runs)
         checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, len(ids))
+        scheduling.keep_accounts(ids)
         runs.delete()
         Experiment.objects.filter(project=project).delete()
         TrainingDefinition.objects.filter(project=project).delete()

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import ingest, notify, runfiles, states
+from experiments import ingest, notify, runfiles, scheduling, states
 from experiments.models import RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import LIVE
@@ -106,6 +106,7 @@ def delete_run(run: TrainingRun, *, by: User) -> None:
             raise ValidationError(NOT_ENDED)
         number, experiment = run.pk, run.experiment
         checks.audit(by, "deletes run %s (%s)", number, run.name)
+        scheduling.keep_accounts([number])
         run.delete()
         transaction.on_commit(lambda: runfiles.remove(number), robust=True)
         notify.changed(f"experiment-{experiment.pk}", "runs")

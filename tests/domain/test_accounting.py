@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import accounting, fleet, scheduling
+from experiments import accounting, fleet, scheduling, services
 from experiments.models import Grant, Project, TrainingRun, User
 from tests import cast
 from training_runtime.protocol import Observation, RunObservation
@@ -95,3 +95,26 @@ def test_the_page_and_the_csv_say_what_is_known_and_what_is_not(run: TrainingRun
     assert float(rows["digits"]["busy_known_of_slot_seconds"]) == pytest.approx(300.0, abs=30)
     person = next(row for row in accounting.by_project(begin=NOW, end=dt.datetime.now(dt.UTC)))
     assert person.known_slot_s < person.slot_s
+
+
+@pytest.mark.parametrize("what", ["run", "experiment", "project"])
+def test_usage_does_not_go_away_with_what_is_deleted(run: TrainingRun, host: cast.Host, alice: User, project: Project, what: str) -> None:
+    services.stop_run(run, by=alice, now=NOW + 5 * SECOND)
+    ended = RunObservation(run.pk, 1, "exited", (), exit_code=0, busy_s=10.0)
+    fleet.record(Observation(host.revision, cast.facts(host.node.name), (ended,)), now=NOW + 10 * SECOND)
+    window = {"begin": NOW + 5 * SECOND, "end": NOW + 60 * SECOND}
+    before = accounting.by_person(**window), accounting.by_project(**window)
+    (held,) = before[0]
+    assert (held.slot_s, held.busy_slot_s) == (20.0, pytest.approx(5.0))
+    run.refresh_from_db()
+    number = str(run.pk)
+    delete = {
+        "run": lambda: services.delete_run(run, by=alice),
+        "experiment": lambda: services.delete_experiment(run.experiment, by=alice),
+        "project": lambda: services.delete_project(project, by=alice),
+    }
+    delete[what]()
+    assert not TrainingRun.objects.exists()
+    assert (accounting.by_person(**window), accounting.by_project(**window)) == before
+    assert [(row.key, row.name) for row in accounting.by_run(**window)] == [(number, "digits (deleted)")]
+    assert accounting.by_run(begin=NOW + 10 * SECOND, end=NOW + 60 * SECOND) == []
