@@ -65,7 +65,7 @@ def save_model(job: Job, name: str) -> tuple[tuple[str, ...], int]:
 
 def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:
     """All that is needed to go on with the unit after `tick`, bit for bit."""
-    tree = state.capture(job.model, job.optimizer, job.user_callbacks)
+    tree = state.capture(job.model, job.optimizer, job.stateful)
     content = {"version": VERSION, "tick": tick, "shape": vars_of(shape), "state": state.replace(tree, _own)}
     path = engine_path(job.result_dir)
     size = write(path, lambda file: torch.save(content, file))
@@ -76,7 +76,7 @@ def load_engine(job: Job, shape: Shape) -> int:
     """Restore the engine checkpoint into the job's objects; its tick. UserError where it belongs to another job."""
     content = torch.load(engine_path(job.result_dir), weights_only=True, map_location="cpu")
     check(content, shape)
-    state.restore(content["state"], state.InMemory(), job.model, job.optimizer, job.user_callbacks)
+    state.restore(content["state"], state.InMemory(), job.model, job.optimizer, job.stateful)
     return int(content["tick"])
 
 

@@ -4,10 +4,12 @@ where.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch._dynamo.eval_frame import OptimizedModule
 
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loading import Task, load_task
@@ -23,6 +25,31 @@ class Compute:
         job.model.to(device)
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
+        self.compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
+        if self.compiled:
+            self._settle_compiler()
+
+    def _settle_compiler(self) -> None:
+        # Else what is compiled for a batch size would depend on the sizes that this very process has seen before.
+        torch._dynamo.config.automatic_dynamic_shapes = False
+        if self.device.type == "cpu" and "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+            from torch._inductor import config
+
+            config.compile_threads = torch.get_num_threads()  # a slot's share; more would start a pool of processes in each worker
+
+    def warm_up(self) -> None:
+        """Have torch.compile do its work for every batch size to come, which may take minutes: before the others wait for it in a step.
+        Leaves gradients behind, and changed buffers."""
+        job, shape, modes = self.job, self.shape, [module.training for module in self.job.model.modules()]
+        job.model.train()
+        for count in sorted({*shape.sizes(0), *shape.sizes(shape.steps_per_epoch - 1)}):
+            job.optimizer.zero_grad()
+            self.train((0, 0, 0), load_task(job, _first(job.train_set, "load", count)), count, 1.0)
+        job.model.eval()
+        for count in sorted({len(shape.test_span(j)) for j in (0, shape.test_batches - 1) if shape.test_batches}):
+            self.test((0, 0, 0), load_task(job, _first(job.test_set, "test load", count)), count)
+        for module, mode in zip(job.model.modules(), modes, strict=True):
+            module.training = mode
 
     def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> list[float]:
         """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,
@@ -67,8 +94,7 @@ class Compute:
 
     def example(self, count: int) -> Any:
         """The inputs of a batch of the first `count` training samples, again from the first where there are fewer."""
-        task = Task("load", (0, 0, 0), tuple(i % len(self.job.train_set) for i in range(count)))
-        return _pair(load_task(self.job, task))[0]
+        return _pair(load_task(self.job, _first(self.job.train_set, "load", count)))[0]
 
     def _seed(self, place: tuple[int, int, int], purpose: str) -> None:
         seed_everything(derive(self.job.seed, *place, purpose), devices=self.device.type != "cpu")
@@ -96,6 +122,10 @@ class Compute:
         assert self.job.train_function is not None
         accuracy, loss = self.job.train_function(model, (inputs, targets), _percent, None, {})
         return [count, count, float(loss) * count, float(accuracy) / 100 * count]
+
+
+def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:
+    return Task(purpose, (0, 0, 0), tuple(i % len(data) for i in range(count)))
 
 
 class TestBatches:

@@ -4,6 +4,7 @@ and workers.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from training_runtime.elastic import exchange, state
 from training_runtime.elastic.arena import Layout
@@ -18,6 +20,13 @@ from training_runtime.elastic.sampler import Shape
 from training_runtime.errors import UserError
 
 Metric = Callable[[Any, Any], Any]
+
+
+@dataclass
+class _Held:
+    """Lets the state of a scheduler be captured as that of a callback that holds it."""
+
+    scheduler: LRScheduler
 
 
 @dataclass
@@ -40,6 +49,7 @@ class Job:
     test_function: Callable[..., Any] | None = None
     worker_logger: object | None = None
     user_callbacks: Sequence[Any] = ()
+    schedulers: Sequence[LRScheduler] = ()
     validation_freq: int = 1
     checkpoint_freq: int = 1
     loader_threads: int = 4
@@ -48,6 +58,11 @@ class Job:
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def stateful(self) -> list[object]:
+        """What learns during the training besides model and optimizer: callbacks, and schedulers wherever the script keeps them."""
+        return [*self.user_callbacks, *(_Held(scheduler) for scheduler in self.schedulers)]
 
     def load_datasets(self) -> tuple[int, int]:
         """Call the user's datasets function once; the lengths of both sets. UserError where they cannot be used."""
@@ -96,6 +111,12 @@ class Job:
 
     def checkpoints(self, epoch: int) -> bool:
         return bool(self.checkpoint_freq and (epoch + 1) % self.checkpoint_freq == 0)
+
+
+def schedulers_of(optimizer: torch.optim.Optimizer) -> list[LRScheduler]:
+    """Every living scheduler of `optimizer`, in the order of their making: the optimizer itself does not know them."""
+    living = [o for o in gc.get_objects() if issubclass(type(o), LRScheduler)]  # isinstance would ask each object in the process
+    return [scheduler for scheduler in living if getattr(scheduler, "optimizer", None) is optimizer]
 
 
 def _name(metric: Metric) -> str:

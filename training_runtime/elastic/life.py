@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,7 @@ class Life(ABC):
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
         self.last_commit = 0.0
         self.landing: state.Landing | None = None
+        self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
 
     @abstractmethod
@@ -71,6 +72,10 @@ class Life(ABC):
         """Until the end of the training, or until the worker is not a member any more."""
         self.hooks.begin()
         self.buffers.keep()
+        if self.warm_up is not None:
+            self.warm_up()
+            self.buffers.rewind()
+            self.exchange.drop()
         self._prepare()
         self._commit(self.tick)
         self.arena.set(self.seat, PID, os.getpid())
@@ -166,14 +171,14 @@ class Life(ABC):
                     paths, size = orphans.save(self.job, self.shape, self.arena, top)
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
         elif behind:
-            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
+            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
             state.pack(self.place.state_fd, tree_of_state, sources.index(self.seat), len(sources))
 
     def _take_over(self, top: int) -> None:
         self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
         fd = self.place.state_fd
         landing = self.landing or state.Landing(fd, 0)
-        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.user_callbacks)
+        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.stateful)
         self.landing = None
         self.buffers.keep()
         self._commit(top)

@@ -41,6 +41,7 @@ class Worker(Life):
         self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
         super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
+        self.warm_up = self.compute.warm_up if self.compute.compiled else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
 
@@ -92,7 +93,7 @@ class Worker(Life):
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
         if not self.arena.words[STATE_BYTES]:
-            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.user_callbacks)
+            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
             self.arena.words[STATE_BYTES] = state.packed_bytes(tree_of_state)
 
     def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> list[float]:

@@ -26,7 +26,7 @@ from torch import nn
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, driver
 from training_runtime.elastic.coordinator import Coordinator
-from training_runtime.elastic.job import Job
+from training_runtime.elastic.job import Job, schedulers_of
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric.console import Console
@@ -144,6 +144,7 @@ class FabricModel:
             test_function=self.fn_test,
             worker_logger=self.worker_logger_callback,
             user_callbacks=self.user_callbacks,
+            schedulers=schedulers_of(self.optimizer),
             validation_freq=validation_freq,
             checkpoint_freq=checkpoint_freq,
             loader_threads=num_dataloader_threads,

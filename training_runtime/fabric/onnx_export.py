@@ -94,7 +94,7 @@ def export(job: Job) -> tuple[tuple[str, ...], int]:
     example = checkpoint.example_path(job.result_dir)
     inputs = torch.load(example, weights_only=True, map_location="cpu")
     example.unlink()
-    model = job.model.cpu().eval()
+    model = getattr(job.model, "_orig_mod", job.model).cpu().eval()  # the exporter takes no model that torch.compile has wrapped
     final = checkpoint.final_path(job.result_dir).with_suffix(".onnx")
     beside = final.with_name(f".onnx-{os.getpid()}")
     beside.mkdir()
