@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments import accounting
 from experiments.models import Experiment, MetricSeries, TrainingRun
+from experiments.selectors.arguments import arguments
 
-MOST_RUNS = 12
+MOST_RUNS = 24
 DEFAULT_RUNS = 6
+MOST_AXES = 12
+MOST_ARGUMENTS = 60
+STEPS = "Steps"  # how far a run is, not what it was told
 
 
 @dataclass(frozen=True)
@@ -18,9 +23,21 @@ class Row:
     """One fact of each run, in the order of the columns (None: not there). `differs`: not the same for all."""
 
     name: str
-    kind: str  # how its values are written: "text", "metric", "duration", "number"
+    kind: str  # how its values are written: "text", "argument", "metric", "duration", "number"
     values: list[object]
     differs: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the parallel coordinates: what each run has there (None: nothing), in the order of the runs.
+
+    `kind`: "number", whose values are numbers, or "text", whose values are names.
+    """
+
+    name: str
+    kind: str
+    values: list[float | str | None]
 
 
 def candidates(experiment: Experiment) -> list[TrainingRun]:
@@ -36,7 +53,40 @@ def chosen(found: list[TrainingRun], wanted: list[str]) -> list[TrainingRun]:
 
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
     """Metrics first, then what was asked for and what it took."""
-    return [*_metrics(runs), *_facts(runs, now)]
+    return [*_metrics(runs), *_told(runs), *_facts(runs, now)]
+
+
+def parallel(rows: list[Row]) -> list[Axis]:
+    """What the runs were told that differs between them, then what came of it: their metrics. From the rows of `table`."""
+    told = [_axis(row) for row in rows if row.kind in ("argument", "number") and row.differs and row.name != STEPS]
+    came = [_axis(row) for row in rows if row.kind == "metric"]
+    came.sort(key=lambda axis: not axis.name.startswith("test "))
+    return [*told[: MOST_AXES // 2], *came[: MOST_AXES - min(len(told), MOST_AXES // 2)]]
+
+
+def _axis(row: Row) -> Axis:
+    numbers = [_number(value) for value in row.values]
+    if all(number is not None or value is None for number, value in zip(numbers, row.values, strict=True)):
+        return Axis(row.name, "number", list(numbers))
+    return Axis(row.name, "text", [None if value is None else str(value)[:60] for value in row.values])
+
+
+def _number(value: object) -> float | None:
+    """A finite number, also one that is written as text."""
+    try:
+        found = float(str(value))
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _told(runs: list[TrainingRun]) -> list[Row]:
+    """A row for each argument that any of them has."""
+    given = [arguments(run.command) for run in runs]
+    names = dict.fromkeys(name for each in given for name in each)
+    return [
+        _row(name if " " in name else f"--{name}", "argument", [each.get(name) for each in given]) for name in list(names)[:MOST_ARGUMENTS]
+    ]
 
 
 def _metrics(runs: list[TrainingRun]) -> list[Row]:
@@ -52,7 +102,7 @@ def _facts(runs: list[TrainingRun], now: dt.datetime) -> list[Row]:
         ("Execution command", "text", lambda run: run.command),
         ("Source files folder", "text", lambda run: run.data_folder),
         ("Submitter", "text", lambda run: run.submitted_by.username),
-        ("Steps", "number", lambda run: run.step),
+        (STEPS, "number", lambda run: run.step),
         ("Epochs", "number", lambda run: run.epochs),
         ("Global batch", "number", lambda run: run.batch_size),
         ("Engines", "number", lambda run: run.engines),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
@@ -24,8 +26,8 @@ from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
-PAGE_ROWS = 50
-MOST_WAITING = 100
+PAGE_ROWS = 40
+MOST_WAITING = 25
 COMMAND_LIMIT = 2000
 ASKED = ("q", "tag", "sort", "order", "offset")  # what stands in the address of an experiment's page
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
@@ -199,12 +201,9 @@ def compare(request: HttpRequest, pk: int) -> HttpResponse:
     found = comparison.candidates(experiment)
     runs = comparison.chosen(found, request.GET.getlist("run"))
     rows = later(lambda: comparison.table(runs, now=timezone.now()))
-    return page(
-        request,
-        "experiments/compare.html",
-        {**tab, "found": found, "runs": runs, "rows": rows},
-        parts={"table": "experiments/_differences.html"},
-    )
+    axes = later(lambda: [asdict(axis) for axis in comparison.parallel(list(rows))])
+    shown = {**tab, "found": found, "runs": runs, "rows": rows, "parallel": cache(lambda: json.dumps(list(axes)))}
+    return page(request, "experiments/compare.html", shown, parts={"table": "experiments/_differences.html"})
 
 
 @require_safe

@@ -162,3 +162,24 @@ def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: 
     expect(page.locator("#live")).to_have_text("Live")
     site.tell("log needle two")
     expect(page.locator(".log-found li")).to_have_count(2)
+
+
+def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "compare")
+    lines = page.locator(".parallel-line")
+    expect(lines).to_have_count(3)
+    page.locator(".parallel-grip").last.scroll_into_view_if_needed()
+    grip = page.locator(".parallel-grip").last.bounding_box()
+    assert grip
+    page.mouse.move(grip["x"] + 12, grip["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(grip["x"] + 12, grip["y"] + 40, steps=4)
+    page.mouse.up()
+    expect(page.locator("#parallel-said")).to_contain_text("of 3 runs are in range")
+    page.get_by_role("button", name="All runs").click()
+    expect(page.locator(".parallel-line.is-out")).to_have_count(0)
+    page.get_by_label("Only what differs").check()
+    expect(page.locator("#table tbody tr", has_text="Execution command")).to_be_hidden()
+    page.reload()
+    expect(page.get_by_label("Only what differs")).to_be_checked()
