@@ -98,15 +98,21 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def preview(request: HttpRequest, pk: int) -> HttpResponse:
-    """What a change of priority or slots would do to everybody, as a fragment. Writes nothing."""
-    run = access.run_control(person(request), pk)
+    """What a change of priority or slots, a pause (?paused=yes or no) or a stop would do to everybody, as a fragment. Writes nothing."""
+    user = person(request)
+    run = access.run_control(user, pk)
     priority_form, slots_form = PriorityForm(request.GET), SlotsForm(request.GET)
     change = scheduling.RunChange(
         priority=priority_form.cleaned_data["priority"] if priority_form.is_valid() else None,
         min_slots=slots_form.cleaned_data["min_slots"] if slots_form.is_valid() else None,
         max_slots=slots_form.cleaned_data["max_slots"] if slots_form.is_valid() else None,
+        paused={"yes": True, "no": False}.get(request.GET.get("paused", "")),
+        stop=request.GET.get("stop") == "yes",
     )
     if (change.min_slots or 1) > (change.max_slots or run.max_slots):
-        return render(request, "runs/_preview.html", {"problem": "The minimum is greater than the maximum."})
-    found = scheduling.preview(now=timezone.now(), changes={run.pk: change})
-    return render(request, "runs/_preview.html", {"preview": found, "run": run})
+        return render(request, "cluster/_preview.html", {"problem": "The minimum is greater than the maximum."})
+    powerless = change.priority is not None and access.rules(user).policy == "fair_share"
+    note = "Under fair share priorities have no effect: it would count once the policy is priority." if powerless else ""
+    return render(
+        request, "cluster/_preview.html", {"preview": scheduling.preview(now=timezone.now(), changes={run.pk: change}), "note": note}
+    )

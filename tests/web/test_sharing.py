@@ -85,3 +85,24 @@ def test_draining_has_a_preview_a_reason_and_a_history(studio: Seeded, as_: As) 
         "dora took back into service node local",
     ]
     assert "a new fan" in as_(studio.alice).get(reverse("sharing")).content.decode()
+
+
+def test_a_pause_and_a_stop_can_be_looked_at_first(studio: Seeded, as_: As) -> None:
+    def shown(**wanted: str) -> str:
+        return as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), wanted).content.decode()
+
+    assert "2 → 0" in shown(paused="yes")
+    assert "paused: holds nothing until somebody resumes it" in shown(paused="yes")
+    assert "It is stopped." in shown(stop="yes")
+    assert "Nobody" in shown(paused="no")
+    studio.running.refresh_from_db()
+    assert (studio.running.paused, studio.running.stop_requested_at) == (False, None)
+
+
+def test_a_priority_that_has_no_effect_is_said_to_have_none(studio: Seeded, as_: As) -> None:
+    def shown() -> str:
+        return as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"priority": "9000"}).content.decode()
+
+    assert "Under fair share priorities have no effect" in shown()
+    as_(studio.dora).post(reverse("policy"), {"policy": "priority"})
+    assert "have no effect" not in shown()
