@@ -265,3 +265,30 @@ def test_the_queue_numbers_the_waiting_runs_without_gaps(facts):
     waiting = {run.id for run in runs if not made.grants[run.id] and not run.paused}
     assert set(made.queue) == waiting
     assert sorted(place.position for place in made.queue.values()) == list(range(1, len(waiting) + 1))
+
+
+@given(st.integers(2, 8), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_nobody_waits_for_ever_however_many_smaller_runs_keep_coming(count, data):
+    """Whenever a run ends a younger one of somebody else is there; the large run still gets its turn."""
+    slots = [SlotFacts(id=number, node=f"n{number // 4}", device="gpu") for number in range(count)]
+    rules = Rules(policy=data.draw(st.sampled_from(["fair_share", "priority"])))
+    running = [_small(number, data) for number in range(1, data.draw(st.integers(1, 6)) + 1)]
+    slots, running = applied(decide(slots, running, rules), slots, running)
+    large = replace(_small(100, data), person=data.draw(st.sampled_from(PEOPLE)), min_slots=data.draw(st.integers(1, count)), max_slots=count)
+    runs = [*running, large]
+    for newcomer in range(101, 140):
+        made = decide(slots, runs, rules)
+        if made.grants[large.id]:
+            return
+        slots, runs = applied(made, slots, runs)
+        ends = data.draw(st.sampled_from([run for run in runs if run.held]))
+        slots = [replace(slot, holder=None) if slot.id in ends.held else slot for slot in slots]
+        runs = [*(run for run in runs if run.id != ends.id), _small(newcomer, data)]
+    raise AssertionError("it still waits")
+
+
+def _small(number: int, data: st.DataObject) -> RunFacts:
+    person = data.draw(st.sampled_from(PEOPLE[:3]))
+    most = data.draw(st.integers(1, 4))
+    return RunFacts(id=number, name=f"run-{number}", person=person, project="digits", submitted_at=float(number), max_slots=most)
