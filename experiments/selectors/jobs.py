@@ -94,7 +94,7 @@ def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
 
 
 def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *, now: dt.datetime | None = None) -> ExperimentTables:
-    found = list(experiment.runs.select_related("submitted_by", "version__definition"))
+    found = list(experiment.runs.select_related("submitted_by").defer("error_traceback", "environment", "final_metrics"))
     runs = [run for run in found if _wanted(run, wanted)]
     columns, latest = _latest_metrics(experiment)
     held = _held(run.pk for run in runs)
@@ -113,11 +113,12 @@ def _latest_metrics(experiment: Experiment) -> tuple[list[str], dict[int, dict[s
     """The names of the columns, and each run's latest values by them."""
     latest: dict[int, dict[str, float | None]] = defaultdict(dict)
     columns: dict[str, None] = {}
-    for one in MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name"):
-        column = f"{one.group} {one.name}"
+    series = MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name")
+    for run, group, name, value in series.values_list("run_id", "group", "name", "last_value"):
+        column = f"{group} {name}"
         if column in columns or len(columns) < MOST_COLUMNS:
             columns[column] = None
-            latest[one.run_id][column] = one.last_value
+            latest[run][column] = value
     return list(columns), latest
 
 
@@ -125,8 +126,10 @@ def _wanted(run: TrainingRun, wanted: RunFilter) -> bool:
     if wanted.tag and wanted.tag not in run.tags:
         return False
     words = wanted.query.casefold()
+    if not words:
+        return True
     where = (run.name, run.submitted_by.username, run.command, run.note, f"#{run.pk}", *run.tags)
-    return not words or any(words in each.casefold() for each in where)
+    return any(words in each.casefold() for each in where)
 
 
 def _sorted(rows: list[RunRow], wanted: RunFilter, columns: list[str], now: dt.datetime) -> list[RunRow]:
@@ -147,6 +150,8 @@ def _sorted(rows: list[RunRow], wanted: RunFilter, columns: list[str], now: dt.d
         }
         return values.get(wanted.sort)
 
+    if not wanted.sort:
+        return rows
     with_value = [(each, row) for row in rows if (each := value(row)) is not None]
     with_value.sort(key=lambda pair: pair[0], reverse=wanted.descending)
     return [row for _, row in with_value] + [row for row in rows if value(row) is None]

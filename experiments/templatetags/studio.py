@@ -40,7 +40,7 @@ _STATES: dict[str, tuple[str, str]] = {  # state -> colour of the tag, icon
 def icon(name: str, css: str = "") -> SafeString:
     """A Carbon icon, invisible to screen readers: the text beside it says the same."""
     sprite = static("vendor/carbon-icons/icons.svg")
-    return format_html('<svg class="icon {}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>', css, sprite, name)
+    return format_html('<svg class="icon{}" aria-hidden="true"><use href="{}#{}"/></svg>', f" {css}" if css else "", sprite, name)
 
 
 @register.simple_tag

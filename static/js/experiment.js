@@ -35,8 +35,10 @@ document.addEventListener('change', (event) => {
   show();
 });
 bar?.addEventListener('submit', (event) => {
-  const deleting = /** @type {HTMLButtonElement} */ (/** @type {SubmitEvent} */ (event).submitter)?.value === 'delete';
-  if (deleting && !window.confirm(`Delete ${ticked.size} runs with all their files?`)) event.preventDefault();
+  const button = /** @type {HTMLButtonElement} */ (/** @type {SubmitEvent} */ (event).submitter);
+  const name = button?.closest('tr')?.querySelector('th a')?.textContent;
+  const question = button?.value === 'delete' ? `Delete ${ticked.size} runs with all their files?` : name && `Stop ${name}? What it has written so far stays.`;
+  if (question && !window.confirm(question)) event.preventDefault();
 });
 document.addEventListener('htmx:after:swap', show);
 for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('#runs input[name=run]:checked'))) ticked.add(box.value);
