@@ -22,7 +22,7 @@ from experiments.scheduling import NODE_SILENT_S
 from experiments.selectors import JobFilter, JobRow, Lane, nodes, run_pages
 from experiments.views.shown import act, later, number, page, person, refused
 
-PAGE_ROWS = 50
+PAGE_ROWS = 40
 WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}
 MOST_BARS = 4000
 LONGEST_S = 30 * 86400
