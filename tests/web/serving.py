@@ -3,8 +3,8 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "log WORDS" writes them to its log, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input
-ends.
+train on, "log WORDS" writes them to its log, "strange" adds very many of everything, "changed" tells the cluster page to look again. It
+ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from experiments import ingest, notices, notify, runfiles, services
     from experiments.models import TrainingRun
     from tests import cast
+    from tests.web import strange
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -148,6 +149,9 @@ def _obey(words: list[str], studio: Seeded) -> None:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["retell"]:
             services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
+        case ["strange"]:
+            strange.many_metrics(studio, now=now)
+            strange.many_slots(studio, now=now)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

@@ -1,0 +1,85 @@
+"""Pages with very many of everything, with names that are markup or read from the right, and with losses that are no numbers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from experiments.models import TrainingRun
+from tests.web import seed, strange
+from tests.web.browsing import Site, Visit
+from tests.web.conftest import As
+from tests.web.seed import Seeded
+
+MOST_BYTES = 100_000
+
+
+@pytest.mark.parametrize("name", [seed.LONG, seed.RIGHT_TO_LEFT, "<script>alert(1)</script>", "\u202e\u2066'\"&"])
+def test_a_name_is_shown_as_text_that_keeps_to_itself(name: str, studio: Seeded, as_: As) -> None:
+    TrainingRun.objects.filter(pk=studio.running.pk).update(name=name)
+    client = as_(studio.alice)
+    pages = [reverse("cluster"), reverse("compare", args=[studio.experiment.pk]), reverse("change_run", args=[studio.running.pk])]
+    pages += [reverse(page, args=[studio.running.pk]) for page in ("run", "run_overview", "run_logs", "run_results")]
+    escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;").replace("'", "&#x27;")
+    for page in pages:
+        text = client.get(page).content.decode()
+        assert f"<bdi>{escaped}</bdi>" in text, page
+        assert "<script>alert" not in text, page
+    assert name in [bar["name"] for lane in client.get(reverse("lanes")).json()["lanes"] for bar in lane["bars"]]
+
+
+def test_five_hundred_runs_are_pages_of_a_list(studio: Seeded, as_: As) -> None:
+    strange.many_runs(studio.experiment, now=timezone.now())
+    client = as_(studio.alice)
+    for address in (reverse("cluster"), reverse("compare", args=[studio.experiment.pk])):
+        assert len(client.get(address).content) < MOST_BYTES, address
+    page = client.get(reverse("cluster"), {"offset": "480", "part": "jobs"}).content.decode()
+    assert "481–506 of 506" in page
+
+
+def test_a_hundred_slots_are_lanes_and_rows(studio: Seeded, as_: As) -> None:
+    strange.many_slots(studio, now=timezone.now())
+    client = as_(studio.alice)
+    answer = client.get(reverse("lanes"), {"window": "10m"}).json()
+    assert len(answer["lanes"]) == 4 + strange.SLOTS
+    assert sum(len(lane["bars"]) for lane in answer["lanes"]) == 6 + 2 * strange.SLOTS
+    assert "0 of 100" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
+
+
+def test_losses_that_are_no_numbers_are_gaps_and_said(studio: Seeded, as_: As) -> None:
+    run = strange.many_metrics(studio, now=timezone.now())
+    raw = as_(studio.alice).get(reverse("run_series", args=[run.pk])).content.decode()
+    curves = json.loads(raw, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["curves"]
+    assert len(curves) == strange.METRICS
+    assert curves[0]["values"].count(None) == strange.STEPS // 2
+    page = as_(studio.alice).get(reverse("run", args=[run.pk])).content.decode()
+    assert page.count('<figure class="chart" ') == strange.METRICS
+    assert "metric 01 &lt;b&gt;" in page
+    assert "not finite" in page
+
+
+def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: Site) -> None:
+    site.tell("strange")
+    for width in (1280, 360):
+        page = visit(width=width)
+        page.goto(site.pages["url"] + "/cluster/?name=fifty")
+        if width > 700:
+            expect(page.locator("#lanes .lane")).to_have_count(4 + strange.SLOTS)
+            drawn = page.locator("#lanes svg.lanes").bounding_box()
+            assert drawn
+            assert drawn["height"] < 900
+        expect(page.locator("#nodes")).to_contain_text("0 of 100")
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        page.locator("#jobs").get_by_role("link", name="fifty metrics", exact=True).click()
+        page.locator(".uplot").first.wait_for()
+        assert page.locator(".uplot").count() < 20, "what is far below is not drawn yet"
+        expect(page.locator('[data-chart="loss"] figcaption')).to_contain_text("train")
+        page.get_by_placeholder("Metric").fill("metric 49")
+        page.locator('[data-chart="metric 49 <b>"]').scroll_into_view_if_needed()
+        expect(page.locator('[data-chart="metric 49 <b>"] .uplot')).to_be_visible()
+        expect(page.locator('[data-chart="loss"]')).to_be_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
