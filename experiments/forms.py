@@ -222,10 +222,6 @@ class NoteForm(forms.Form):
     note = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 6}))
 
 
-class PolicyForm(forms.Form):
-    policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")])
-
-
 class SharingForm(forms.Form):
     """Policy, everybody's weight, and quotas in slots (empty: none), with the reason that an administrator gives.
 

@@ -102,7 +102,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/", cluster.detail, name="cluster"),
     path("cluster/usage/", usage.usage, name="usage"),
     path("cluster/lanes", cluster.lanes, name="lanes"),
-    path("cluster/policy/", cluster.policy, name="policy"),
     path("cluster/sharing/", sharing.sharing, name="sharing"),
     path("cluster/sharing/preview/", sharing.sharing_preview, name="preview_sharing"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),

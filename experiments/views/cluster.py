@@ -1,4 +1,4 @@
-"""The cluster: everybody's jobs, who held which slot over time, what happened and why; nodes; the policy.
+"""The cluster: everybody's jobs, who held which slot over time, what happened and why; nodes.
 
 Everybody who is logged in may look.
 """
@@ -12,15 +12,14 @@ from functools import cache
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
-from experiments import access, selectors, services
-from experiments.forms import PolicyForm
+from experiments import access, selectors
 from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.scheduling import NODE_SILENT_S
 from experiments.selectors import JobFilter, JobRow, Lane, nodes, run_pages
-from experiments.views.shown import act, later, number, page, person, refused
+from experiments.views.shown import later, number, page, person
 
 PAGE_ROWS = 40
 WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}
@@ -150,19 +149,6 @@ def _lane(lane: Lane) -> dict[str, object]:
             for bar in lane.bars[-MOST_BARS:]
         ],
     }
-
-
-@require_POST
-def policy(request: HttpRequest) -> HttpResponse:
-    user = person(request)
-    access.rules(user, need="admin")
-    form = PolicyForm(request.POST)
-    to = reverse("cluster")
-    if not form.is_valid():
-        return refused(request, "Choose one of the policies.", to=to)
-    chosen = form.cleaned_data["policy"]
-    said = f"The policy is now {dict(form.fields['policy'].choices)[chosen].lower()}."  # type: ignore[attr-defined]
-    return act(request, lambda: services.set_policy(by=user, policy=chosen), said=said, to=to)
 
 
 @require_safe

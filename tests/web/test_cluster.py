@@ -7,7 +7,7 @@ import datetime as dt
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.models import ClusterRules, Grant, Node, Slot, TrainingRun, User
+from experiments.models import Grant, Node, Slot, TrainingRun, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -106,14 +106,6 @@ def test_what_happened_is_said_in_words(studio: Seeded, as_: As) -> None:
     page = as_(studio.alice).get(reverse("cluster"), {"part": "feed"}).content.decode()
     assert "4 → 2 workers" in page
     assert "23 ms pause" in page
-
-
-def test_an_administrator_changes_the_policy(studio: Seeded, as_: As) -> None:
-    as_(studio.dora).post(reverse("policy"), {"policy": "priority"})
-    assert ClusterRules.current().policy == "priority"
-    client = as_(studio.dora)
-    client.post(reverse("policy"), {"policy": "lottery"})
-    assert "Choose one of the policies." in client.get(reverse("cluster")).content.decode()
 
 
 def test_a_node_and_a_slot_are_drained_and_used_again(studio: Seeded, as_: As) -> None:

@@ -33,7 +33,7 @@ EVERYBODY = {
     "shared_data_image",
 }  # fmt: skip  # who is logged in
 PRIVATE = {"notification", "delete_webhook", "try_webhook"}  # to one person: of anybody else's there is none
-CLUSTER_ADMINS = {"policy", "node_drain", "slot_drain", "preview_sharing", "preview_drain"}
+CLUSTER_ADMINS = {"node_drain", "slot_drain", "preview_sharing", "preview_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
@@ -51,7 +51,7 @@ WRITES = {
     "logout", "theme", "sample", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
-    "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "policy", "node_drain",
+    "delete_experiment", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "node_drain",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
@@ -177,7 +177,7 @@ def test_the_cluster_is_changed_by_its_administrators_alone(studio: Seeded, as_:
         assert as_(studio.alice).get(sample(name, studio)).status_code == 403, name
         assert as_(studio.dora).get(sample(name, studio)).status_code == 200, name
     for name in sorted(CLUSTER_ADMINS & WRITES):
-        address, sent = sample(name, studio), {"policy": "priority", "draining": "yes"}
+        address, sent = sample(name, studio), {"draining": "yes"}
         assert as_(studio.alice).post(address, sent).status_code == 403, name
         assert as_(studio.dora).post(address, sent).status_code == 302, name
         assert as_(studio.dora).get(address).status_code == 405, name

@@ -48,6 +48,8 @@ def test_nonsense_is_refused_beside_its_field_and_nothing_is_stored(studio: Seed
     answer = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority", **{"weight-alice": "-1"}))
     assert answer.status_code == 200
     assert "greater than or equal to 0.01" in answer.content.decode()
+    lottery = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="lottery"))
+    assert "lottery is not one of the available choices" in lottery.content.decode()
     assert ClusterRules.current().policy == "fair_share"
     preview = as_(studio.dora).get(reverse("preview_sharing"), everything(studio, **{"quota-bob": "many"})).content.decode()
     assert "Quota of bob" in preview
@@ -104,5 +106,5 @@ def test_a_priority_that_has_no_effect_is_said_to_have_none(studio: Seeded, as_:
         return as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"priority": "9000"}).content.decode()
 
     assert "Under fair share priorities have no effect" in shown()
-    as_(studio.dora).post(reverse("policy"), {"policy": "priority"})
+    as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority"))
     assert "have no effect" not in shown()
