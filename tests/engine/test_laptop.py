@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,23 +19,69 @@ from training_runtime import journal
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def laptop(tmp_path: Path, *args: str, slots: int = 2) -> subprocess.Popen:
-    (tmp_path / "main.py").write_text(SMALL)
+def laptop(tmp_path: Path, *args: str, slots: int = 2, code: str = SMALL, stdout: int = subprocess.PIPE, **more: str) -> subprocess.Popen:
+    (tmp_path / "main.py").write_text(code)
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("EDT_", "RESULT_DIR"))}
-    env = {**keep, "PYTHONPATH": str(ROOT / "training_runtime/fabric/path"), "EDT_SLOTS": str(slots)}
+    env = {**keep, "PYTHONPATH": str(ROOT / "training_runtime/fabric/path"), "EDT_SLOTS": str(slots), "COLUMNS": "200", **more}
     command = [sys.executable, "main.py", *args]
-    return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=stdout, stderr=subprocess.STDOUT, text=True)
 
 
-def test_it_trains_and_leaves_results_in_a_folder_of_its_own(tmp_path):
+def test_it_trains_and_leaves_results_in_a_folder_of_its_own_and_draws_no_bar_into_a_log(tmp_path):
     process = laptop(tmp_path, "--epochs", "2")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     (folder,) = (tmp_path / "edt-results").iterdir()
-    assert "2 workers" in output
+    assert "edt: step 1: 0 -> 2 workers, started" in output
+    assert "edt: epoch 1/2  batches 4  loss" in output
+    assert "steps/s" not in output
+    assert "\x1b" not in output
     events = [line.event for line in journal.follow(folder / "journal.jsonl")]
     assert events[-1].outcome == "completed"
     assert torch.load(folder / "model/train/model_epoch_final.pth", weights_only=True)
+
+
+def test_in_a_terminal_a_bar_shows_rate_time_left_and_workers_and_events_stand_above_it(tmp_path):
+    ours, theirs = pty.openpty()
+    process = laptop(tmp_path, "--epochs", "4", stdout=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is gone when its last process is
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait(60) == 0, shown.decode()
+    text = shown.decode()
+    assert re.search(r"epoch \d/4 ━*─+ +\d+%  \d+/84  [\d.]+ steps/s  ETA \d:\d\d  2 workers \(generation 1\)  loss", text), text
+    assert "━" * 20 + " 100%  84/84  " in text
+    lines = [line.rpartition("\x1b[2K")[2].rstrip() for line in text.split("\n")]
+    assert any(line.startswith("edt: step 1: 0 -> 2 workers, started") for line in lines)
+    assert sum(line.startswith("edt: epoch") and "test: loss" in line for line in lines) == 4
+
+
+TWICE = """
+import os, torch
+from torch import nn
+from fabric_model import FabricModel
+def data():
+    return torch.utils.data.TensorDataset(torch.randn(16, 4), torch.zeros(16, dtype=torch.int64)), None
+model = nn.Linear(4, 2)
+fabric = FabricModel(model, data, nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), 0.1))
+fabric.train(1, 4, 2)
+fabric.train(1, 4, 2)
+os.environ["RESULT_DIR"] = os.path.abspath("given")
+fabric.train(1, 4, 2)
+fabric.train(1, 4, 2)
+"""
+
+
+def test_a_second_train_has_a_folder_of_its_own_and_is_refused_where_it_has_none(tmp_path):
+    process = laptop(tmp_path, code=TWICE)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "train() can be called once in a run" in output
+    folders = [*(tmp_path / "edt-results").iterdir(), tmp_path / "given"]
+    assert [len([*folder.glob("model/train/model_epoch_final.pth")]) for folder in folders] == [1, 1, 1]
 
 
 def test_ctrl_c_stops_at_a_step_and_leaves_no_process(tmp_path):

@@ -143,6 +143,41 @@ def test_fn_test_that_returns_no_number_is_told_what_it_should_return(start):
     assert "fn_test must return the loss over all test batches, a number, not tuple" in run.events("error")[0].message
 
 
+def test_two_metrics_of_one_class_are_two_metrics_and_a_function_alone_is_a_list_of_one(start):
+    top = """
+    class Fraction:
+        def __init__(self, value):
+            self.value = value
+        def __call__(self, output, target):
+            return self.value
+    """
+    run = finish(start, script(top=top, arguments=", metrics=[Fraction(0.25), Fraction(0.75)]"))
+    assert {k: v for k, v in run.events("train")[0].metrics.items() if k != "loss"} == {"Fraction": 0.25, "Fraction_2": 0.75}
+    run = finish(start, script(top=top, arguments=", metrics=Fraction(0.25)"))
+    assert run.events("test")[0].metrics["Fraction"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"train": "2, 8, 2, validation_freq=-1"}, "train: validation_freq must be a whole number of at least 0, not -1"),
+        ({"train": "2, 8, 2, num_dataloader_threads=None"}, "train: num_dataloader_threads must be a whole number of at least 0, not None"),
+        ({"train": "2, 8, 2, effective_batch_size=0"}, "train: effective_batch_size must be a whole number of at least 1, not 0"),
+        ({"arguments": ", metrics=['accuracy']"}, "metrics must be functions (outputs, targets) -> number, not 'accuracy'"),
+    ],
+)
+def test_arguments_that_cannot_work_are_named(start, change, says):
+    run = start(script(**change))
+    assert run.wait() == 1
+    assert run.events("error")[0].message == f"UserError: {says}"
+
+
+def test_a_second_train_in_a_run_is_refused_with_what_to_do_instead(start):
+    run = finish(start, script(bottom="FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(1, 8, 2)"), code=1)
+    assert "make the second training an experiment of its own" in run.events("error")[0].message
+    assert (run.result_dir / "model/train/model_epoch_final.pth").exists()
+
+
 LOGGERS = """
 class First:
     def log_train_metrics(self, loss, acc, completed_batch, worker=0):
@@ -187,6 +222,12 @@ def test_worker_loggers_run_on_the_workers_with_their_own_count(start):
         console = (run.result_dir / f"log/worker-{slot}/console.log").read_text()
         assert "third begin" in console
         assert "third ['accuracy', 'loss'] 8 2 2" in console
+
+
+def test_without_a_logger_of_its_own_a_worker_prints_its_own_figures_into_its_log(start):
+    run = finish(start, script())
+    for slot in (0, 1):
+        assert "epoch 1  batches 1  loss " in (run.result_dir / f"log/worker-{slot}/console.log").read_text()
 
 
 def test_a_logger_that_raises_costs_a_warning_and_nothing_else(start):

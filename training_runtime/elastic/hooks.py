@@ -1,7 +1,11 @@
-"""The user's callbacks on a worker: logger and user callbacks. A callback that raises is reported as a warning; it never costs a step."""
+"""The user's callbacks on a worker: logger and user callbacks. A callback that raises is reported as a warning; it never costs a step.
+
+Without a worker logger of the script's own, a worker in the studio prints a line a second at most into its log.
+"""
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,11 +13,15 @@ from typing import Any
 from training_runtime.elastic.job import Job
 from training_runtime.fabric.dispatch import Logger
 
+PRINT_EVERY_S = 1.0
+
 
 class WorkerHooks:
     def __init__(self, job: Job, report: Callable[..., None]) -> None:
         self._job, self._report = job, report
         self._logger = Logger(job.worker_logger) if job.worker_logger is not None else None
+        self._prints = job.worker_logger is None and job.in_studio  # elsewhere all workers share one terminal
+        self._printed = 0.0
         self._trained = self._tests = 0
 
     def begin(self) -> None:
@@ -36,11 +44,23 @@ class WorkerHooks:
     def trained(self, rows: Sequence[list[float]], epoch: int, workers: int) -> None:
         """After a step: the logger gets the means over this worker's own engines."""
         logger = self._logger
-        if logger is None or not rows:
-            return
         self._trained += len(rows)
+        if not rows or (logger is None and not self._due()):
+            return
         means = self._job.means([sum(column) for column in zip(*rows, strict=True)])
-        self._guard(lambda: logger.train(means, self._trained, epoch + 1, workers))
+        if logger is not None:
+            self._guard(lambda: logger.train(means, self._trained, epoch + 1, workers))
+        else:
+            shown = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
+            print(f"epoch {epoch + 1}  batches {self._trained}  {shown}", flush=True)  # noqa: T201 - this is the worker's log
+
+    def _due(self) -> bool:
+        """Whether a line may be printed again."""
+        now = time.monotonic()
+        if not self._prints or now - self._printed < PRINT_EVERY_S:
+            return False
+        self._printed = now
+        return True
 
     def tested(self, row: list[float], epoch: int) -> None:
         logger = self._logger

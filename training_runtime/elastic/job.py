@@ -81,7 +81,9 @@ class Job:
     def metric_names(self) -> tuple[str, ...]:
         if self.metrics is None:
             return ("loss", "accuracy")
-        return ("loss", *(_name(m) for m in self.metrics))
+        given = ["loss", *(_name(m) for m in self.metrics)]
+        counts = [given[: i + 1].count(name) for i, name in enumerate(given)]
+        return tuple(f"{name}_{n}" if n > 1 else name for name, n in zip(given, counts, strict=True))  # two of one class are two metrics
 
     def layout(self, shape: Shape) -> Layout:
         """The arena that this job needs. Row columns: samples, one flag for accuracy, then a sum for each metric."""

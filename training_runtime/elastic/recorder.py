@@ -7,9 +7,10 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
 
 from training_runtime import journal
 from training_runtime.elastic.job import Job
@@ -29,13 +30,19 @@ class _Pending:
     work_ratio: float
 
 
-class Recorder:
-    """The one writer of the journal. `grown` is told the journal's size after each flush; `say` shows a line to a person."""
+class Screen(Protocol):
+    """What a person looks at."""
 
-    def __init__(
-        self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], say: Callable[[str], None]
-    ) -> None:
-        self._writer, self._job, self._grown, self._say = writer, job, grown, say
+    def begin(self, steps: int) -> None: ...
+    def trained(self, event: journal.Train, means: Mapping[str, float], generation: int) -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+class Recorder:
+    """The one writer of the journal. `grown` is told the journal's size after each flush."""
+
+    def __init__(self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], screen: Screen) -> None:
+        self._writer, self._job, self._grown, self._screen = writer, job, grown, screen
         self._logger = Logger(logger) if logger is not None else None
         self.last_step = self.last_generation = 0
         self._last_test = 0
@@ -85,6 +92,8 @@ class Recorder:
         self.write_pending()
         self._writer.write(event)
         self.flush()
+        if isinstance(event, journal.Warned):
+            self._screen.say(f"warning: {event.message}")
 
     def started(self, shape: Shape, attempt: int) -> None:
         """train() was called; also tells the driver's logger."""
@@ -103,6 +112,7 @@ class Recorder:
                 state_bytes=sum(t.numel() * t.element_size() for t in held),
             )
         )
+        self._screen.begin(shape.steps_per_epoch * job.epochs)
         self._guard(self._logger.begin if self._logger else None)
 
     def durations(self) -> list[float]:
@@ -121,6 +131,7 @@ class Recorder:
             self.last_step, self._last_t, self._dirty = event.step, t, True
             self._durations.append(step_s)
             means = self._accumulate(event)
+            self._screen.trained(event, means, self.last_generation)
             iteration = shape.engine_batches(event.step)
             logger = self._logger
             if logger is not None:
@@ -146,7 +157,9 @@ class Recorder:
             pause_s = max(gap_s - usual_s * pending.work_ratio, min(pending.stood_s, gap_s)) if t else pending.stood_s
         self._writer.write(journal.Generation(**{**vars(event), "pause_ms": round(1000 * pause_s, 3)}))
         self._dirty = True
-        self._say(f"step {event.step}: {event.workers_before} -> {len(event.members)} workers, {event.reason}, {1000 * pause_s:.0f} ms")
+        self._screen.say(
+            f"step {event.step}: {event.workers_before} -> {len(event.members)} workers, {event.reason}, {1000 * pause_s:.0f} ms"
+        )
 
     def test(self, step: int, epoch: int, row: list[float]) -> None:
         if step <= self._last_test:
@@ -156,7 +169,7 @@ class Recorder:
         self.metrics.update({f"test {k}": v for k, v in metrics.items()})
         self.write(journal.Test(step, epoch, metrics, int(row[0])))
         shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
-        self._say(f"epoch {epoch} test: {shown}")
+        self._screen.say(f"epoch {epoch} test: {shown}")
         logger = self._logger
         if logger is not None:
             self._guard(lambda: logger.test(metrics, 0, epoch))

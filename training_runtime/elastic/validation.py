@@ -54,4 +54,6 @@ class Validation:
                 yield self._feed.batch(task, tasks[j + 1 :], workers=1)
             show(1)
 
-        return self._compute.test_by_user(unit.epoch, batches)
+        row = self._compute.test_by_user(unit.epoch, batches)
+        self._hooks.tested(row, unit.epoch)
+        return row

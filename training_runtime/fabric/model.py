@@ -10,11 +10,10 @@ import itertools
 import math
 import os
 import signal
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -73,7 +72,7 @@ class FabricModel:
         **others: Any,
     ) -> None:
         given = _with_aliases(others)
-        self.model, self.metrics = model, metrics
+        self.model, self.metrics = model, None if metrics is None else _as_list(metrics)
         self.datasets_function = datasets_function or given.pop("datasets_function", None)
         self.loss_function, self.optimizer = loss_function, optimizer
         self.worker_logger_callback = worker_logger_callback or given.pop("worker_logger_callback", None)
@@ -96,6 +95,9 @@ class FabricModel:
         for name in ("datasets_function", "loss_function"):
             if not callable(getattr(self, name)):
                 raise UserError(f"{name} must be callable, not {type(getattr(self, name)).__name__}")
+        for metric in self.metrics or ():
+            if not callable(metric):
+                raise UserError(f"metrics must be functions (outputs, targets) -> number, not {metric!r}")
 
     def train(
         self,
@@ -116,10 +118,9 @@ class FabricModel:
         """
         for name in others:
             warnings.warn(f"train() does not know the argument {name!r} and ignores it", stacklevel=2)
-        whole = {"epoch_number": epoch_number, "batch_size": batch_size}
-        for name, value in whole.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"train: {name} must be a whole number of at least 1, not {value!r}")
+        _check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
+        others_whole = {"num_dataloader_threads": num_dataloader_threads, "validation_freq": validation_freq}
+        _check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
         session = driver.current()
         slots = () if session else local_slots()
         most = session.spec.max_slots if session else len(slots)
@@ -162,7 +163,7 @@ class FabricModel:
         session.attendant.pause()
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
-        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, say=console.say)
+        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console)
         _warn_of_threads(recorder)
         session.trained = True
         exporting = None
@@ -187,7 +188,7 @@ class FabricModel:
         began = time.monotonic()
         writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
-        recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, say=console.say)
+        recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder)
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
         outcome = "failed"
@@ -249,11 +250,16 @@ def _conclude(exporting: Export | None, recorder: Recorder) -> None:
 
 def engines_of(batch_size: int, engines: int | None, effective: int | None, *, most: int) -> int:
     """V: how many engines a global batch has. UserError where the arguments give none."""
-    for name, value in (("engines_number", engines), ("effective_batch_size", effective)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UserError(f"train: {name} must be a whole number of at least 1, not {value!r}")
+    sizes = {"engines_number": engines, "effective_batch_size": effective}
+    _check_whole({name: value for name, value in sizes.items() if value is not None}, least=1)
     given = [value for value in (engines, None if effective is None else math.ceil(effective / batch_size)) if value is not None]
     return max(given, default=most)
+
+
+def _check_whole(arguments: Mapping[str, object], *, least: int) -> None:
+    for name, value in arguments.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"train: {name} must be a whole number of at least {least}, not {value!r}")
 
 
 def local_slots() -> tuple[SlotRef, ...]:
@@ -292,4 +298,3 @@ def _warn_of_threads(recorder: Recorder) -> None:
     if names:
         message = f"the script runs threads ({', '.join(names)[:200]}); workers are copies of its process without them"
         recorder.write(journal.Warned(message))
-        print(f"warning: {message}", file=sys.stderr)
