@@ -59,8 +59,10 @@ def set_policy(
     if person_quota is not None:
         _check_quota(person_quota, known=set(User.objects.values_list("username", flat=True)), field="person_quota")
     if project_quota is not None:
-        project_quota = {str(key): slots for key, slots in project_quota.items()}
-        _check_quota(project_quota, known={str(pk) for pk in Project.objects.values_list("pk", flat=True)}, field="project_quota")
+        known = {str(pk) for pk in Project.objects.values_list("pk", flat=True)}
+        gone = ClusterRules.current().project_quota.keys() - known  # quotas of projects that were deleted: nobody could take them back
+        project_quota = {str(key): slots for key, slots in project_quota.items() if str(key) not in gone}
+        _check_quota(project_quota, known=known, field="project_quota")
     with transaction.atomic():
         rules = snapshot.lock_rules()
         said = _differences(rules, policy=policy, person_quota=person_quota, project_quota=project_quota)

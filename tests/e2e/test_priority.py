@@ -162,4 +162,5 @@ def test_alice_raises_her_priority_and_bob_reads_why_and_loses_no_step(studio: S
     stops(bob, studio, bobs)
     wait_until(lambda: {state(studio, alices), state(studio, bobs)} == {"stopped"}, "both are stopped")
     wait_until(lambda: not studio.held(), "every slot is free")
+    assert all(busy_s for (busy_s,) in studio.rows("SELECT busy_s FROM experiments_trainingrun")), "the machine has counted their work"
     no_step_was_lost_or_repeated(studio, alices, bobs)

@@ -275,7 +275,9 @@ def test_nobody_waits_for_ever_however_many_smaller_runs_keep_coming(count, data
     rules = Rules(policy=data.draw(st.sampled_from(["fair_share", "priority"])))
     running = [_small(number, data) for number in range(1, data.draw(st.integers(1, 6)) + 1)]
     slots, running = applied(decide(slots, running, rules), slots, running)
-    large = replace(_small(100, data), person=data.draw(st.sampled_from(PEOPLE)), min_slots=data.draw(st.integers(1, count)), max_slots=count)
+    large = replace(
+        _small(100, data), person=data.draw(st.sampled_from(PEOPLE)), min_slots=data.draw(st.integers(1, count)), max_slots=count
+    )
     runs = [*running, large]
     for newcomer in range(101, 140):
         made = decide(slots, runs, rules)

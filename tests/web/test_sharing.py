@@ -44,6 +44,14 @@ def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as
     assert ClusterChange.objects.count() == 2, "what changes nothing leaves no row"
 
 
+def test_the_quota_of_a_deleted_project_is_in_nobodys_way(studio: Seeded, as_: As) -> None:
+    rules = ClusterRules.current()
+    rules.project_quota = {"4711": 2}
+    rules.save()
+    assert as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority")).status_code == 302
+    assert (ClusterRules.current().policy, ClusterRules.current().project_quota) == ("priority", {})
+
+
 def test_nonsense_is_refused_beside_its_field_and_nothing_is_stored(studio: Seeded, as_: As) -> None:
     answer = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority", **{"weight-alice": "-1"}))
     assert answer.status_code == 200
