@@ -177,6 +177,7 @@ def _spec(run: TrainingRun) -> RunSpec:
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,
+        continue_from=str(runfiles.folder(run.continues)) if run.continues else "",
     )
 
 

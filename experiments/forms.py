@@ -212,6 +212,10 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(max_length=500, required=False)
 
 
+class ContinueForm(RequestForm):
+    command = forms.CharField(max_length=2000)
+
+
 class NoteForm(forms.Form):
     tags = forms.CharField(
         max_length=600,

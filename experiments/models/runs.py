@@ -51,6 +51,7 @@ class TrainingRun(models.Model):
     environment = models.JSONField(default=dict, blank=True)
     request_id = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
     position = models.PositiveIntegerField(default=0)  # of its definition in the experiment
+    continues = models.BigIntegerField(null=True)  # the run whose last checkpoint it begins with, which may have been deleted since
 
     # what people write beside it: written by services
     tags = models.JSONField(default=list, blank=True)

@@ -5,6 +5,7 @@ a form that is sent twice do one thing. Everything is told to the pages, and to 
 """
 
 from experiments.services.cluster import set_node_draining, set_policy, set_sharing, set_slot_draining, set_weight
+from experiments.services.continuation import continue_run, has_checkpoint
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
 from experiments.services.experiments import create_experiment, delete_experiment, duplicate_experiment, run_experiment
@@ -21,6 +22,7 @@ __all__ = [
     "annotate_run",
     "begin_upload",
     "choose_notices",
+    "continue_run",
     "copy_definition",
     "create_definition",
     "create_experiment",
@@ -34,6 +36,7 @@ __all__ = [
     "drop_upload",
     "duplicate_experiment",
     "finish_upload",
+    "has_checkpoint",
     "make_sample",
     "mark_read",
     "pause_run",

@@ -17,6 +17,7 @@ from experiments.services import checks
 
 REASON_LIMIT = 400
 TAG_LIMIT, MOST_TAGS = 40, 12
+AWAITED = "A run that continues from its checkpoint has not begun yet: let it begin, or stop it."
 NOT_ENDED = "The run has not ended: stop it, then delete it."
 
 
@@ -104,6 +105,8 @@ def delete_run(run: TrainingRun, *, by: User) -> None:
         run = _locked(run)
         if run.is_live():
             raise ValidationError(NOT_ENDED)
+        if TrainingRun.objects.filter(continues=run.pk, state__in=LIVE, started_at=None).exists():
+            raise ValidationError(AWAITED)
         number, experiment = run.pk, run.experiment
         checks.audit(by, "deletes run %s (%s)", number, run.name)
         scheduling.keep_accounts([number])

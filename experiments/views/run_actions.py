@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, scheduling, services
-from experiments.forms import PriorityForm, ReasonForm, SlotsForm
+from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
 from experiments.views.shown import act, page, person, refused
 
@@ -84,6 +85,21 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     to = reverse("experiment", args=[run.experiment.pk])
     said = f"{run.name} is deleted with its files."
     return act(request, lambda: services.delete_run(run, by=user), said=said, to=to, back=reverse("run", args=[pk]))
+
+
+@require_POST
+def go_on(request: HttpRequest, pk: int) -> HttpResponse:
+    """A new run that begins with the checkpoint of this one; to the new run's page."""
+    user = person(request)
+    run = access.run(user, pk, need="write")
+    form = ContinueForm(request.POST)
+    if not form.is_valid():
+        return refused(request, "The form was not complete: load the page again.", to=reverse("run_results", args=[pk]))
+    try:
+        made = services.continue_run(run, by=user, **form.cleaned_data)
+    except ValidationError as error:
+        return refused(request, " ".join(error.messages), to=reverse("run_results", args=[pk]))
+    return redirect("run", made.pk)
 
 
 @require_safe

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from experiments import access, accounting, selectors
+from experiments import access, accounting, selectors, services
 from experiments.models import TrainingRun
 from experiments.selectors import RunFile, run_pages
 from experiments.selectors.arguments import arguments
@@ -88,5 +89,7 @@ def results(request: HttpRequest, pk: int) -> HttpResponse:
         "groups": later(lambda: _by_role(list(found))),
         "total_bytes": cache(lambda: sum(file.size_bytes for file in found)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
+        "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
+        "request_id": uuid.uuid4(),
     }
     return page(request, "runs/results.html", context, parts={**HEAD, "body": "runs/_results.html"})

@@ -1,0 +1,77 @@
+"""A run that goes on where another one stopped: a new run with a copy of its checkpoint, which the node host makes when it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import uuid
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from experiments import bundles, notify, runfiles, states
+from experiments.models import JournalCursor, Project, TrainingRun, User
+from experiments.services import checks
+
+CHECKPOINT = "checkpoint/engine.pt"  # what the engine writes to resume from
+
+
+def has_checkpoint(run: TrainingRun) -> bool:
+    """Whether the run has left a state that another one can begin with."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(runfiles.open_regular(run.pk, CHECKPOINT))
+        return True
+    return False
+
+
+def continue_run(
+    source: TrainingRun, *, by: User, command: str = "", request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+) -> TrainingRun:
+    """A queued run of the same experiment, version and data that begins with the last checkpoint of `source`, which has ended.
+
+    An empty `command` is the one that `source` had. Field: command. The same request makes one run.
+    """
+    now = now or timezone.now()
+    command = checks.text(command, field="command", limit=checks.COMMAND_LIMIT) or source.command
+    try:
+        bundles.entry(source.version.bundle, command)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("command", str(refusal))
+    try:
+        with transaction.atomic():
+            Project.objects.select_for_update().get(pk=source.experiment.project_id)  # it is not deleted meanwhile (see delete_project)
+            return _queue(source, by=by, command=command, request_id=request_id, now=now)
+    except IntegrityError:
+        before = TrainingRun.objects.filter(submitted_by=by, request_id=request_id, continues=source.pk).first()
+        if request_id is None or before is None:
+            raise
+        return before
+
+
+def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID | None, now: dt.datetime) -> TrainingRun:
+    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).get(pk=source.pk)  # its files are not deleted meanwhile
+    if found.is_live():
+        raise ValidationError("The run has not ended: stop it, or let it end, then continue from its checkpoint.")
+    if not has_checkpoint(found):
+        raise ValidationError("The run has left no checkpoint: run it again instead.")
+    run = TrainingRun.objects.create(
+        experiment=source.experiment,
+        version=source.version,
+        name=source.name,
+        submitted_by=by,
+        submitted_at=now,
+        command=command,
+        data_folder=source.data_folder,
+        environment=source.environment,
+        min_slots=source.min_slots,
+        max_slots=source.max_slots,
+        request_id=request_id,
+        position=source.position,
+        continues=source.pk,
+    )
+    JournalCursor.objects.create(run=run)
+    states.begin(run, reason=f"Submitted by {by.username}, to continue from the last checkpoint of run {source.pk}.", now=now, actor=by)
+    notify.nudge_schedule()
+    return run
