@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.faults import FAULTS, PHASES
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.watch import Sign, Watch, deadline_s
+from training_runtime.elastic.watch import Patience, Sign, Watch, deadline_s
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -145,3 +145,12 @@ def test_the_deadline_follows_the_steps_unless_it_is_set():
     assert deadline_s([0.1, 0.2], None) == 10
     assert deadline_s([1.0, 3.0], None) == 60
     assert deadline_s([1.0], 0.5) == 0.5
+
+
+def test_who_is_alone_has_its_own_time_which_a_new_sign_begins_anew():
+    patience = Patience()
+    assert patience.lost(0, {3: ("starting", 5), 4: ("stopped", 1)}) == ()
+    assert patience.lost(2, {3: ("starting", 5), 4: ("stopped", 1)}) == (4,)
+    assert patience.lost(2.5, {3: ("ready", 5), 4: ("stopped", 1)}) == ()
+    assert patience.lost(6, {3: ("ready", 5)}) == ()
+    assert patience.lost(8, {3: ("ready", 5)}) == (3,)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ def forget(result_dir: Path) -> None:
 def save(job: Job, shape: Shape, arena: Arena, tick: int) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led."""
     with _one_at_a_time(arena.fd):
-        _write(job.result_dir, Unwritten(_rows(arena), read(job.result_dir).reports))
+        _write(job.result_dir, arena, [], read(job.result_dir).reports)
         return checkpoint.save_engine(job, shape, tick)
 
 
@@ -92,22 +92,19 @@ def write_down(
     """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
     state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
     with _one_at_a_time(arena.fd):  # also for taking the reports out: of two who did at once, each would get a part of them
-        rows = {int(found[0]): found for found in (*([row] if row else []), *_rows(arena))}
         said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
-        _write(job.result_dir, Unwritten(tuple(rows[step] for step in sorted(rows)), tuple(said)))
+        _write(job.result_dir, arena, [row] if row else [], said)
         if tick > (checkpoint.peek(job, shape) or 0):
             checkpoint.save_engine(job, shape, tick)
 
 
-def _write(result_dir: Path, unwritten: Unwritten) -> None:
-    content = json.dumps({"rows": unwritten.rows, "reports": unwritten.reports}).encode()
-    checkpoint.write(path_of(result_dir), lambda file: file.write(content))
-
-
-def _rows(arena: Arena) -> tuple[Row, ...]:
-    """Finished steps that the driver has not put into its journal, oldest first."""
+def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
+    """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
     first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
-    return tuple(arena.ring[step % RING].tolist() for step in range(first, last + 1))
+    ring = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
+    rows = {int(row[0]): row for row in (*read(result_dir).rows, *found, *ring) if row[0] >= first}
+    content = json.dumps({"rows": [rows[step] for step in sorted(rows)], "reports": list(said)}).encode()
+    checkpoint.write(path_of(result_dir), lambda file: file.write(content))
 
 
 @contextmanager
