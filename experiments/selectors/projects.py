@@ -32,6 +32,7 @@ class Summary:
     members: int
     definitions: int
     experiments: int
+    data: int
     runs: int
     live: int
     waiting: int
@@ -61,6 +62,7 @@ def summary(project: Project) -> Summary:
         members=project.memberships.count(),
         definitions=project.definitions.count(),
         experiments=project.experiments.count(),
+        data=project.data_assets.count(),
         runs=sum(states.values()),
         live=sum(count for state, count in states.items() if state not in ENDED),
         waiting=states.get(RunState.QUEUED, 0),

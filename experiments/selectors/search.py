@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from django.db.models import Q
 
 from experiments import access
-from experiments.models import Experiment, Node, Project, TrainingDefinition, TrainingRun, User
+from experiments.models import DataAsset, Experiment, Node, Project, TrainingDefinition, TrainingRun, User
 
 MOST_OF_A_KIND = 20
 
@@ -19,22 +20,28 @@ class Found:
     projects: list[Project]
     definitions: list[TrainingDefinition]
     experiments: list[Experiment]
+    data: list[DataAsset]
     runs: list[TrainingRun]
     nodes: list[Node]
 
     def count(self) -> int:
-        return len(self.projects) + len(self.definitions) + len(self.experiments) + len(self.runs) + len(self.nodes)
+        found = (self.projects, self.definitions, self.experiments, self.data, self.runs, self.nodes)
+        return sum(len(each) for each in found)
 
 
 def search(user: User, query: str) -> Found:
-    """Names and descriptions that contain the words; a number also finds the run with that id. Nothing for no words."""
+    """Names, descriptions, commands, tags and notes that contain the words; a number also finds the run with that id.
+
+    Nothing for no words.
+    """
     words = query.strip()
     if not words:
-        return Found([], [], [], [], [])
+        return Found([], [], [], [], [], [])
     mine = access.projects_for(user)
     inside = {"project__in": mine.values("pk")}
     named = Q(name__icontains=words) | Q(description__icontains=words)
-    runs = Q(name__icontains=words) | Q(command__icontains=words)
+    tagged = Q(tags__icontains=words) | Q(tags__icontains=json.dumps(words)[1:-1])  # one database keeps JSON escaped, the other does not
+    runs = Q(name__icontains=words) | Q(command__icontains=words) | Q(note__icontains=words) | tagged
     number = words.removeprefix("#")
     if number.isascii() and number.isdigit() and len(number) < 19:
         runs |= Q(pk=int(number))
@@ -45,6 +52,7 @@ def search(user: User, query: str) -> Found:
         projects=list(mine.filter(named)[:MOST_OF_A_KIND]),
         definitions=list(TrainingDefinition.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         experiments=list(Experiment.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
+        data=list(DataAsset.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         runs=list(of_runs[:MOST_OF_A_KIND]),
         nodes=list(Node.objects.filter(name__icontains=words)[:MOST_OF_A_KIND]),
     )

@@ -39,7 +39,12 @@ def test_search_finds_by_name_command_and_number_only_what_one_may_open(studio: 
     assert reverse("experiment", args=[studio.experiment.pk]) in found(studio.alice, "learning")
     assert reverse("run", args=[studio.failed.pk]) in found(studio.alice, f"#{studio.failed.pk}")
     assert reverse("definition", args=[studio.version.definition.pk]) in found(studio.alice, "lenet")
+    assert reverse("data", args=[studio.data.pk]) in found(studio.alice, "handwritten")
+    services.annotate_run(studio.completed, by=studio.alice, tags=["best so far", "הטוב"], note="with the old data")
+    for words in ("Best so", "הטוב", "old data"):
+        assert reverse("run", args=[studio.completed.pk]) in found(studio.alice, words), words
     assert "Nothing among your projects" in found(stranger, "learning")
+    assert "Nothing among your projects" in found(stranger, "old data")
     assert "Nothing among your projects" in found(studio.alice, "Baseline")
     assert "<script>" not in found(studio.alice, "<script>alert(1)</script>")
 
