@@ -13,6 +13,7 @@ MOST_CURVES = 200
 MOST_POINTS = 100_000  # of all curves of a page together
 MIN_POINTS = 20
 CHUNK = 500
+MOST_STEPS = 2**62
 Row = tuple[int, float, float | None]  # step, Unix seconds, value
 
 
@@ -43,15 +44,18 @@ class NewPoints:
     reload: bool = False
 
 
-def series(run: TrainingRun, *, max_points: int = 1000, x: Literal["step", "time"] = "step") -> tuple[int, list[Curve]]:
+def series(
+    run: TrainingRun, *, max_points: int = 1000, x: Literal["step", "time"] = "step", steps: tuple[int, int] | None = None
+) -> tuple[int, list[Curve]]:
     """(sequence number, curves): everything up to that journal line, so that `points_after` it neither misses nor repeats a point.
 
-    A longer curve is cut into equal stretches of `x`, each of which gives its least and its greatest point.
+    A longer curve is cut into equal stretches of `x`, each of which gives its least and its greatest point. `steps`: only from the first to
+    the last of these.
     """
     seq = _seq(run)  # before the points: what comes in between is left to points_after
     found = list(run.series.order_by("group", "name")[:MOST_CURVES])
     most = max(MIN_POINTS, min(max_points, MOST_POINTS // max(1, len(found))))
-    return seq, [_curve(one, seq=seq, most=most, x=x) for one in found]
+    return seq, [_curve(one, seq=seq, most=most, x=x, steps=steps or (0, MOST_STEPS)) for one in found]
 
 
 def points_after(run: TrainingRun, *, seq: int, limit: int = 5000) -> NewPoints:
@@ -73,37 +77,41 @@ def _seq(run: TrainingRun) -> int:
     return JournalCursor.objects.filter(run=run).values_list("seq", flat=True).first() or 0
 
 
-def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"]) -> Curve:
-    many = one.points > most * MetricStretch.STEPS // 2  # then the stretches are still finer than what will be shown
-    rows = _extremes(one, seq=seq) if many else _points(one, seq=seq)
+def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"], steps: tuple[int, int]) -> Curve:
+    shown = min(1.0, (steps[1] - steps[0] + 1) / max(1, one.last_step))  # a curve's points are about equally far apart
+    many = one.points * shown > most * MetricStretch.STEPS // 2  # then the stretches are still finer than what will be shown
+    rows = _extremes(one, seq=seq, steps=steps) if many else _points(one, seq=seq, steps=steps)
     sampled = len(rows) > most
     axis = [float(row[0]) for row in rows] if x == "step" else [row[1] for row in rows]
-    shown = _thin(rows, axis, count=most // 2) if sampled else rows
+    kept = _thin(rows, axis, count=most // 2) if sampled else rows
     return Curve(
         group=one.group,
         name=one.name,
-        steps=[row[0] for row in shown],
-        times=[row[1] for row in shown],
-        values=[row[2] for row in shown],
+        steps=[row[0] for row in kept],
+        times=[row[1] for row in kept],
+        values=[row[2] for row in kept],
         total=one.points,
         sampled=sampled,
     )
 
 
-def _points(one: MetricSeries, *, seq: int, since: int = 0) -> list[Row]:
-    found = Metric.objects.filter(series=one, seq__lte=seq, step__gte=since)
+def _points(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]:
+    found = Metric.objects.filter(series=one, seq__lte=seq, step__gte=steps[0], step__lte=steps[1])
     return list(found.order_by("step").values_list("step", "t", "value"))
 
 
-def _extremes(one: MetricSeries, *, seq: int) -> list[Row]:
-    """The least and the greatest point of each finished stretch, and the points of the last one as they are up to `seq`."""
+def _extremes(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]:
+    """The least and the greatest point of each finished stretch, and the points of the last one up to `seq`: those within the steps."""
     last = Metric.objects.filter(series=one, seq__lte=seq).order_by("-step").values_list("step", flat=True).first() or 0
     begun = last // MetricStretch.STEPS
     columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
+    first, end = (step // MetricStretch.STEPS for step in steps)
+    finished = MetricStretch.objects.filter(series=one, index__gte=first, index__lte=end, index__lt=begun).order_by("index")
     rows: list[Row] = []
-    for found in MetricStretch.objects.filter(series=one, index__lt=begun).order_by("index").values_list(*columns):
+    for found in finished.values_list(*columns):
         rows += sorted({(found[0], found[1], found[2]), (found[3], found[4], found[5])}, key=lambda row: row[0])
-    return rows + _points(one, seq=seq, since=begun * MetricStretch.STEPS)
+    within = [row for row in rows if steps[0] <= row[0] <= steps[1]]
+    return within + _points(one, seq=seq, steps=(max(steps[0], begun * MetricStretch.STEPS), steps[1]))
 
 
 def _thin(rows: list[Row], axis: list[float], *, count: int) -> list[Row]:

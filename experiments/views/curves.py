@@ -14,6 +14,7 @@ from experiments.selectors import run_pages
 from experiments.views.shown import number, person
 
 MOST_POINTS = 2000
+MOST_STEPS = 2**62
 MOST_MARKS = 500
 MOST_CATCH_UP = 5000
 
@@ -44,7 +45,9 @@ def marks(generations: Iterable[GenerationRecord]) -> list[dict[str, object]]:
 def series(request: HttpRequest, pk: int) -> JsonResponse:
     run = access.run(person(request), pk)
     most = number(request, "max", 1000, least=10, most=MOST_POINTS)
-    seq, curves = selectors.series(run, max_points=most, x="time" if request.GET.get("x") == "time" else "step")
+    begin = number(request, "from", 0, least=0, most=MOST_STEPS)
+    end = number(request, "to", MOST_STEPS, least=begin, most=MOST_STEPS)
+    seq, curves = selectors.series(run, max_points=most, x="time" if request.GET.get("x") == "time" else "step", steps=(begin, end))
     answer = {
         "seq": seq,
         "name": run.name,

@@ -13,6 +13,7 @@ export class Curves {
     this.byName = new Map();
     /** @type {any[]} */
     this.marks = [];
+    this.thinned = false; // whether the server has more points than these
     /** @type {Shape} */
     this.shape = { batch: null, steps_per_epoch: null, samples: null };
   }
@@ -25,8 +26,36 @@ export class Curves {
       both[/** @type {'train' | 'test'} */ (curve.group)] = { steps: curve.steps, times: curve.times, values: curve.values };
       this.byName.set(curve.name, both);
     }
+    this.thinned = answer.curves.some((/** @type {any} */ curve) => curve.sampled);
     this.marks = answer.marks;
     this.shape = answer.shape;
+  }
+
+  /** The steps that a stretch of the axis covers, a point more at each side. @param {[number, number]} range @param {Axis} axis @returns {[number, number]} */
+  steps(range, axis) {
+    let [from, to] = [Infinity, 0];
+    for (const curve of this.all()) {
+      const xs = this.xs(curve, axis);
+      const first = Math.max(0, xs.findIndex((x) => x >= range[0]) - 1);
+      const after = xs.findIndex((x) => x > range[1]);
+      from = Math.min(from, curve.steps[first]);
+      to = Math.max(to, curve.steps[after < 0 ? xs.length - 1 : after]);
+    }
+    return [from, to];
+  }
+
+  /** Finer points of a stretch of steps in the place of those that are there. @param {any} answer of /runs/ID/series?from=&to= @param {[number, number]} steps */
+  refine(answer, steps) {
+    for (const finer of answer.curves) {
+      const curve = this.byName.get(finer.name)?.[/** @type {'train' | 'test'} */ (finer.group)];
+      if (!curve || !finer.steps.length) continue;
+      const begin = curve.steps.findIndex((step) => step >= steps[0]);
+      const rest = curve.steps.findIndex((step) => step > steps[1]);
+      const count = (rest < 0 ? curve.steps.length : rest) - begin;
+      curve.steps.splice(begin, count, ...finer.steps);
+      curve.times.splice(begin, count, ...finer.times);
+      curve.values.splice(begin, count, ...finer.values);
+    }
   }
 
   /** New points; true when a curve has become so long that it should be fetched down-sampled. @param {any[]} points @param {number} most */

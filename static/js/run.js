@@ -11,6 +11,7 @@ import * as feed from './points.js';
 
 const HEIGHT = 240;
 const LOW_HEIGHT = 110;
+const FINER_MS = 250;
 const MOST_POINTS = 6000; // of one curve, before the server is asked for a down-sampled one again
 const FIRST = ['loss', 'accuracy'];
 const WORKERS = '\0workers';
@@ -30,6 +31,7 @@ let logarithmic = kept('scale') === 'log';
 /** @type {[number, number] | null} */
 let zoom = range(kept('zoom'));
 let pending = 0;
+let waiting = 0;
 let applying = false;
 
 /** "12~40" as a range; null for anything else. @param {string} text @returns {[number, number] | null} */
@@ -44,7 +46,22 @@ async function load() {
   const answer = await response.json();
   curves.take(answer);
   schedule();
+  finer();
   return answer.seq;
+}
+
+/** A zoom into a long run asks for more points of what it shows, once the reader's hand is still. */
+function finer() {
+  clearTimeout(waiting);
+  if (!zoom || !curves.thinned) return;
+  const wanted = zoom;
+  waiting = window.setTimeout(async () => {
+    const steps = curves.steps(wanted, axis);
+    const response = await fetch(`${section.dataset.series}?max=1500&from=${steps[0]}&to=${steps[1]}`, { headers: { Accept: 'application/json' } });
+    if (!response.ok || zoom !== wanted) return;
+    curves.refine(await response.json(), steps);
+    schedule();
+  }, FINER_MS);
 }
 
 function schedule() {
@@ -213,6 +230,7 @@ function setZoom(wanted, from) {
   applying = true;
   for (const one of drawn.values()) if (one.chart && one.chart !== from) show(one);
   applying = false;
+  finer();
 }
 
 /** @param {Drawn} one */

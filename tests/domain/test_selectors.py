@@ -170,6 +170,24 @@ def test_stretches_hold_the_least_and_the_greatest_also_across_batches(run: Trai
     assert MetricStretch.objects.get(index=1).greatest == 4.0
 
 
+@pytest.mark.parametrize("most", [20, 4000])
+def test_a_stretch_of_a_long_curve_is_drawn_from_its_own_points(run: TrainingRun, most: int) -> None:
+    count = 20 * 64 * 4
+    events = (cast.step(step, loss=9.0 if step == 3000 else step / count) for step in range(1, count + 1))
+    cast.write_journal(run, cast.started(), *events)
+    ingest.catch_up(run.pk, now=NOW)
+    curve = selectors.series(run, max_points=most, steps=(2990, 3020))[1][0]
+    assert (curve.steps[0], curve.steps[-1], max(v for v in curve.values if v is not None)) == (2990, 3020, 9.0)
+    assert curve.sampled is (most == 20)
+    assert len(curve.steps) == 31 or curve.sampled
+    assert curve.total == count
+    wide = selectors.series(run, max_points=most, steps=(130, count - 130))[1][0].steps
+    assert 130 <= wide[0] <= wide[-1] <= count - 130
+    assert wide == sorted(set(wide))
+    beyond = selectors.series(run, max_points=most, steps=(count + 10, count + 20))[1][0]
+    assert beyond.steps == []
+
+
 def test_a_short_curve_is_whole_and_holes_stay_holes(run: TrainingRun) -> None:
     cast.write_journal(run, *[cast.step(n, loss=float("nan") if n == 3 else float(n)) for n in range(1, 6)])
     ingest.catch_up(run.pk, now=NOW)

@@ -183,3 +183,22 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     expect(page.locator("#table tbody tr", has_text="Execution command")).to_be_hidden()
     page.reload()
     expect(page.get_by_label("Only what differs")).to_be_checked()
+
+
+def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site: Site) -> None:
+    """The served run is short: it is long for a page that asks for few points."""
+    page = visit()
+    page.route(re.compile(r"/series\?max=1500$"), lambda route: route.continue_(url=route.request.url.replace("1500", "30")))
+    go(page, site, "run")
+    plot = page.locator('[data-chart="loss"] .u-over')
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50, steps=5)
+    with page.expect_response(re.compile(r"/series\?max=1500&from=\d+&to=\d+$")) as finer:
+        page.mouse.up()
+    curve = next(each for each in finer.value.json()["curves"] if (each["group"], each["name"]) == ("train", "loss"))
+    assert not curve["sampled"]
+    assert curve["steps"] == list(range(curve["steps"][0], curve["steps"][-1] + 1))
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
