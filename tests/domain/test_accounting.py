@@ -76,7 +76,8 @@ def test_a_window_has_its_part_of_the_work(run: TrainingRun, host: cast.Host) ->
 
 def test_the_page_and_the_csv_say_what_is_known_and_what_is_not(run: TrainingRun, host: cast.Host, bob: User, project: Project) -> None:
     other = cast.run(project, by=bob, name="faces", max_slots=1, now=NOW)
-    Grant.objects.filter(run=run).update(granted_at=dt.datetime.now(dt.UTC) - 100 * SECOND)
+    lately = dt.datetime.now(dt.UTC)
+    Grant.objects.filter(run=run).update(granted_at=lately - 200 * SECOND, released_at=lately - 100 * SECOND)
     grant = Grant.objects.filter(run=run).first()
     assert grant is not None
     Grant.objects.filter(pk=grant.pk).update(run=other)
@@ -92,9 +93,9 @@ def test_the_page_and_the_csv_say_what_is_known_and_what_is_not(run: TrainingRun
     }
     assert rows["faces"]["busy_slot_seconds"] == "unknown"
     assert float(rows["digits"]["busy_slot_seconds"]) == pytest.approx(60.0)
-    assert float(rows["digits"]["busy_known_of_slot_seconds"]) == pytest.approx(300.0, abs=30)
-    person = next(row for row in accounting.by_project(begin=NOW, end=dt.datetime.now(dt.UTC)))
-    assert person.known_slot_s < person.slot_s
+    assert float(rows["digits"]["busy_known_of_slot_seconds"]) == pytest.approx(300.0)
+    (together,) = accounting.by_project(begin=lately - 300 * SECOND, end=lately)
+    assert (together.known_slot_s, together.slot_s) == (pytest.approx(300.0), pytest.approx(400.0))
 
 
 @pytest.mark.parametrize("what", ["run", "experiment", "project"])
