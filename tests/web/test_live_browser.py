@@ -202,3 +202,21 @@ def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site:
     assert not curve["sampled"]
     assert curve["steps"] == list(range(curve["steps"][0], curve["steps"][-1] + 1))
     expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+
+
+def test_nothing_moves_when_pages_draw_and_update(visit: Visit, site: Site) -> None:
+    """The sum of layout shifts as browsers count them: 0.1 is called good."""
+    page = visit()
+    page.add_init_script(
+        "window.shifts = 0; new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts += each.value))"
+        ".observe({type: 'layout-shift', buffered: true})"
+    )
+    for name in ("run", "cluster", "compare", "logs"):
+        go(page, site, name)
+        expect(page.locator("#live")).to_have_text("Live")
+        if name == "run":
+            step = page.locator("#tiles [data-f=step]")
+            before = int(step.inner_text().replace(",", ""))
+            site.tell("steps 3")
+            expect(step).to_have_text(f"{before + 3:,}")
+        assert page.evaluate("window.shifts") < 0.03, name
