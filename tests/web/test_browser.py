@@ -69,7 +69,7 @@ def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) 
     expect(row.get_by_label("--lr")).to_have_value("-2e-3")
     expect(row.get_by_label("--amp")).not_to_be_checked()
     page.get_by_role("button", name="Create and run").click()
-    page.get_by_role("link", name="Learning rates (copy)").last.click()
+    page.locator("#runs tbody th a", has_text="Learning rates (copy)").click()
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("main")).to_contain_text("main.py --lr -2e-3 --optimizer sgd --note")
     expect(page.get_by_role("main")).to_contain_text("--other 1")
@@ -146,7 +146,7 @@ def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path
     page.get_by_role("checkbox", name="LeNet").check()
     page.get_by_role("button", name="Create and run").click()
     expect(page.get_by_role("heading", name="Without script")).to_be_visible()
-    page.get_by_role("link", name="Without script").last.click()
+    page.locator("#runs tbody th a", has_text="Without script").click()
     expect(page.get_by_text("Queued").first).to_be_visible()
 
 
