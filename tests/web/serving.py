@@ -117,6 +117,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "cluster": "/cluster/",
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
+        "sharing": "/cluster/sharing/",
         "search": "/search/?q=learning",
         "profile": "/profile/",
         "notifications": "/notifications/",
