@@ -16,12 +16,21 @@ from benchmarks.models import MODELS
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def rate(name: str, workers: int, seconds: float) -> tuple[float, float]:
-    """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker, and the
-    processor seconds of all workers a step."""
+def rate(name: str, workers: int, seconds: float) -> tuple[float, float, float]:
+    """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker; the processor
+    seconds of all workers a step; and the memory of all of them in MB, what they share counted once."""
     command = [sys.executable, "-m", "benchmarks.peers", name, str(workers), str(seconds)]
     words = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    return float(words[-2]), float(words[-1]) * max(1, workers)
+    return float(words[-3]), float(words[-2]) * max(1, workers), float(words[-1]) * max(1, workers)
+
+
+def shared_out_mb(pid: int | str) -> float:
+    """Memory of a process, with its part of what it shares with others (PSS). 0 where it has ended."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    except OSError:
+        return 0.0
+    return int(fields["Pss"].split()[0]) / 1024
 
 
 def _loop(parts: dict[str, Any], model: Any, rank: int, workers: int, seconds: float) -> tuple[float, float]:
@@ -62,8 +71,11 @@ def _process(rank: int, workers: int, name: str, seconds: float, port_file: str)
         torch.distributed.init_process_group("gloo", init_method=f"file://{port_file}", rank=rank, world_size=workers)
         model = torch.nn.parallel.DistributedDataParallel(model)
     result = _loop(parts, model, rank, workers, seconds)
+    memory = shared_out_mb("self")  # of rank 0, while the others are still there
+    if port_file:
+        torch.distributed.barrier()
     if rank == 0:
-        print(*result, flush=True)
+        print(*result, memory, flush=True)
 
 
 def main(name: str, workers: int, seconds: float) -> None:

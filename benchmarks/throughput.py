@@ -16,11 +16,12 @@ from statistics import median
 
 from benchmarks import peers, report
 from benchmarks.models import MODELS, fabric_script
-from tests.engine.harness import Run, Warm
+from tests.engine.harness import Run, Warm, in_session
 
 
-def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, float, float]:
-    """Steps a second, private memory a worker in MB, and processor seconds of all workers a step."""
+def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, float, float, float]:
+    """Steps a second; private memory a worker in MB; processor seconds of all workers a step; and the memory of the whole run (driver and
+    template included) in MB, what its processes share counted once."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(warm, Path(folder), fabric_script(name), "100000", str(workers), max_slots=workers)
         try:
@@ -32,8 +33,9 @@ def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, fl
             run.until(lambda: run.lines()[-1].t - t0 > seconds, what="time is up")
             used, at = cpu_s(run) - used, run.step() - at
             memory = max(private_mb(pid) for pid in run.workers.values())
+            whole = sum(peers.shared_out_mb(pid) for pid in in_session(run.pid))
             steps = [line for line in run.lines() if line.event.kind == "train" and line.t >= t0]
-            return (len(steps) - 1) / (steps[-1].t - steps[0].t), memory, used / at
+            return (len(steps) - 1) / (steps[-1].t - steps[0].t), memory, used / at, whole
         finally:
             run.close()
 
@@ -64,19 +66,24 @@ def main(arguments: list[str]) -> None:
                 (ratios if workers else against_loop).append(ratio)
                 best = [max(mine[0] for mine, _ in pairs), max(theirs[0] for _, theirs in pairs)]
                 peer = f"DDP, {workers} workers" if workers else "plain loop"
-                rows.append((name, max(1, workers), peer, *best, ratio, cpu_ratio, median(mine[1] for mine, _ in pairs)))
+                memory = [
+                    median(mine[1] for mine, _ in pairs),
+                    median(mine[3] for mine, _ in pairs),
+                    median(theirs[2] for _, theirs in pairs),
+                ]
+                rows.append((name, max(1, workers), peer, *best, ratio, cpu_ratio, *memory))
                 print(rows[-1], file=sys.stderr)
     finally:
         warm.close()
-    report.table(
-        "Throughput", ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "processor ratio", "private MB/worker"), rows
-    )
+    columns = ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "processor ratio", "private MB/worker", "MB", "peer MB")
+    report.table("Throughput", columns, rows)
     figures = {"ddp_ratio_min": round(min(ratios), 3), "loop_ratio_min": round(min(against_loop), 3)}
     report.finish(
         "throughput",
         figures,
         {
             f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3), "processor_ratio": round(r[6], 3)}
+            | {"mb": round(r[8]), "peer_mb": round(r[9])}
             for r in rows
         },
     )

@@ -275,3 +275,41 @@ log.close()
     assert '"grouplabel": "train"' in (run.folder / "evaluation-metrics.txt").read_text()
     columns = (run.folder / "stdout").read_text().replace(":", ",").split(",")
     assert [float(columns[i]) for i in (6, 8, 10, 12)] == [1, 4, 0.5, 0.25]
+
+
+WAITING = """
+import os, time
+from pathlib import Path
+from callbacks import Callback
+results = Path(os.environ["RESULT_DIR"])
+class Slow(Callback):
+    def on_train_begin(self):  # the third worker that starts takes long
+        for name in ("first", "second", "third"):
+            try:
+                os.close(os.open(results / name, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            while name == "third" and not (results / "go").exists():
+                time.sleep(0.01)
+            return
+"""
+
+
+def test_a_newcomer_that_gets_no_weights_asks_again_and_is_stopped_after_its_limit(start):
+    env = {"EDT_PULL_WEIGHT_TIME_OUT": "0.2", "EDT_PULL_FAILED_LIMITS": "2"}
+    text = script(top=WAITING, arguments=", user_callback=Slow()", train="100000, 8, 3, validation_freq=0, checkpoint_freq=0")
+    run = start(text, env=env)
+    run.members(0)
+    run.until_step(1)
+    run.members(0, 1, 2)
+    run.until(lambda: len(run.events("warning")) >= 2, what="two warnings")
+    told = [w.message for w in run.events("warning")]
+    assert all(message.startswith("PULL_FAILED: slot ") for message in told)
+    assert told[0].endswith("got no weights within 0.2 s (attempt 1 of 2)")
+    assert told[1].endswith("(attempt 2 of 2)")
+    before = run.step()
+    run.until_step(before + 5)  # the run goes on
+    (run.result_dir / "go").touch()
+    run.until_workers(3)  # a new worker was started in its place
+    run.stop()
+    assert run.wait() == 0, run.tail()

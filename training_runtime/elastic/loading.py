@@ -155,7 +155,7 @@ class Feed:
             self._job.loader_threads,
             waited=waited,
             computes=self._own_cpu_s > self._own_s / 2,
-            spare=len(os.sched_getaffinity(0)) - workers * torch.get_num_threads(),
+            spare=_spare(workers * torch.get_num_threads(), workers * len(self._loaders)),
             workers=workers,
         ):
             try:
@@ -177,6 +177,13 @@ def another(have: int, most: int, *, waited: float, computes: bool, spare: int, 
     if have >= most or waited < WORTH:
         return False
     return not computes or have < spare // workers
+
+
+def _spare(computing: int, loading: int) -> int:
+    """Processors that nobody needs: so many of this run's threads compute, so many of its loaders load, and others may be busy too."""
+    mine = len(os.sched_getaffinity(0))
+    busy = round(os.getloadavg()[0]) - loading if mine == os.cpu_count() else 0  # the load is that of the whole machine
+    return mine - max(computing, busy)
 
 
 def load_task(job: Job, task: Task, *, devices: bool = False) -> Any:
