@@ -201,6 +201,9 @@ def test_runs_are_found_by_name_submitter_tag_and_note(studio: Seeded, as_: As) 
     tagged = client.get(address, {"tag": "wrong data"}).content.decode()
     assert names(tagged, "completed") == [str(studio.failed.pk)]
     assert "&lt;b&gt;" in tagged
+    about = client.get(reverse("run_overview", args=[studio.failed.pk])).content.decode()
+    assert "try the other folder" in about
+    assert "&lt;b&gt;" in about
     assert "None matches." in client.get(address, {"q": "nothing like it"}).content.decode()
 
 
