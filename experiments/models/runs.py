@@ -112,6 +112,10 @@ class TrainingRun(models.Model):
     def total_steps(self) -> int | None:
         return self.epochs * self.steps_per_epoch if self.epochs and self.steps_per_epoch else None
 
+    def global_batch(self) -> int | None:
+        """Samples of a step, whatever the number of workers: each of the engines takes batch_size of them."""
+        return self.batch_size * self.engines if self.batch_size and self.engines else None
+
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent rate; None before both are known."""
         total = self.total_steps()

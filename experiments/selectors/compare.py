@@ -104,7 +104,7 @@ def _facts(runs: list[TrainingRun], now: dt.datetime) -> list[Row]:
         ("Submitter", "text", lambda run: run.submitted_by.username),
         (STEPS, "number", lambda run: run.step),
         ("Epochs", "number", lambda run: run.epochs),
-        ("Global batch", "number", lambda run: run.batch_size),
+        ("Global batch", "number", lambda run: run.global_batch()),
         ("Engines", "number", lambda run: run.engines),
         ("Maximum slots", "number", lambda run: run.max_slots),
         ("Priority", "number", lambda run: run.priority),

@@ -64,7 +64,7 @@ def series(request: HttpRequest, pk: int) -> JsonResponse:
             for curve in curves
         ],
         "marks": marks(selectors.generations(run, limit=MOST_MARKS)),
-        "shape": {"batch": run.batch_size, "steps_per_epoch": run.steps_per_epoch, "samples": run_pages.epoch_samples(run)},
+        "shape": {"batch": run.global_batch(), "steps_per_epoch": run.steps_per_epoch, "samples": run_pages.epoch_samples(run)},
         "live": run.is_live(),
     }
     response = JsonResponse(answer)

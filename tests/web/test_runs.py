@@ -53,7 +53,7 @@ def test_curves_come_down_sampled_with_the_journal_line_they_reach(studio: Seede
 
 def test_curves_come_with_what_their_axes_need(studio: Seeded, as_: As) -> None:
     answer = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk])).json()
-    assert answer["shape"] == {"batch": 256, "steps_per_epoch": 4, "samples": 5120}
+    assert answer["shape"] == {"batch": 1024, "steps_per_epoch": 4, "samples": 5120}
     page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
     assert [part.split('"')[0] for part in page.split('data-chart="')[1:]] == ["loss", "accuracy", ":workers", ":rates"]
     assert "ends at about" in page
