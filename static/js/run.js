@@ -273,7 +273,7 @@ function metricWords(name, one, index) {
 /** @param {number | null | undefined} index */
 function workerWords(index) {
   const [xs, ys] = curves.workers(axis);
-  return index === null || index === undefined || xs[index] === undefined ? `now ${ys[ys.length - 1] ?? 0}` : `${at(xs[index])} · ${ys[index]}`;
+  return index === null || index === undefined || xs[index] === undefined ? `${ys[ys.length - 1] ?? 0} ${section.dataset.liveRun === 'yes' ? 'now' : 'at the end'}` : `${at(xs[index])} · ${ys[index]}`;
 }
 
 /** @param {number | null | undefined} index */
