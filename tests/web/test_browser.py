@@ -116,26 +116,36 @@ def test_ticked_runs_stay_ticked_while_the_tables_change(visit: Visit, site: Sit
     page.wait_for_url("**/compare/?run=*&run=*")
 
 
-def test_a_large_file_goes_on_after_a_lost_connection(visit: Visit, site: Site, tmp_path: Path) -> None:
+def test_a_large_file_goes_on_after_a_lost_connection_and_after_the_page_was_closed(visit: Visit, site: Site, tmp_path: Path) -> None:
     page = visit(outage=True)
     (tmp_path / "large.bin").write_bytes(bytes(range(256)) * 40_000)  # two pieces
     tries = []
 
-    def lose_one(route: Route) -> None:
+    def lose_some(route: Route) -> None:
         tries.append(route.request.url)
-        if len(tries) == 2:
-            route.fulfill(status=503, body="away")
+        outages = {2: 503, 3: 403}  # away for a moment, and then not to be talked to
+        if len(tries) in outages:
+            route.fulfill(status=outages[len(tries)], body="away")
         else:
             route.continue_()
 
-    page.route("**/files/0?offset=*", lose_one)
+    page.route("**/files/0?offset=*", lose_some)
     go(page, site, "new data")
     page.get_by_label("Files").set_input_files(tmp_path / "large.bin")
     expect(page.get_by_label("Name")).to_have_value("large.bin")
     page.get_by_role("button", name="Upload").click()
-    expect(page.get_by_role("heading", name="large.bin")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("no longer logged in")
+    go(page, site, "assets")
+    page.get_by_role("link", name="Go on with it").first.click()
+    expect(page.get_by_role("main")).to_contain_text("8.4 MB of 10.2 MB")
+    page.get_by_label("Files").set_input_files(Path(__file__))
+    page.get_by_role("button", name="Go on").last.click()
+    expect(page.get_by_role("alert")).to_contain_text("large.bin is missing")
+    page.get_by_label("Files").set_input_files(tmp_path / "large.bin")
+    page.get_by_role("button", name="Go on").last.click()
+    expect(page.get_by_role("heading", name="large.bin", exact=True)).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("10.2 MB")
-    assert len(tries) == 3
+    assert len(tries) == 4
 
 
 def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path) -> None:
