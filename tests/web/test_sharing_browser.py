@@ -1,0 +1,48 @@
+"""The rules of sharing in a real browser, as an administrator has them: previews follow what is typed, and it works without script."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.browsing import Site, Visit, go, violations
+
+
+def is_readable_and_fits(page: Page) -> None:
+    page.evaluate("window.scrollTo(0, 0)")  # else the page's own head covers what axe measures
+    found = violations(page)
+    assert not found, "\n".join(found)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_an_administrator_sees_what_rules_and_drains_would_do(width: int, theme: str, visit: Visit, site: Site) -> None:
+    page = visit(width=width, theme=theme, username="dora")
+    go(page, site, "sharing")
+    page.get_by_label("Quota of bob").fill("1")
+    expect(page.locator("#preview")).to_contain_text("bob's quota is 1 slot")
+    is_readable_and_fits(page)
+    page.get_by_label("Quota of bob").fill("-1")
+    expect(page.locator("#preview")).to_contain_text("Quota of bob: Ensure this value is greater than or equal to 0.")
+    go(page, site, "node")
+    page.get_by_label("Reason").fill("a new fan")
+    page.get_by_role("button", name="What would it do?").click()
+    expect(page.locator("#preview")).to_contain_text("no slot is in service")
+    site.tell("changed")
+    page.get_by_role("button", name="Preview for GPU 0").click()
+    expect(page.locator("#preview")).to_contain_text(re.compile("→ 0.*slots are held by"))
+    expect(page.get_by_label("Reason")).to_have_value("a new fan")
+    is_readable_and_fits(page)
+
+
+def test_rules_are_changed_without_script(visit: Visit, site: Site) -> None:
+    page = visit(username="dora", script=False)
+    go(page, site, "sharing")
+    for weight in ("2", "1"):
+        page.get_by_label("Weight of alice").fill(weight)
+        page.get_by_label("Reason").fill("a paper")
+        page.get_by_role("button", name="Apply").click()
+        expect(page.get_by_text("The rules of sharing are changed.")).to_be_visible()
+    expect(page.locator("#history")).to_contain_text("dora changed alice's weight from 2 to 1")
