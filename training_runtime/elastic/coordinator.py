@@ -306,7 +306,8 @@ class Coordinator:
     def _start(self, slot: SlotRef) -> None:
         assert self.arena is not None
         avoid = self.chronicle.still_read()
-        self.roster.start(slot, arena=self.arena, avoid=avoid, resume=self.has_state, after=self.generation)
+        workers = min(len(self.wanted), self.job.engines)
+        self.roster.start(slot, arena=self.arena, avoid=avoid, resume=self.has_state, after=self.generation, workers=workers)
         self._tell_holding()
 
     def _publish(self, publish: membership.Publish) -> None:

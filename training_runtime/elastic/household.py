@@ -38,7 +38,7 @@ class Household:
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the template."""
-        fields = {name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after")}
+        fields = {name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after", "workers")}
         place = Place(
             **fields,
             arena_fd=self.arena_fd,

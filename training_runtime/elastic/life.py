@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic import checkpoint, kinship, orphans, state
+from training_runtime.elastic import checkpoint, kinship, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     COMMITTED,
@@ -36,6 +36,7 @@ from training_runtime.elastic.exchange import Exchange
 from training_runtime.elastic.group import Group, Moved, await_membership
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.pages import Pages
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
 
@@ -55,7 +56,8 @@ class Life(ABC):
         self.buffers = SharedBuffers(arena, job.model)
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
-        self.last_commit = 0.0
+        self.pages = Pages(arena)
+        self.last_commit = self.last_unit_s = 0.0
         self.landing: state.Landing | None = None
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
@@ -111,6 +113,8 @@ class Life(ABC):
         state.touch(state.all_parameters(self.job.model, self.job.optimizer))
         if expected_bytes := self.arena.words[STATE_BYTES]:
             self.landing = state.Landing(self.place.state_fd, expected_bytes)
+        self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
+        self.pages.warm_heap(self.job.trained)
 
     def _await_first(self) -> int:
         """The first generation that has this worker in it. Raises Left after EDT_PULL_FAILED_LIMITS waits of EDT_PULL_WEIGHT_TIME_OUT
@@ -189,7 +193,8 @@ class Life(ABC):
         self.tick = tick
         self.arena.set(self.seat, COMMITTED, tick)
         self.arena.set(self.seat, BUSY_TICK, 0)
-        self.last_commit = time.monotonic()
+        now = time.monotonic()
+        self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
 
     def _sync(self) -> int:
         """Meet the others; the newest generation that all of them know."""
@@ -199,6 +204,7 @@ class Life(ABC):
         orphans.look(self.arena, self.place.driver)
         if agreed > self.group.number:
             raise Moved(agreed, abort=False)
+        self.pages.some(self.last_unit_s)
 
     def _record(self, unit: Unit, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""

@@ -47,14 +47,16 @@ class Roster:
     def __getitem__(self, seat: int) -> Seated:
         return self.seated[seat]
 
-    def start(self, slot: SlotRef, *, arena: Arena, avoid: set[int], resume: bool, after: int) -> None:
-        """Have a worker forked for `slot`, on a seat that is none of `avoid`. Where no seat is free yet, nothing: it is asked for again."""
+    def start(self, slot: SlotRef, *, arena: Arena, avoid: set[int], resume: bool, after: int, workers: int) -> None:
+        """Have a worker forked for `slot`, on a seat that is none of `avoid`; it will be one of `workers`. Where no seat is free yet,
+        nothing: it is asked for again."""
         free = (i for i in range(self._count) if i not in avoid and (i not in self.seated or self.seated[i].gone))
         seat = next(free, None)
         if seat is not None:
             arena.clear_seat(seat)
             self.seated[seat] = Seated(seat, slot, "starting")
-            self._command(do="fork", seat=seat, slot=slot.id, index=slot.index, kind=slot.device, resume=resume, after=after)
+            place = {"seat": seat, "slot": slot.id, "index": slot.index, "kind": slot.device}
+            self._command(do="fork", **place, resume=resume, after=after, workers=workers)
 
     def forked(self, seat: int, pid: int) -> None:
         self.seated[seat].pid, self.seated[seat].ticks = pid, start_ticks(pid)

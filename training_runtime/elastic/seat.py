@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.reports import Inbox, Outbox
 
 DYING_S = 0.1
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 
 
 @dataclass(frozen=True)
 class Place:
     """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `resume`: begin with the engine
-    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it. `driver`: its pidfd.
-    `inbox`: what the driver has not read, for when it never will."""
+    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it. `workers`: how many
+    there are to be then. `driver`: its pidfd. `inbox`: what the driver has not read, for when it never will."""
 
     seat: int
     slot: int
@@ -29,6 +31,7 @@ class Place:
     kind: str
     resume: bool
     after: int
+    workers: int
     arena_fd: int
     state_fd: int
     wake_fd: int
@@ -41,6 +44,8 @@ class Place:
         if self.kind == "gpu":
             os.environ["CUDA_VISIBLE_DEVICES"] = str(self.index)
         torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
+        if os.environ.get("EDT_KEEP_FREED_MEMORY", "1") != "0":
+            keep_freed_memory()
         if job.in_studio:
             self._log_to(job.result_dir / "log" / f"worker-{self.slot}")
 
@@ -61,3 +66,15 @@ class Place:
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep large blocks for the next step instead of returning them to the kernel.
+
+    Each backward pass allocates and frees every gradient. What came fresh from the kernel is paid for page by page: without this 16 M
+    parameters cost 65,000 page faults and 30 % of the processor time of a step. glibc only; elsewhere nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, 1 << 30)

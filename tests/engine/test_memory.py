@@ -1,0 +1,57 @@
+"""Memory that a worker has before anybody waits for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import torch
+
+from tests.engine.harness import ROOT
+from training_runtime.elastic.arena import Arena, Lane, Layout
+from training_runtime.elastic.pages import Pages
+
+ROW_BYTES = 8 << 20
+LAYOUT = Layout(2, 3, 4, 1, 0, 0, (Lane(torch.float32, ROW_BYTES // 4, 0),))
+
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
+    fd = os.memfd_create("test")
+    try:
+        newcomer, member = Arena(fd, LAYOUT, create=True), Arena(fd, LAYOUT)
+        first = LAYOUT.offsets["rows"]
+        Pages(newcomer).allocate([1])
+        held = [row for row in range(4) if os.lseek(fd, first + row * ROW_BYTES, os.SEEK_DATA) == first + row * ROW_BYTES]
+        assert held == [1, 3], "its own row and the sum, and no other"
+        Pages(member).some(1e6)
+        before = faults()
+        member.lane(1, LAYOUT.lanes[0]).fill_(1.0)
+        assert faults() - before < 100, "2048 pages were there"
+    finally:
+        os.close(fd)
+
+
+FREES = """
+import resource, torch
+from training_runtime.elastic.seat import keep_freed_memory
+keep_freed_memory()
+def step():
+    torch.ones(8 << 20)
+for _ in range(5):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_a_step_uses_the_memory_of_those_before_it_again():
+    found = subprocess.run([sys.executable, "-c", FREES], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert int(found) < 100, "32 MB are 8192 pages, five times"
