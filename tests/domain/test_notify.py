@@ -50,7 +50,8 @@ def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: Said, run: 
     said.clear()
     states.transition(run, RunState.STOPPED, reason="asked", now=NOW)
     topics = {topic for topic, _ in said.messages}
-    assert topics == {f"run-{run.pk}", f"experiment-{run.experiment_id}", f"project-{run.experiment.project_id}", "cluster"}
+    pages = {f"run-{run.pk}", f"experiment-{run.experiment_id}", f"project-{run.experiment.project_id}", "cluster"}
+    assert topics == pages | {f"user-{run.submitted_by_id}"}, "the pages that show it, and the bell of whose run it is"
     (end,) = said.about(f"run-{run.pk}", "completed")
     assert end == {"type": "completed", "topic": f"run-{run.pk}", "run": run.pk, "state": "stopped", "metrics": {}}
 
