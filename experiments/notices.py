@@ -62,7 +62,7 @@ def of_membership(project: Project, person: User, *, role: str, by: User, now: d
 
 def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime) -> None:
     text = text[: TEXT_LIMIT - 1] + "…" if len(text) > TEXT_LIMIT else text
-    told = list(people)
+    told = [person for person in people if project.memberships.filter(user=person).exists()]  # who has left it hears no more of it
     body = _body(kind, text, run=run, project=project, now=now)
     out = []
     for person in told:

@@ -128,6 +128,13 @@ def test_new_members_are_told_and_makers_of_projects_are_not(alice: User, charli
     assert [(told.person, told.text) for told in Notice.objects.all()] == [(charlie, "alice made you viewer of Digits.")]
 
 
+def test_who_has_left_the_project_hears_no_more_of_it(project: Project, alice: User, bob: User) -> None:
+    run = cast.run(project, by=bob, name="rates")
+    services.remove_member(project, by=alice, username="bob")
+    end(run, RunState.COMPLETED)
+    assert not Notice.objects.filter(run=run).exists()
+
+
 def test_nothing_is_told_of_what_was_chosen_away(run: TrainingRun, alice: User) -> None:
     services.choose_notices(alice, ways={NoticeKind.FAILED: ["page"]}, email="")
     run.submitted_by.refresh_from_db()
