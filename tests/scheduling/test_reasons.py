@@ -38,6 +38,13 @@ def test_the_newcomers_reason_is_the_same_until_the_slots_are_handed_over():
     assert promised.reasons[1] == "holds 2 of 4 slots: fair share between alice and bob"
 
 
+def test_a_weight_that_is_not_the_usual_one_is_named():
+    reasons = decide(machine(6), [ALICE, BOB], Rules(person_weights={"alice": 1.0, "bob": 2.0})).reasons
+    assert reasons[1] == "starts with 2 of 6 slots: fair share between alice and bob (weight 2)"
+    alone = decide(machine(5), [ALICE, replace(CAROL, person="alice")], Rules(person_weights={"alice": 2.0})).reasons
+    assert alone[1] == "starts with 3 of 5 slots: fair share between alice's runs"
+
+
 def test_under_priority_the_reason_names_the_priority():
     boss = replace(BOB, priority=9000)
     reasons = decide(machine(4), [held(ALICE, 1, 2, 3, 4), boss], PRIORITY).reasons

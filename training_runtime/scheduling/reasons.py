@@ -65,7 +65,7 @@ class Scene:
     rules: Rules
     owner: Mapping[int, int]  # slot -> the run that gets it
     leaver: Mapping[int, int]  # slot -> the run that held it before, where that is another one
-    sharers: Mapping[tuple[Device, int], tuple[str, ...]]  # class and level -> persons who want or have slots there
+    sharers: Mapping[tuple[Device, int], tuple[str, ...]]  # class and level -> persons who want or have slots there, with weights
     holders: Mapping[Device | None, str]  # class -> "alice and bob", who have the most slots of it first
     lowest: Mapping[Device | None, int]  # class -> lowest priority that has slots there
 
@@ -116,7 +116,7 @@ def _scene(
         rules=rules,
         owner=owner,
         leaver=leaver,
-        sharers={key: tuple(sorted(persons)) for key, persons in sharers.items()},
+        sharers={key: tuple(_weighed(person, rules) for person in sorted(persons)) for key, persons in sharers.items()},
         holders={
             pool: listed([name for name, _ in sorted(of.items(), key=lambda item: (-item[1], item[0]))]) for pool, of in taken.items()
         },
@@ -214,7 +214,13 @@ def _shared(demand: Demand, device: Device, scene: Scene) -> str:
         return f"fair share between {listed(persons)}"
     if demand.size == scene.shares.limits.capacity[device]:
         return "all there are"
-    return f"fair share between {persons[0]}'s runs"
+    return f"fair share between {demand.run.person}'s runs"
+
+
+def _weighed(person: str, rules: Rules) -> str:
+    """Their name, with their weight where it is not the usual one."""
+    weight = rules.person_weights.get(person, 1.0)
+    return person if weight == 1.0 else f"{person} (weight {weight:g})"
 
 
 def _quota(run: RunFacts, quota: str, scene: Scene) -> str:
