@@ -12,6 +12,7 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ def main(spec: RunSpec, listener: socket.socket) -> int:
     """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
     sys.exit."""
     global _current
+    tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
     writer = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
     link = HostLink(listener)
     link.grown(writer.flush())
