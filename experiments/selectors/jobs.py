@@ -94,7 +94,8 @@ def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
 
 
 def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *, now: dt.datetime | None = None) -> ExperimentTables:
-    found = list(experiment.runs.select_related("submitted_by").defer("error_traceback", "environment", "final_metrics"))
+    shared = experiment.runs.prefetch_related("submitted_by")  # not joined: a thousand runs are of a few people
+    found = list(shared.defer("error_traceback", "environment", "final_metrics"))
     runs = [run for run in found if _wanted(run, wanted)]
     columns, latest = _latest_metrics(experiment)
     held = _held(run.pk for run in runs)
