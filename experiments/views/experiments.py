@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
@@ -24,7 +26,7 @@ from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
 from experiments.views.definitions import PANEL_IDS, make
-from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
+from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
 PAGE_ROWS = 40
 MOST_WAITING = 25
@@ -177,6 +179,8 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         descending=request.GET.get("order") == "down",
     )
     tables = later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now()))
+    if request.GET.get("format") == "csv":
+        return spreadsheet(f"{slugify(experiment.name)[:60] or 'experiment'}-runs.csv", _csv(tables))
     offset = number(request, "offset", 0, least=0, most=10_000_000)
     context = {
         **tab,
@@ -192,6 +196,19 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "tiles": later(lambda: _tiles(tables, timezone.now())),
     }
     return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
+
+
+def _csv(tables: ExperimentTables) -> Iterator[list[object]]:
+    """A line for each run that the page would show on all its pages, in its order."""
+    facts = ["id", "name", "state", "submitted_by", "submitted", "started", "ended", "step", "epoch", "command", "tags", "note"]
+    yield [*facts, *tables.columns]
+    for row in (*tables.queued, *tables.in_progress, *tables.completed):
+        run = row.run
+        times = [at.isoformat(timespec="seconds") if at else "" for at in (run.submitted_at, run.started_at, run.ended_at)]
+        who = run.submitted_by.username
+        yield [
+            run.pk, run.name, run.state, who, *times, run.step, run.epoch, run.command, ", ".join(run.tags), run.note, *row.metrics
+        ]  # fmt: skip
 
 
 @require_safe

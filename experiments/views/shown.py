@@ -5,8 +5,10 @@ A page's fragments have the page's own address with ?part=NAME, so the same view
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from django.contrib import messages
@@ -16,6 +18,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
+from django.utils.http import content_disposition_header
 
 from experiments.models import Experiment, Project, TrainingDefinition, TrainingRun, User
 
@@ -76,6 +79,17 @@ def refused(request: HttpRequest, said: str, *, to: str) -> HttpResponse:
 
 def _toast(status: int, said: str, kind: str) -> HttpResponse:
     return HttpResponse(status=status, headers={"HX-Trigger": json.dumps({"toast": {"text": said, "kind": kind}})})
+
+
+def spreadsheet(name: str, rows: Iterable[Sequence[object]]) -> HttpResponse:
+    """A CSV file. Text that a spreadsheet would take for a formula is marked as text."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    for row in rows:
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell for cell in row])
+    answer = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+    return answer
 
 
 def project_crumbs(project: Project, *, itself: bool = True) -> Crumbs:

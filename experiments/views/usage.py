@@ -5,9 +5,7 @@ Of projects one sees one's own; administrators of the cluster see all.
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -17,7 +15,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, accounting
 from experiments.accounting import Usage
 from experiments.models import User
-from experiments.views.shown import page, person
+from experiments.views.shown import page, person, spreadsheet
 
 DAYS = ((1, "24 hours"), (7, "7 days"), (30, "30 days"))
 KINDS = (("person", "Person"), ("project", "Project"), ("run", "Run"))
@@ -58,18 +56,11 @@ def _rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> lis
 
 
 def _csv(rows: list[Usage], name: str) -> HttpResponse:
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "busy_slot_seconds", "busy_known_of_slot_seconds", "runs"])
+    table: list[list[object]] = [
+        ["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "busy_slot_seconds", "busy_known_of_slot_seconds", "runs"]
+    ]
     for row in rows:
         busy = f"{row.busy_slot_s:.3f}" if row.known else "unknown"
         held = (f"{each:.3f}" for each in (row.cpu_slot_s, row.gpu_slot_s))
-        writer.writerow([_plain(row.key), _plain(row.name), *held, busy, f"{row.known_slot_s:.3f}", row.runs])
-    answer = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
-
-
-def _plain(text: str) -> str:
-    """A name that a spreadsheet would take for a formula is marked as text."""
-    return f"'{text}" if text[:1] in "=+-@\t\r" else text
+        table.append([row.key, row.name, *held, busy, f"{row.known_slot_s:.3f}", row.runs])
+    return spreadsheet(name, table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import uuid
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from experiments import services
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -251,3 +254,16 @@ def test_a_duplicate_has_the_same_parts_and_is_not_run(project: Project, alice: 
     assert addresses == {reverse("experiment", args=[copy.pk])}
     assert (copy.name, copy.parts.get().version, copy.parts.get().command) == ("first try (copy)", version, "main.py --lr 3")
     assert not copy.runs.exists()
+
+
+def test_the_table_comes_as_csv_that_no_spreadsheet_runs(studio: Seeded, as_: As) -> None:
+    services.annotate_run(studio.failed, by=studio.alice, tags=["=cmd|' /C calc'!A0"], note="+1")
+    address = reverse("experiment", args=[studio.experiment.pk])
+    answer = as_(studio.alice).get(address, {"format": "csv", "sort": "train loss"})
+    assert answer["Content-Disposition"] == 'attachment; filename="learning-rates-runs.csv"'
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(answer.content.decode()))}
+    assert len(rows) == 4
+    assert rows[str(studio.failed.pk)]["tags"] == "'=cmd|' /C calc'!A0"
+    assert rows[str(studio.failed.pk)]["note"] == "'+1"
+    assert float(rows[str(studio.completed.pk)]["train loss"]) > 0
+    assert rows[str(studio.failed.pk)]["train loss"] == ""
