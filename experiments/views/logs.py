@@ -47,7 +47,7 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
         "place": later(lambda: _around(run, chosen, at)) if at >= 0 else None,
         "tail": later(lambda: selectors.log_tail(run, chosen, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)),
     }
-    return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html"})
+    return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html", "names": "runs/_log_names.html"})
 
 
 def _to_the_error(run: TrainingRun, names: list[str], chosen: str) -> HttpResponse:

@@ -7,6 +7,7 @@ import * as live from './live.js';
 const MOST_CHARACTERS = 2_000_000;
 const SAFETY_NET_MS = 10_000;
 const SEARCH_AGAIN_MS = 2000;
+const EMPTY_AGAIN_MS = 1500;
 
 const pane = document.getElementById('log-pane');
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById('log-search'));
@@ -69,6 +70,15 @@ function again(results, search) {
   live.on('log', () => live.refresh(results, SEARCH_AGAIN_MS));
 }
 
+/** The page of a run without a log has nothing to lose: it is loaded again when something has happened to the run. */
+function untilThereIsOne() {
+  let soon = 0;
+  live.on('changed', (message) => {
+    if (!soon && message.topic.startsWith('run-')) soon = window.setTimeout(() => location.reload(), EMPTY_AGAIN_MS);
+  });
+}
+
+if (document.getElementById('no-log')) untilThereIsOne();
 if (log && follow) tail(log, follow);
 if (pane && form) {
   if (!log) again(pane, form);

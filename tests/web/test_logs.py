@@ -148,3 +148,12 @@ async def test_who_is_removed_from_the_project_reads_no_log_any_more(run: Traini
     await subscribe(page, f"log-{run.pk}-driver@0")
     assert (await heard(page))["type"] == "refused"
     await page.disconnect()
+
+
+def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> None:
+    address, client = reverse("run_logs", args=[studio.completed.pk]), as_(studio.alice)
+    names = client.get(address, {"part": "names", "name": "worker-0"}).content.decode()
+    assert 'href="?name=worker-0" aria-current="page"' in names
+    log_of(studio.completed, "worker-1").write_text("here\n")
+    assert "?name=worker-1" in client.get(address, {"part": "names"}).content.decode()
+    assert 'id="no-log"' in as_(studio.bob).get(reverse("run_logs", args=[studio.queued.pk])).content.decode()
