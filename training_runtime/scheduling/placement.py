@@ -9,8 +9,8 @@ moved at all.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -49,21 +49,24 @@ class Node:
 
 
 class Floor:
-    """The machines with slots of one class, and which of them have how many free."""
+    """The machines with slots of one class, and which of them have how many free: those that no run keeps."""
 
-    def __init__(self, slots: Sequence[SlotFacts]) -> None:
-        names = sorted({slot.node for slot in slots})
-        self.nodes = {name: Node(order, name) for order, name in enumerate(names)}
+    def __init__(self, slots: Sequence[SlotFacts], *, kept: Collection[int]) -> None:
+        sizes = Counter(slot.node for slot in slots)
+        self.nodes = {name: Node(order, name) for order, name in enumerate(sorted(sizes))}
         for slot in slots:
-            self.nodes[slot.node].free.append(slot)
-            self.nodes[slot.node].occupied += slot.holder is not None
-        largest = max((len(node.free) for node in self.nodes.values()), default=0)
+            if slot.id not in kept:
+                node = self.nodes[slot.node]
+                node.free.append(slot)
+                node.occupied += slot.holder is not None
+        largest = max(sizes.values(), default=0)
         # One heap for each number of vacant and of free slots, with the other number, the machine's place and its name. Entries go stale
         # when a machine changes; they are recognised and dropped when met.
         self._by_vacant: list[list[tuple[int, int, str]]] = [[] for _ in range(largest + 1)]
         self._by_free: list[list[tuple[int, int, str]]] = [[] for _ in range(largest + 1)]
         for node in self.nodes.values():
-            self._file(node)
+            if node.free:
+                self._file(node)
 
     def _file(self, node: Node) -> None:
         heappush(self._by_vacant[node.vacant], (len(node.free), node.order, node.name))
@@ -108,12 +111,12 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand]) -> dict[int, fr
     """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
     ordered = list(demands)
-    grants = _keep(usable, ordered)
-    kept = {slot for held in grants.values() for slot in held}
-    by_device: dict[Device, list[SlotFacts]] = {}
+    by_device: dict[Device, list[SlotFacts]] = defaultdict(list)
     for slot in usable.values():
-        by_device.setdefault(slot.device, []).append(slot)
-    floors = {device: _floor(of_class, kept=kept) for device, of_class in by_device.items()}
+        by_device[slot.device].append(slot)
+    grants = _keep(usable, ordered, numbers={device: {slot.id for slot in of_class} for device, of_class in by_device.items()})
+    kept = set().union(*grants.values())
+    floors = {device: Floor(of_class, kept=kept) for device, of_class in by_device.items()}
     short = [demand for demand in ordered if demand.size > len(grants[demand.run.id])]
     for demand in short:
         _extend_at_home(demand, grants[demand.run.id], floors=floors, usable=usable)
@@ -123,23 +126,14 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand]) -> dict[int, fr
     return {run: frozenset(of_run) for run, of_run in grants.items()}
 
 
-def _floor(slots: Sequence[SlotFacts], *, kept: set[int]) -> Floor:
-    """All machines of a class, with the slots that no run keeps as the free ones."""
-    floor = Floor(slots)
-    for name, node in floor.nodes.items():
-        free = [slot for slot in node.free if slot.id not in kept]
-        if len(free) < len(node.free):
-            node.free, node.occupied = [], 0
-            floor.give(name, free)
-    return floor
-
-
-def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand]) -> dict[int, set[int]]:
-    """What every run keeps of what it holds: as many as its size, on the machines where it has most."""
+def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Device, set[int]]) -> dict[int, set[int]]:
+    """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each class."""
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
     for demand in ordered:
-        held = {slot for slot in demand.run.held if slot in usable and usable[slot].device == demand.device and slot not in taken}
+        held: set[int] = set()
+        if demand.run.held and demand.device is not None and demand.device in numbers:
+            held = (numbers[demand.device] & demand.run.held) - taken
         if len(held) > demand.size:
             per_node = Counter(usable[slot].node for slot in held)
             by_company = sorted(held, key=lambda slot: (-per_node[usable[slot].node], usable[slot].node, slot))
