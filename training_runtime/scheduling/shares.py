@@ -161,7 +161,7 @@ def _fill_all(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rule
 
 def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rules) -> None:
     """Progressive filling of one class of slots among equals: see the module's own words."""
-    turns = [person.turn() for person in _persons(level, rules=rules)]
+    turns = [person.turn() for person in _serve_in_peace(_persons(level, rules=rules), level, device, limits=limits)]
     heapify(turns)
     room = limits.room
     while turns and room[device]:
@@ -170,6 +170,27 @@ def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rul
             heapreplace(turns, person.turn())
         else:
             heappop(turns)
+
+
+def _serve_in_peace(persons: Sequence[Person], level: Iterable[Demand], device: Device, *, limits: Limits) -> list[Person]:
+    """Serve everybody up to the level at which nobody can have been refused anything yet; who wants more.
+
+    Until everybody has `calm` slots for their weight, and one step more, all there is suffices. So far the order in which people take
+    their turns makes no difference, and going by person is cheaper than by turn. (Quotas refuse before slots run out.)
+    """
+    widest = max(demand.most for demand in level)
+    calm = (limits.room[device] - widest * len(persons)) / sum(person.weight for person in persons)
+    if limits.any_quota or calm <= 0:
+        return list(persons)
+    left = []
+    for person in persons:
+        enough = calm * person.weight
+        while person.slots < enough:
+            if not person.step(limits):
+                break
+        else:
+            left.append(person)
+    return left
 
 
 def _persons(level: Sequence[Demand], *, rules: Rules) -> list[Person]:
