@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
-from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 
 LONG = ("--epochs", "24", "--samples", "115")  # 8 steps an epoch, 192 in all
@@ -70,23 +66,6 @@ def test_suspended_in_the_middle_of_an_epoch_and_resumed_on_other_slots(start, f
     run.members(5, 6)
     assert run.wait() == 0, run.tail()
     assert run.events("resumed")[0].step == at
-    same(run, one)
-
-
-def test_a_killed_driver_is_followed_by_an_attempt_that_journals_each_step_once(start, fixed):
-    one = fixed(*LONG)
-    run = start(SMALL, *LONG)
-    run.members(0, 1)
-    run.until_step(60)
-    first = run.pid
-    os.kill(first, signal.SIGKILL)
-    run.wait()
-    until_gone(first)
-    run.again()
-    run.members(0, 1, 2)
-    assert run.wait() == 0, run.tail()
-    assert [e.attempt for e in run.events("started")] == [1, 2]
-    assert [line.seq for line in run.lines()] == list(range(1, len(run.lines()) + 1))
     same(run, one)
 
 
