@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,6 +84,17 @@ def test_a_change_of_members_uses_what_was_loaded_and_is_still_needed(start):
     assert min(counts.values()) == 6
     ahead = 2 * 4 + 1  # batches of 4 samples that a worker has asked for at most, when a change takes them from it
     assert sum(counts.values()) - 6 * 190 <= 4 * ahead * sum(len(g.members) for g in run.events("generation"))
+
+
+def test_a_killed_worker_takes_its_loaders_with_it_and_leaves_none_unreaped(start):
+    run = start(SLOW, "4", "1000")
+    run.members(0)
+    run.until(lambda: run.step() and len(loaded(run)[1]) > 1, what="a loader")
+    worker, loaders = run.workers[0], loaded(run)[1] - {run.workers[0]}
+    run.kill(0)
+    run.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in {worker, *loaders}), what="all of them gone")
+    run.stop()
+    assert run.wait() == 0, run.tail()
 
 
 def test_a_loader_that_dies_costs_a_warning(start):

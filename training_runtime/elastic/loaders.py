@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
@@ -41,11 +42,12 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
-        parent = os.getpid()
+        worker = os.pidfd_open(os.getpid())
         self._pid = os.fork()
         if not self._pid:
             ours.close()
-            _nurse(parent, theirs, load)
+            _nurse(worker, theirs, load)
+        os.close(worker)
         theirs.close()
         self._commands = ours
 
@@ -58,9 +60,8 @@ class Nursery:
         return Loader(ours, rooms)
 
     def close(self) -> None:
-        """The nursery is gone when this returns; its loaders die with it."""
+        """The nursery and its loaders are gone, and reaped, when this returns."""
         self._commands.close()
-        os.kill(self._pid, signal.SIGKILL)  # our child and not reaped: the pid is still its own
         os.waitpid(self._pid, 0)
 
 
@@ -99,22 +100,30 @@ class Loader:
             os.close(fd)
 
 
-def _nurse(parent: int, commands: socket.socket, load: Load) -> NoReturn:
-    """Fork a loader for each set of descriptors that arrives."""
+def _nurse(worker: int, commands: socket.socket, load: Load) -> NoReturn:
+    """Fork a loader for each set of descriptors that arrives, until the worker (a pidfd) hangs up or dies. Loaders are ended and reaped
+    here: a worker that dies must not leave them to the driver."""
+    loaders: list[int] = []
     try:
-        die_with_parent(parent)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # loaders that end are reaped by the kernel
-        while True:
+        poll = select.poll()
+        for fd in (worker, commands.fileno()):
+            poll.register(fd, select.POLLIN)
+        while all(fd != worker for fd, _ in poll.poll()):
             message, fds, _, _ = socket.recv_fds(commands, 64, 3)
             if not message:
                 break
-            myself = os.getpid()
-            if not os.fork():
+            myself, pid = os.getpid(), os.fork()
+            if not pid:
                 commands.close()
                 _serve(myself, socket.socket(fileno=fds[0]), (fds[1], fds[2]), load)
+            loaders.append(pid)
             for fd in fds:
                 os.close(fd)
     finally:
+        for pid in loaders:
+            os.kill(pid, signal.SIGKILL)  # our child and not reaped: the pid is still its own
+        for pid in loaders:
+            os.waitpid(pid, 0)
         os._exit(0)
 
 
@@ -122,7 +131,6 @@ def _serve(parent: int, channel: socket.socket, rooms: tuple[int, int], load: Lo
     """Load what is asked for until the worker hangs up."""
     try:
         die_with_parent(parent)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a dataset may run programs
         count = 0
         while raw := channel.recv(_TASK_BYTES):
             try:
