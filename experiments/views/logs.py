@@ -18,6 +18,7 @@ from experiments.views.shown import later, number, page, person
 LOG_LINES = 500
 MOST_LOG_BYTES = 256 * 1024
 AROUND_BYTES = 32 * 1024
+MOST_SEARCHED = 6  # logs, for the last error: each may take seconds
 LEVELS = (("", "All levels"), ("info", "Info and above"), ("warning", "Warnings and errors"), ("error", "Errors"))
 
 
@@ -53,7 +54,7 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
 def _to_the_error(run: TrainingRun, names: list[str], chosen: str) -> HttpResponse:
     """To the last error of the log, else of the first log that has one."""
     to = reverse("run_logs", args=[run.pk])
-    for name in dict.fromkeys([chosen, *names[:20]]):
+    for name in dict.fromkeys([chosen, *names[:MOST_SEARCHED]]):
         found = search.last_error(run, name)
         if found is not None:
             return redirect(f"{to}?{urlencode({'name': name, 'at': found.offset})}#here")
