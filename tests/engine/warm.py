@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 
 
 def main() -> None:
@@ -22,6 +23,16 @@ def main() -> None:
     warm_up()
     channel = socket.socket(fileno=int(sys.argv[1]))
     alive: dict[int, int] = {}
+    try:
+        _serve(channel, alive, driver)
+    except BrokenPipeError:
+        pass  # whoever asked for runs was killed
+    finally:
+        for pid in alive.values():
+            kill_session(pid)
+
+
+def _serve(channel, alive, driver) -> None:
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
     while True:
@@ -35,17 +46,25 @@ def main() -> None:
                 continue
             raw = channel.recv(1 << 20)
             if not raw:
-                for pid in alive.values():
-                    kill_session(pid)
                 return
             command = json.loads(raw)
             pid = os.fork()
             if pid == 0:
                 channel.close()
-                os._exit(_drive(driver, command))
+                _become(driver, command)
             alive[fd := os.pidfd_open(pid)] = pid
             poll.register(fd, select.POLLIN)
             channel.send(json.dumps({"started": pid}).encode())
+
+
+def _become(driver, command) -> None:
+    code = 1
+    try:
+        code = _drive(driver, command)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _drive(driver, command) -> int:
