@@ -37,8 +37,8 @@ from training_runtime.elastic.roster import CRASHES_AT_ONE_STEP, DEATHS_OF_A_SLO
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
 
-LOOK_S = 0.5  # the safety net: how often the driver looks without being told anything
-HANGS_S = 0.2  # and how often for hangs at most
+LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
+HANGS_S = 0.15  # and how often for hangs at most
 DEATHS_OF_THE_TEMPLATE = 3  # after which the run fails
 Outcome = Literal["completed", "stopped"]
 
