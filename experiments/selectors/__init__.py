@@ -1,18 +1,9 @@
 """Reads for pages, a module for each kind of page: tables of runs, the timeline, curves, files. Nothing here writes or checks rights."""
 
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
+from experiments.selectors.experiment_runs import ExperimentTables, RunFilter, RunRow, RunTable, experiment_tables
 from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file
-from experiments.selectors.jobs import (
-    ExperimentTables,
-    JobFilter,
-    JobRow,
-    RunFilter,
-    RunRow,
-    experiment_tables,
-    generations,
-    jobs,
-    run_slots,
-)
+from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
 __all__ = [
@@ -28,6 +19,7 @@ __all__ = [
     "RunFile",
     "RunFilter",
     "RunRow",
+    "RunTable",
     "experiment_tables",
     "feed",
     "files",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import cache
 from urllib.parse import urlencode
 
@@ -138,21 +137,6 @@ def _create_and_run(
     return None if form.errors else experiment
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """The numbers on top of an experiment's page."""
-
-    runs: int
-    running_time: dt.timedelta
-    ticking: bool
-
-
-def _tiles(tables: ExperimentTables, now: dt.datetime) -> Tiles:
-    runs = [row.run for row in (*tables.queued, *tables.in_progress, *tables.completed)]
-    spans = [span for run in runs if (span := run.duration(now))]
-    return Tiles(len(runs), sum(spans, dt.timedelta()), any(run.is_live() and run.started_at for run in runs))
-
-
 def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:
     user = person(request)
     experiment = access.experiment(user, pk)
@@ -172,28 +156,29 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment, tab = _tab(request, pk, "runs")
+    offset = number(request, "offset", 0, least=0, most=10_000_000)
     wanted = RunFilter(
         query=request.GET.get("q", "").strip()[:120],
         tag=request.GET.get("tag", "")[:40],
         sort=request.GET.get("sort", "")[:220],
         descending=request.GET.get("order") == "down",
+        offset=offset,
+        most_queued=MOST_WAITING,
+        most_ended=PAGE_ROWS,
     )
-    tables = later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now()))
     if request.GET.get("format") == "csv":
+        every = replace(wanted, offset=0, most_queued=None, most_ended=None)
+        tables = selectors.experiment_tables(experiment, every, now=timezone.now())
         return spreadsheet(f"{slugify(experiment.name)[:60] or 'experiment'}-runs.csv", _csv(tables))
-    offset = number(request, "offset", 0, least=0, most=10_000_000)
     context = {
         **tab,
-        "tables": tables,
+        "tables": later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now())),
         "wanted": wanted,
         "kept": urlencode({key: value for key, value in (("q", wanted.query), ("tag", wanted.tag)) if value}),
         "asked": urlencode({key: value for key, value in request.GET.items() if key in ASKED}),
-        "queued": later(lambda: tables.queued[:MOST_WAITING]),
-        "completed": later(lambda: tables.completed[offset : offset + PAGE_ROWS]),
         "offset": offset,
         "newer": max(0, offset - PAGE_ROWS) if offset else None,
         "older": offset + PAGE_ROWS,
-        "tiles": later(lambda: _tiles(tables, timezone.now())),
     }
     return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
 
@@ -202,7 +187,7 @@ def _csv(tables: ExperimentTables) -> Iterator[list[object]]:
     """A line for each run that the page would show on all its pages, in its order."""
     facts = ["id", "name", "state", "submitted_by", "submitted", "started", "ended", "step", "epoch", "command", "tags", "note"]
     yield [*facts, *tables.columns]
-    for row in (*tables.queued, *tables.in_progress, *tables.completed):
+    for row in (*tables.queued.rows, *tables.in_progress.rows, *tables.completed.rows):
         run = row.run
         times = [at.isoformat(timespec="seconds") if at else "" for at in (run.submitted_at, run.started_at, run.ended_at)]
         who = run.submitted_by.username

@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from experiments import accounting, ingest, runfiles, scheduling, selectors, services
 from experiments.journal_rows import NewPoint
 from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
-from experiments.selectors import JobFilter
+from experiments.selectors import JobFilter, RunFilter
 from tests import cast
 from training_runtime.journal import Generation, Member, Test
 
@@ -86,9 +88,26 @@ def test_an_experiments_tables_have_its_metrics_as_columns(run: TrainingRun) -> 
     services.stop_run(done, by=run.submitted_by)
     tables = selectors.experiment_tables(run.experiment)
     assert tables.columns == ["test accuracy", "train loss"]
-    assert [(row.run.pk, row.slots, row.metrics) for row in tables.in_progress] == [(run.pk, 4, [0.9, 0.5])]
-    assert [(row.slots, row.metrics) for row in tables.queued] == [(0, [None, None])]
-    assert [row.run.pk for row in tables.completed] == [done.pk]
+    assert [(row.run.pk, row.slots, row.metrics) for row in tables.in_progress.rows] == [(run.pk, 4, [0.9, 0.5])]
+    assert [(row.slots, row.metrics) for row in tables.queued.rows] == [(0, [None, None])]
+    assert [row.run.pk for row in tables.completed.rows] == [done.pk]
+
+
+def test_a_page_of_an_experiments_runs_reads_no_more_than_it_shows(run: TrainingRun, django_assert_max_num_queries: object) -> None:
+    shared = {"experiment": run.experiment, "version": run.version, "submitted_by": run.submitted_by, "submitted_at": NOW}
+    span = {"started_at": NOW - 60 * SECOND, "ended_at": NOW}
+    ended = [TrainingRun(name=f"old {n:02}", state=RunState.COMPLETED, step=n, command="main.py", **shared, **span) for n in range(50)]
+    TrainingRun.objects.bulk_create(ended)
+    wanted = RunFilter(sort="step", descending=True, offset=10, most_ended=5, most_queued=0)
+    with django_assert_max_num_queries(9), CaptureQueriesContext(connection) as asked:  # type: ignore[operator]
+        tables = selectors.experiment_tables(run.experiment, wanted, now=NOW)
+        assert [row.run.step for row in tables.completed.rows] == [39, 38, 37, 36, 35]
+        assert {row.run.submitted_by.username for row in tables.completed.rows} == {"alice"}
+    assert sum('"plan_reason"' in query["sql"] for query in asked) == 1, "whole rows are read once, for those that are shown"
+    assert (tables.completed.total, tables.in_progress.total, tables.found, tables.total) == (50, 1, 51, 51)
+    assert tables.running_time == 50 * 60 * SECOND
+    found = selectors.experiment_tables(run.experiment, RunFilter(query="OLD 1", most_ended=3), now=NOW)
+    assert (len(found.completed.rows), found.completed.total, found.found, found.total) == (3, 10, 10, 51)
 
 
 def test_lanes_show_who_held_which_slot(run: TrainingRun, node: Node) -> None:
