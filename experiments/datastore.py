@@ -108,6 +108,28 @@ def append(key: uuid.UUID, number: int, body: BinaryIO, *, offset: int, most_byt
             raise
 
 
+def opened(key: uuid.UUID, number: int) -> BinaryIO:
+    """A part as far as it has arrived. Raises FileNotFoundError where nothing has."""
+    return open(os.open(_draft(key) / str(number), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+
+
+def verified(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> str:
+    """The SHA-256 of the whole upload: of its one file, else of the list of all. Raises DataRefused unless all is there as it was sent."""
+    found = []
+    for number, (part, wanted) in enumerate(zip(parts, hashes, strict=True)):
+        path = _draft(key) / str(number)
+        if _size(path) != part.size_bytes:
+            raise DataRefused(f"{part.path} has not arrived in full ({_size(path)} of {part.size_bytes} bytes): go on with the upload.")
+        actual = _digest(path) if part.size_bytes else hashlib.sha256().hexdigest()
+        if wanted is not None and wanted != actual:
+            raise DataRefused(f"{part.path} did not arrive as it was sent: remove this upload and begin again.")
+        found.append(actual)
+    if len(found) == 1:
+        return found[0]
+    listed = "".join(f"{digest}  {part.path}\n" for part, digest in zip(parts, found, strict=True))
+    return hashlib.sha256(listed.encode()).hexdigest()
+
+
 def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> Kept:
     """Turn an upload into the folder of a data asset, with every file compared with its SHA-256 where one is given.
 
@@ -119,7 +141,7 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = folder / "sha256"
         if not _kept(key).is_dir():
-            known.write_text(_verified(key, parts, hashes))
+            known.write_text(verified(key, parts, hashes))
             _build(key, parts)
         files, size_bytes = _measure(_kept(key))
         return Kept(files, size_bytes, known.read_text())
@@ -163,23 +185,6 @@ def _copy(body: BinaryIO, file: BinaryIO, size: int, most_bytes: int) -> int:
         file.write(chunk)
     file.flush()
     return size
-
-
-def _verified(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> str:
-    """The hash of the whole upload: of its one file, else of the list of all."""
-    found = []
-    for number, (part, wanted) in enumerate(zip(parts, hashes, strict=True)):
-        path = _draft(key) / str(number)
-        if _size(path) != part.size_bytes:
-            raise DataRefused(f"{part.path} has not arrived in full ({_size(path)} of {part.size_bytes} bytes): go on with the upload.")
-        actual = _digest(path) if part.size_bytes else hashlib.sha256().hexdigest()
-        if wanted is not None and wanted != actual:
-            raise DataRefused(f"{part.path} did not arrive as it was sent: remove this upload and begin again.")
-        found.append(actual)
-    if len(found) == 1:
-        return found[0]
-    listed = "".join(f"{digest}  {part.path}\n" for part, digest in zip(parts, found, strict=True))
-    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -60,8 +60,9 @@ class RoleForm(forms.Form):
 
 
 class AttributesForm(RequestForm):
-    """What a version is beside its code."""
+    """What a version is beside its code; and the number of the zip with that code where it has arrived before, in pieces."""
 
+    kept = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
     framework = forms.ChoiceField(choices=DefinitionVersion.Framework.choices)
     command = forms.CharField(
         label="Execution command",
@@ -99,6 +100,11 @@ class DefinitionForm(AttributesForm):
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     upload = _code(required=True, help_text="A .zip file, flat or with one top folder.")
     field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.data.get(self.add_prefix("kept")):
+            self.fields["upload"].required = False
 
 
 class VersionForm(AttributesForm):

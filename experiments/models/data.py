@@ -30,13 +30,17 @@ class DataAsset(models.Model):
 
 
 class DataUpload(models.Model):
-    """Files that arrive piece by piece, kept as `EDT_HOME/uploads/KEY/` until all are there. `parts`: [path, size in bytes] of each."""
+    """Files that arrive piece by piece, kept as `EDT_HOME/uploads/KEY/` until all are there. `parts`: [path, size in bytes] of each.
+
+    They become a data asset; or (`for_code`) the one zip that they are becomes the code of a training definition.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="data_uploads")
     name = models.CharField(max_length=120)
     description = models.TextField(max_length=4000, blank=True)
     key = models.UUIDField(default=uuid.uuid4, unique=True)
     parts = models.JSONField()
+    for_code = models.BooleanField(default=False)
     created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

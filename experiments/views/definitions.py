@@ -17,11 +17,21 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from experiments import access, services
-from experiments.forms import FILE_AGAIN, CopyForm, DefinitionForm, DefinitionSettingsForm, VersionForm, attempt, version_initial
-from experiments.models import DefinitionVersion, Project, User
+from experiments.forms import (
+    FILE_AGAIN,
+    AttributesForm,
+    CopyForm,
+    DefinitionForm,
+    DefinitionSettingsForm,
+    VersionForm,
+    attempt,
+    version_initial,
+)
+from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import code as source
+from experiments.views import arrived
 from experiments.views.downloads import attachment
-from experiments.views.shown import act, definition_crumbs, done, later, page, person, project_crumbs, refused
+from experiments.views.shown import act, definition_crumbs, done, later, number, page, person, project_crumbs, refused
 
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
 
@@ -32,7 +42,9 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     in_panel = request.headers.get("HX-Request") == "true"
-    form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s")
+    begun = arrived.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
+    initial = {"kept": begun.pk, "name": begun.name.removesuffix(".zip")} if begun else {}
+    form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s", initial=initial)
     if request.method == "POST" and form.is_valid():
         version = attempt(form, lambda: make(project, user, form))
         if version and in_panel:
@@ -43,7 +55,8 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
             )
     if form.errors and "upload" not in form.errors and request.FILES:
         form.add_error("upload", FILE_AGAIN)
-    context = {"section": "projects", "project": project, "form": form, "crumbs": project_crumbs(project)}
+    kept = arrived.find(user, project, _kept(form))
+    context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     if in_panel:
         return render(request, "definitions/_form.html", {**context, "in_panel": True})
     return page(request, "definitions/new.html", context)
@@ -52,8 +65,17 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
 def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersion:
     """The service call behind the form, here and on the New experiment page."""
     said = dict(form.cleaned_data)
-    upload = said.pop("upload")
-    return services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
+    upload, kept = said.pop("upload"), said.pop("kept")
+    if upload:
+        return services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
+    with arrived.taken(user, project, kept) as (zip_, name):
+        return services.create_definition(project, by=user, upload=zip_, file_name=name, **said)
+
+
+def _kept(form: AttributesForm) -> int | None:
+    """The number of a zip that the form names, also where something else in it is wrong."""
+    raw = str(form["kept"].value() or "")
+    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 18 else None
 
 
 @require_safe
@@ -82,16 +104,23 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
     definition = access.definition(user, pk, need="write")
     form = VersionForm(request.POST or None, request.FILES or None, initial=version_initial(definition))
     if request.method == "POST" and form.is_valid():
-        said = dict(form.cleaned_data)
-        upload = said.pop("upload")
-        name = upload.name if upload else ""
-        version = attempt(form, lambda: services.add_version(definition, by=user, upload=upload or None, file_name=name, **said))
+        version = attempt(form, lambda: _add(definition, user, form))
         if version:
             return done(request, f"Saved as version {version.number}.", to=reverse("definition", args=[pk]))
     if form.errors and "upload" not in form.errors and request.FILES:
         form.add_error("upload", FILE_AGAIN)
-    context = {"section": "projects", "definition": definition, "form": form, "crumbs": definition_crumbs(definition)}
+    kept = arrived.find(user, definition.project, _kept(form))
+    context = {"section": "projects", "definition": definition, "form": form, "arrived": kept, "crumbs": definition_crumbs(definition)}
     return page(request, "definitions/new_version.html", context)
+
+
+def _add(definition: TrainingDefinition, user: User, form: VersionForm) -> DefinitionVersion:
+    said = dict(form.cleaned_data)
+    upload, kept = said.pop("upload"), said.pop("kept")
+    if upload or not kept:
+        return services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
+    with arrived.taken(user, definition.project, kept) as (zip_, name):
+        return services.add_version(definition, by=user, upload=zip_, file_name=name, **said)
 
 
 def _writable(user: User, *, but: Project) -> list[Project]:

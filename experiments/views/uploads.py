@@ -1,4 +1,5 @@
-"""Uploads of data in pieces, for the browser's script: announce, send from where it stands, finish. JSON in and out.
+"""Uploads in pieces, of data and of the zips of training definitions, for the browser's script: announce, send from where it stands,
+finish. JSON in and out.
 
 Each file is sent in pieces of at most MOST_PIECE_BYTES, each behind the last; after a lost connection the script asks how far the files
 are, and goes on from there, also after the page was closed.
@@ -18,6 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, datastore, services
 from experiments.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload
+from experiments.services import code
 from experiments.views.shown import done, number, page, person, project_crumbs
 
 MOST_PIECE_BYTES = 16 << 20
@@ -25,15 +27,22 @@ MOST_PIECE_BYTES = 16 << 20
 
 @require_POST
 def begin(request: HttpRequest, pk: int) -> HttpResponse:
-    """{"name", "description", "files": [{"path", "size"}, ...]} -> 201 {"upload": address, "received": [...]}"""
+    """{"name", "description", "files": [{"path", "size"}, ...]} -> 201 {"upload": address, "received": [...]}
+
+    With "code": true it is the one zip of a training definition, and what was begun of it before is gone on with.
+    """
     user = person(request)
     project = access.project(user, pk, need="write")
     said = _said(request)
     try:
         parts = [Part(str(each["path"]), _size(each["size"])) for each in said.get("files", [])]
-        upload = services.begin_upload(
-            project, by=user, name=str(said.get("name", "")), description=str(said.get("description", "")), parts=parts
-        )
+        if said.get("code") is True:
+            [zip_] = parts
+            upload = code.begin_code(project, by=user, file_name=zip_.path, size_bytes=zip_.size_bytes)
+        else:
+            upload = services.begin_upload(
+                project, by=user, name=str(said.get("name", "")), description=str(said.get("description", "")), parts=parts
+            )
     except (KeyError, TypeError, ValueError):
         return _refused({"upload": ["These are not files as the page sends them: reload it and try again."]})
     except ValidationError as error:
@@ -71,19 +80,25 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
 
 @require_POST
 def finish(request: HttpRequest, pk: int) -> HttpResponse:
-    """{"sha256": [of each file, or null]} -> {"asset": address}. Sent again, it answers the same."""
+    """{"sha256": [of each file, or null]} -> {"to": address of the page to go on with}. Sent again, it answers the same.
+
+    Of code it also says "kept", the number by which the form of a training definition names it.
+    """
     user = person(request)
     upload = access.data_upload(user, pk)
     hashes = _said(request).get("sha256")
     if not isinstance(hashes, list) or len(hashes) != len(upload.parts):
         hashes = [None] * len(upload.parts)
     try:
-        asset: DataAsset = services.finish_upload(
-            upload, by=user, hashes=[str(each).lower() if each is not None else None for each in hashes]
-        )
+        sent = [str(each).lower() if each is not None else None for each in hashes]
+        if upload.for_code:
+            code.verify_code(upload, sha256=sent[0])
+            to = f"{reverse('new_definition', args=[upload.project.pk])}?kept={upload.pk}"
+            return JsonResponse({"to": to, "kept": upload.pk})
+        asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
     except ValidationError as error:
         return _refused(error.message_dict)
-    return JsonResponse({"asset": reverse("data", args=[asset.pk])})
+    return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 
 @require_POST

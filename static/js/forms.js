@@ -1,7 +1,8 @@
 // @ts-check
-/* The drop zone, the scripts found in a zip, and the side panel of New experiment. The pages work without: the zone is a file field, the panel a
-   plain list. */
+/* The drop zone of a zip with code, the scripts found in it, and the side panel of New experiment. The pages work without: the zone is a file
+   field, the panel a plain list. A large zip is sent in pieces before its form, which then names it by number. */
 
+import { PIECE, readable, Sending } from './sending.js';
 import * as zip from './zip.js';
 
 /** @param {ParentNode} root */
@@ -28,15 +29,42 @@ function drop(zone) {
   });
   zone.querySelector('[data-drop-clear]')?.addEventListener('click', () => {
     input.value = '';
+    kept(zone).value = '';
     chosen(zone, input);
     input.focus();
   });
   input.addEventListener('change', () => chosen(zone, input));
+  zone.parentElement?.querySelector('[data-progress-again]')?.addEventListener('click', () => zone.closest('form')?.requestSubmit());
   if (input.files?.length) chosen(zone, input);
 }
 
-/** @param {number} bytes */
-const readable = (bytes) => (bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1000))} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
+/** The field with the number of a zip that has arrived. @param {ParentNode} zone */
+const kept = (zone) => /** @type {HTMLInputElement} */ (zone.querySelector('input[name$=kept]'));
+
+/** Send the zip of the form in pieces, if it is large; whether the form can be sent now. @param {HTMLFormElement} form */
+async function inPieces(form) {
+  const zone = /** @type {HTMLElement | null} */ (form.querySelector('[data-pieces]'));
+  const input = /** @type {HTMLInputElement | null | undefined} */ (zone?.querySelector('input[type=file]'));
+  const file = input?.files?.[0];
+  if (!zone || !input || !file || file.size <= PIECE) return true;
+  const sending = new Sending(form, zone.dataset.pieces || '', '');
+  const said = await sending.run([{ path: file.name, file }], { code: true });
+  if (!said) return false;
+  sending.done();
+  kept(zone).value = said.kept;
+  input.value = '';
+  return true;
+}
+
+/** A form on a page of its own; the panel's is sent by `send`. @param {HTMLFormElement} form */
+function whole(form) {
+  form.addEventListener('submit', async (event) => {
+    const file = /** @type {HTMLInputElement | null} */ (form.querySelector('[data-pieces] input[type=file]'))?.files?.[0];
+    if (!file || file.size <= PIECE) return;
+    event.preventDefault();
+    if (await inPieces(form)) form.submit();
+  });
+}
 
 /** @param {HTMLElement} zone @param {HTMLInputElement} input */
 async function chosen(zone, input) {
@@ -109,6 +137,7 @@ function panel() {
 /** @param {HTMLFormElement} form @param {HTMLDialogElement} dialog @param {HTMLElement} table */
 async function send(form, dialog, table) {
   const button = /** @type {HTMLButtonElement} */ (form.querySelector('.buttons .button:not(.button-secondary)'));
+  if (!(await inPieces(form))) return;
   button.disabled = true;
   try {
     const response = await fetch(form.action, { method: 'POST', body: new FormData(form), headers: { 'HX-Request': 'true' } });
@@ -212,6 +241,7 @@ function folders() {
 }
 
 drops(document);
+for (const form of document.querySelectorAll('form:not([data-panel-form])')) if (form.querySelector('[data-pieces]')) whole(/** @type {HTMLFormElement} */ (form));
 panel();
 folders();
 globalCommand();

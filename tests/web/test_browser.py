@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,47 @@ def test_a_large_file_goes_on_after_a_lost_connection_and_after_the_page_was_clo
     expect(page.get_by_role("heading", name="large.bin", exact=True)).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("10.2 MB")
     assert len(tries) == 4
+
+
+def test_a_large_zip_of_code_goes_on_where_it_stopped(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit(outage=True)
+    weights = bytes(range(256)) * 40_000  # two pieces
+    with zipfile.ZipFile(tmp_path / "heavy.zip", "w") as archive:
+        archive.writestr("main.py", cast.MAIN_PY)
+        archive.writestr("weights.bin", weights)
+    tries: list[str] = []
+
+    def lose_some(route: Route) -> None:
+        tries.append(route.request.url.split("?")[1])
+        if len(tries) == 2:
+            route.fulfill(status=403, body="away")
+        else:
+            route.continue_()
+
+    page.route("**/files/0?offset=*", lose_some)
+    go(page, site, "new experiment")
+    page.get_by_role("button", name="Add training definition").click()
+    panel = page.get_by_role("dialog")
+    panel.locator("input[type=file]").set_input_files(tmp_path / "heavy.zip")
+    panel.get_by_label("Name").fill("heavy")
+    panel.get_by_role("button", name="Create").click()
+    expect(panel.get_by_role("alert")).to_contain_text("no longer logged in")
+    go(page, site, "assets")
+    page.get_by_role("link", name="Go on with it").first.click()
+    page.get_by_label("Files").set_input_files(tmp_path / "heavy.zip")
+    page.get_by_role("button", name="Go on").last.click()
+    expect(page.get_by_role("heading", name="New training definition")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("heavy.zip (10.2 MB) has arrived")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="heavy")).to_be_visible()
+    assert tries == ["offset=0", "offset=8388608", "offset=8388608"]
+    go(page, site, "new experiment")
+    page.get_by_role("button", name="Add training definition").click()
+    panel.locator("input[type=file]").set_input_files(tmp_path / "heavy.zip")
+    panel.get_by_label("Name").fill("heavy too")
+    panel.get_by_role("button", name="Create").click()
+    expect(panel).to_be_hidden()
+    expect(page.locator("#associated")).to_contain_text("heavy too")
 
 
 def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path) -> None:

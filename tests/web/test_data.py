@@ -77,7 +77,7 @@ def test_files_arrive_in_pieces_and_the_answers_say_where_to_go_on(project: Proj
     hashes = json.dumps({"sha256": [hashlib.sha256(content).hexdigest(), None]})
     answer = client.post(f"{address}finish/", hashes, content_type="application/json").json()
     asset = DataAsset.objects.get()
-    assert answer == {"asset": reverse("data", args=[asset.pk])}
+    assert answer == {"to": reverse("data", args=[asset.pk])}
     assert (datastore.root(asset) / "train" / "a.csv").read_bytes() == content
 
 

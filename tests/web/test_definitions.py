@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.test import Client
 from django.urls import reverse
 
 from experiments import services
-from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
+from experiments.models import DataUpload, DefinitionVersion, Project, TrainingDefinition, User
 from tests import cast
 from tests.web.conftest import As, code, definition_form
 
@@ -159,3 +163,77 @@ def test_it_is_copied_to_a_project_that_one_may_write(project: Project, alice: U
     assert as_(victor).post(address, {"project": theirs.pk, "request_id": str(uuid.uuid4())}).status_code == 403
     assert TrainingDefinition.objects.count() == 2
     assert as_(bob).post(address, {}).url == reverse("definition", args=[version.definition.pk])
+
+
+def arrive(client: Client, project: Project, content: bytes, name: str = "code.zip") -> int:
+    """Send a zip in two pieces, as the page does with a large one; the number by which a form names it."""
+    said = json.dumps({"code": True, "files": [{"path": name, "size": len(content)}]})
+    began = client.post(reverse("begin_upload", args=[project.pk]), said, content_type="application/json")
+    address, half = began.json()["upload"], len(content) // 2
+    client.put(f"{address}files/0?offset=0", content[:half], content_type="application/octet-stream")
+    again = client.post(reverse("begin_upload", args=[project.pk]), said, content_type="application/json").json()
+    assert (again["upload"], again["received"]) == (address, [half]), "chosen again, it is gone on with"
+    client.put(f"{address}files/0?offset={half}", content[half:], content_type="application/octet-stream")
+    hashed = json.dumps({"sha256": [hashlib.sha256(content).hexdigest()]})
+    answer = client.post(f"{address}finish/", hashed, content_type="application/json").json()
+    assert answer["to"] == f"{reverse('new_definition', args=[project.pk])}?kept={answer['kept']}"
+    return int(answer["kept"])
+
+
+def test_a_zip_that_arrived_in_pieces_is_taken_by_a_definition_and_by_a_version(project: Project, bob: User, as_: As) -> None:
+    client, content = as_(bob), cast.zipped().getvalue()
+    kept = arrive(client, project, content)
+    address = reverse("new_definition", args=[project.pk])
+    assert f"code.zip ({len(content)} B) has arrived" in client.get(address, {"kept": kept}).content.decode()
+    wrong = client.post(address, definition_form(upload=None, kept=kept, max_slots="0")).content.decode()
+    assert "has arrived" in wrong
+    assert "Choose the .zip file" not in wrong
+    sent = definition_form(upload=None, kept=kept)
+    for _ in range(2):
+        assert client.post(address, sent).status_code == 302, "sent twice, it finds what came of it"
+    version = DefinitionVersion.objects.get()
+    assert (version.file_name, version.bundle.sha256) == ("code.zip", hashlib.sha256(content).hexdigest())
+    assert not DataUpload.objects.exists()
+    newer = cast.zipped({"main.py": "print(2)\n"}).getvalue()
+    sent = definition_form(upload=None, kept=arrive(client, project, newer), command="main.py")
+    client.post(reverse("new_version", args=[version.definition.pk]), sent)
+    assert version.definition.newest().bundle.sha256 == hashlib.sha256(newer).hexdigest()
+    assert list((settings.EDT_HOME / "uploads").iterdir()) == []
+
+
+def test_a_zip_that_arrived_and_is_refused_must_be_sent_again(project: Project, bob: User, as_: As) -> None:
+    kept = arrive(as_(bob), project, cast.zipped({"../evil.py": "x"}).getvalue())
+    page = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(upload=None, kept=kept)).content.decode()
+    assert "evil.py" in page.split('id="id_upload_error"')[1]
+    assert not DataUpload.objects.exists()
+    again = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(upload=None, kept=kept)).content.decode()
+    assert "is empty" in again.split('id="id_upload_error"')[1]
+
+
+def test_nobody_takes_anothers_zip_or_one_of_another_project(project: Project, alice: User, bob: User, as_: As) -> None:
+    kept = arrive(as_(bob), project, cast.zipped().getvalue())
+    elsewhere = services.create_project(by=bob, name="Elsewhere")
+    for person, into in ((alice, project), (bob, elsewhere)):
+        answer = as_(person).post(reverse("new_definition", args=[into.pk]), definition_form(upload=None, kept=kept))
+        assert answer.status_code == 200
+    assert not TrainingDefinition.objects.exists()
+    assert DataUpload.objects.count() == 1
+
+
+def test_a_zip_that_is_too_large_or_changed_on_the_way_is_refused(project: Project, bob: User, as_: As, settings: Any) -> None:
+    client, begin = as_(bob), reverse("begin_upload", args=[project.pk])
+    settings.EDT_MAX_UPLOAD_BYTES = 1 << 20
+    said = {"code": True, "files": [{"path": "code.zip", "size": 2 << 20}]}
+    answer = client.post(begin, json.dumps(said), content_type="application/json")
+    assert (answer.status_code, "larger than 1 MiB" in answer.json()["errors"]["upload"][0]) == (400, True)
+    two = {"code": True, "files": [{"path": "a.zip", "size": 1}, {"path": "b.zip", "size": 1}]}
+    assert client.post(begin, json.dumps(two), content_type="application/json").status_code == 400
+    said["files"] = [{"path": "code.zip", "size": 3}]
+    address = client.post(begin, json.dumps(said), content_type="application/json").json()["upload"]
+    wrong = json.dumps({"sha256": ["00"]})
+    early = client.post(f"{address}finish/", wrong, content_type="application/json").json()["errors"]["upload"][0]
+    assert "only what is missing" in early
+    client.put(f"{address}files/0?offset=0", b"zip", content_type="application/octet-stream")
+    late = client.post(f"{address}finish/", wrong, content_type="application/json").json()["errors"]["upload"][0]
+    assert "did not arrive as it was sent" in late
+    assert not DataUpload.objects.exists()
