@@ -1,5 +1,5 @@
 """A prelude for test scripts: workers end or stop themselves at a chosen rank, step and phase, and so does the driver, at a phase of its
-own. Each fault happens once in a run."""
+own. Each fault happens once in a run, unless it is to happen `always`. `do` names what is done instead of a signal."""
 
 FAULTS = """
 import json, os, signal
@@ -22,8 +22,42 @@ def _strike(phase, step, rank):
         try:
             os.close(os.open(os.environ["RESULT_DIR"] + f"/fault-{i}", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            continue
-        os.kill(os.getpid(), getattr(signal, fault.get("signal", "SIGKILL")))
+            if not fault.get("always"):
+                continue
+        _DO.get(fault.get("do"), lambda: os.kill(os.getpid(), getattr(signal, fault.get("signal", "SIGKILL"))))()
+
+def _exhaust_group():
+    with open(os.environ["MEMORY_GROUP"], "w") as file:  # of processes whose memory the kernel limits
+        file.write(str(os.getpid()))
+    held = []
+    while True:
+        held.append(os.urandom(1 << 20))
+
+def _limit_memory():
+    import resource
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20), resource.RLIM_INFINITY))
+
+def _exhaust_python():
+    _limit_memory()
+    bytearray(1 << 30)
+
+def _exhaust_torch():
+    _limit_memory()
+    torch.empty(1 << 30, dtype=torch.uint8)
+
+def _shut_down_sockets(how):
+    import socket
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            socket.socket(fileno=os.dup(int(name))).shutdown(how)
+        except OSError:
+            pass
+
+_DO = {"kernel": _exhaust_group, "python": _exhaust_python, "torch": _exhaust_torch,
+       "close": lambda: os.closerange(3, 1024), "shut down": lambda: _shut_down_sockets(2),
+       "shut down for writing": lambda: _shut_down_sockets(1)}
 
 def _wrap(cls, name, phase, after=False):
     inner = getattr(cls, name)

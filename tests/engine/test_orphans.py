@@ -137,7 +137,7 @@ def test_a_stopped_template_is_found(start):
     os.kill(template_of(run), signal.SIGSTOP)
     run.members(0, 1, 2)
     run.until_workers(3)
-    assert any("is started anew" in w.message for w in run.events("warning"))
+    assert any("are started anew" in w.message for w in run.events("warning"))
     run.stop()
     assert run.wait() == 0, run.tail()
     assert [e.step for e in run.events("train")] == list(range(1, run.step() + 1))

@@ -29,11 +29,12 @@ from training_runtime.elastic.arena import (
     GenerationRecord,
 )
 from training_runtime.elastic.chronicle import Chronicle, Published
+from training_runtime.elastic.deaths import TIMES_AT_ONE_STEP, Deaths
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.roster import CRASHES_AT_ONE_STEP, DEATHS_OF_A_SLOT, Roster
+from training_runtime.elastic.roster import DEATHS_OF_A_SLOT, Roster
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
 
@@ -64,6 +65,7 @@ class Coordinator:
         self.arena: Arena | None = None
         self.household: Household | None = None
         self.template_deaths = 0
+        self.deaths = Deaths(time.monotonic())
         self.vigil = vigil.Vigil(float(os.environ["EDT_HANG_TIMEOUT"]) if os.environ.get("EDT_HANG_TIMEOUT") else None)
         self.looked = 0.0
 
@@ -71,13 +73,14 @@ class Coordinator:
 
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
-        self.household = household = Household(self.job)
-        self.inbox = household.inbox
+        self.household = household = Household(self.job, self.link.leave if self.link is not None else lambda: None)
         self.roster = Roster(household.commands, self.job.seats)
         try:
             while not self._finished():
                 self._wait(household)
                 self._read_all()
+                if household.inbox.severed:
+                    self._start_anew(household, "the workers could not be heard any more, something in the script shut down their socket")
                 self._look_for_hangs(household, time.monotonic())
                 self._act()
                 self.recorder.flush_if_due(time.monotonic())
@@ -132,16 +135,16 @@ class Coordinator:
         waited for."""
         due_s = self.recorder.due(time.monotonic())
         poll = select.poll()
-        for fd in (self.inbox.fileno(), household.handle, *(self.link.readable() if self.link else ())):
+        for fd in (household.inbox.fileno(), household.handle, *(self.link.readable() if self.link else ())):
             poll.register(fd, select.POLLIN)
         if due_s <= 0:
             poll.register(household.wake_fd, select.POLLIN)
         events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
         if household.handle in events:
-            self._start_anew(household)
+            self._start_anew(household, "the process that workers are forked from died")
 
-    def _start_anew(self, household: Household) -> None:
-        """The template has died. Its workers have written down their state: a new one, and workers that go on from there."""
+    def _start_anew(self, household: Household, why: str) -> None:
+        """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
         self._read_all()  # who was forked last
         self.template_deaths += 1
         household.bury(self.arena, [seated for seated in self.roster.alive() if seated.pid])
@@ -151,13 +154,15 @@ class Coordinator:
         if self.failure or self.done:
             return None
         if self.template_deaths == DEATHS_OF_THE_TEMPLATE:
-            return self._fail("driver", f"the process that workers are forked from died {DEATHS_OF_THE_TEMPLATE} times")
-        self.recorder.write(journal.Warned("the process that workers are forked from died; it is started anew"))
+            return self._fail("driver", f"{why} {DEATHS_OF_THE_TEMPLATE} times")
+        self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
+        household.hang_up()
         household.start()
         self.roster.commands = household.commands
         if self.arena is not None:
             self.arena.words[ORPHANED] = 0
-            self._begin_again("the process that workers are forked from died")
+            self.chronicle.take_up()  # of what they wanted to say, not everything may have come through
+            self._begin_again(why)
         return None
 
     def _read_all(self) -> None:
@@ -168,7 +173,8 @@ class Coordinator:
                 self.wanted, self.reason = self.link.wanted.slots, self.link.wanted.reason
             if self.link.stop is not None:
                 self.stopping = self.reason = self.link.stop.reason or "stopped"
-        for report in self.inbox.handled():
+        assert self.household is not None
+        for report in self.household.inbox.handled():
             self._drain_ring()  # steps come before what followed them
             self._handle(report)
         self._read_ring()
@@ -211,6 +217,8 @@ class Coordinator:
             self._exited(seat, report["code"])
         elif kind == "error":
             self._fail(report["where"], report["traceback"])
+        elif kind == "dying":
+            self.deaths.told(seat, report["traceback"])
         elif kind == "pull_limit":
             self.roster[seat].state = "left"
         elif kind == "done":
@@ -231,14 +239,15 @@ class Coordinator:
         for bell in self.arena.bells:
             bell.ring()
 
-    def _fail(self, where: str, traceback: str) -> None:
+    def _fail(self, where: str, traceback: str, message: str = "") -> None:
         """The run cannot go on. The first error counts; what follows is its consequence."""
         if self.failure is None:
             last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown error"
-            self.failure = (where, last, traceback)
+            self.failure = (where, message or last, traceback)
 
     def _exited(self, seat: int, code: int) -> None:
         """A worker is reaped. Where it died of something that would only happen again, the run fails."""
+        occasion = self.record.number if self.roster[seat].state in ("member", "leaving") else -self.roster[seat].pid
         goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
         died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or self.failure is not None)
         self._tell_holding()
@@ -246,10 +255,13 @@ class Coordinator:
             return
         slot = self.roster[seat].slot.id
         where = f"worker on slot {slot}"
-        if code > 0:
+        cause = self.deaths.cause(seat, code)
+        if cause is None and code > 0:
             self._fail(where, f"the worker exited with status {code}")
-        if self.roster.crashes_again(code, self.arena.get(seat, COMMITTED) if self.arena else 0):
-            self._fail(where, f"workers crashed {CRASHES_AT_ONE_STEP} times at one step ({signal.Signals(-code).name})")
+        elif cause is not None and self.deaths.again(self.arena.get(seat, COMMITTED) if self.arena else 0, occasion):
+            self._fail(where, cause.traceback, f"{TIMES_AT_ONE_STEP} times at one step a worker {cause.what}")
+        elif cause is not None and cause.known:
+            self.recorder.write(journal.Warned(f"the {where} {cause.what}; the others go on"))
         if self.roster.deaths[slot] == DEATHS_OF_A_SLOT:
             self.recorder.write(journal.Warned(f"slot {slot} is not used any more: {DEATHS_OF_A_SLOT} of its workers died"))
 
@@ -258,6 +270,7 @@ class Coordinator:
         if self.failure or now < self.looked + HANGS_S:
             return
         self.looked, durations = now, self.recorder.durations()
+        self.deaths.look(now)
         if self.vigil.template(now, household.pid, durations):
             os.kill(household.pid, signal.SIGKILL)  # our child and not reaped
         if self.arena is None:

@@ -57,6 +57,12 @@ class HostLink:
         self._send(b"")
         return None
 
+    def leave(self) -> None:
+        """In a process that was forked from the driver: let go of the descriptors. Whoever holds them could shut them down."""
+        self._listener.close()
+        if self._peer is not None:
+            self._peer.close()
+
     def hold(self, workers: tuple[Worker, ...], *, forking: bool) -> None:
         """The processes there are. `forking`: there may soon be more, on slots of the Members taken in so far."""
         if (workers, forking) != (self._holding, self._forking):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from training_runtime.elastic import kinship, orphans, reports, template, worker
@@ -20,19 +20,20 @@ from training_runtime.elastic.seat import Place
 
 
 class Household:
-    """The shared memory, the sockets and the template of one train(). `commands` is the template's socket."""
+    """The shared memory, the sockets and the template of one train(). `commands` is the template's socket; `leave` lets go, in the
+    template, of what is the driver's own."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, leave: Callable[[], None]) -> None:
+        self._job, self.leave = job, leave
         self.arena_fd, self.state_fd = os.memfd_create("edt-arena"), os.memfd_create("edt-state")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
-        self.inbox, self._outbox = reports.pair(self.driver)
         kinship.adopt_orphans(True)
         self.start()
 
     def start(self) -> None:
-        """A template, forked from this process as it is now."""
+        """A template, forked from this process as it is now, and a new socket for reports: the last one may have been shut down."""
+        self.inbox, self._outbox = reports.pair(self.driver)
         self.pid, self.commands = template.start(self._job, self, self._outbox)
         self.handle = os.pidfd_open(self.pid)
 
@@ -51,7 +52,8 @@ class Household:
         worker.run(self._job, place, lengths)
 
     def bury(self, arena: Arena | None, workers: Iterable[Seated]) -> None:
-        """The template has died: its workers write down what they know and go; who does not is ended. Returns when all are gone."""
+        """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
+        Returns when all are gone."""
         if arena is not None:
             orphans.declare(arena)
         self._end_template()
@@ -63,6 +65,11 @@ class Household:
                 os.close(handle)
             kinship.end(seated.pid, seated.ticks)
 
+    def hang_up(self) -> None:
+        """Close the socket for reports, when all that was said has been read."""
+        self.inbox.close()
+        self._outbox.close()
+
     def end(self, workers: Collection[Seated]) -> None:
         """Leave nothing behind; `workers` are those that are still there, after an error."""
         for seated in workers:
@@ -73,8 +80,7 @@ class Household:
             kinship.reap(seated.pid)  # its parent may have died before it could
         for fd in (self.arena_fd, self.state_fd, self.wake_fd, self.driver):
             os.close(fd)
-        self.inbox.close()
-        self._outbox.close()
+        self.hang_up()
         kinship.adopt_orphans(False)
 
     def _end_template(self) -> None:

@@ -6,6 +6,7 @@ A process is named by its pid and its start time together, which is never given 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -39,10 +40,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 def has_ended(handle: int) -> bool:
-    """Whether the process of this pidfd has ended. About a microsecond."""
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(0))
+    """Whether the process of this pidfd has ended. About a microsecond. Raises OSError where `handle` is none."""
+    return wait(handle, 0)
 
 
 def start_ticks(pid: int) -> int:
@@ -83,10 +82,14 @@ def end(pid: int, ticks: int) -> None:
 
 
 def wait(handle: int, timeout_s: float | None) -> bool:
-    """Until the process of this pidfd has ended; False after `timeout_s`."""
+    """Until the process of this pidfd has ended; False after `timeout_s`. Raises OSError where `handle` is none: somebody may have closed
+    it, which must not pass for an end."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    return bool(poll.poll(None if timeout_s is None else 1000 * timeout_s))
+    events = poll.poll(None if timeout_s is None else 1000 * timeout_s)
+    if events and events[0][1] & select.POLLNVAL:
+        raise OSError(errno.EBADF, "the pidfd is closed")
+    return bool(events)
 
 
 def reap(pid: int) -> None:

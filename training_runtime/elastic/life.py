@@ -235,3 +235,5 @@ class Life(ABC):
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.place.reports.send(kind, seat=self.seat, **fields)
+        if self.place.reports.unsent:
+            orphans.declare(self.arena)  # nobody hears us: the next driver or template will read what we write down

@@ -25,8 +25,11 @@ def pair(driver: int) -> tuple[Inbox, Outbox]:
 
 
 class Inbox:
+    """`severed`: the socket was shut down, by somebody who inherited it; nothing will ever arrive again."""
+
     def __init__(self, source: socket.socket) -> None:
         self._source = source
+        self.severed = False
 
     def fileno(self) -> int:
         return self._source.fileno()
@@ -41,9 +44,15 @@ class Inbox:
             try:
                 raw = self._source.recv(4 * MAX_BYTES, socket.MSG_PEEK)
             except BlockingIOError:
+                self.severed = self._is_shut_down()
                 return
             yield json.loads(raw)
             self._source.recv(1)  # the rest of a datagram goes with its first byte
+
+    def _is_shut_down(self) -> bool:
+        poll = select.poll()
+        poll.register(self._source, 0)  # a hang-up is told unasked
+        return bool(poll.poll(0))
 
     def receive(self) -> list[dict[str, Any]]:
         """All that has arrived, taken out."""
@@ -51,7 +60,7 @@ class Inbox:
 
 
 class Outbox:
-    """`unsent`: reports for which there was no room and nobody left to make some."""
+    """`unsent`: reports for which there was no room and nobody left to make some, or no way to the driver any more."""
 
     def __init__(self, to: socket.socket, driver: int) -> None:
         self._to, self._driver = to, driver
@@ -60,7 +69,11 @@ class Outbox:
     def close(self) -> None:
         self._to.close()
 
+    def fileno(self) -> int:
+        return self._to.fileno()
+
     def send(self, kind: str, **fields: Any) -> None:
+        """Raises OSError where this end was closed under us."""
         for name, value in fields.items():
             if isinstance(value, str) and len(value) > MAX_BYTES // 4:
                 fields[name] = value[: MAX_BYTES // 16] + "\n[...]\n" + value[-MAX_BYTES // 8 :]
@@ -68,7 +81,10 @@ class Outbox:
         raw = json.dumps(report).encode()
         while True:
             try:
-                self._to.send(raw, socket.MSG_DONTWAIT)
+                self._to.send(raw, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                return
+            except ConnectionError:  # the socket was shut down
+                self.unsent.append(report)
                 return
             except BlockingIOError:
                 if kinship.has_ended(self._driver):

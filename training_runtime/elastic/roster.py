@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import socket
 from collections import Counter
 from collections.abc import Iterable
@@ -17,8 +16,6 @@ from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.kinship import start_ticks
 from training_runtime.protocol import SlotRef, Worker
 
-FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
-CRASHES_AT_ONE_STEP = 3  # crashes by a fatal signal before the same unit that fail the run: it would crash for ever
 DEATHS_OF_A_SLOT = 20  # deaths on one slot after which it is not used again by this run
 
 
@@ -42,7 +39,6 @@ class Roster:
         self.commands, self._count = commands, seats
         self.seated: dict[int, Seated] = {}
         self.deaths: Counter[int] = Counter()
-        self._crashes: Counter[int] = Counter()
 
     def __getitem__(self, seat: int) -> Seated:
         return self.seated[seat]
@@ -89,12 +85,6 @@ class Roster:
             seated.dead = True
         self.deaths[seated.slot.id] += 1
         return True
-
-    def crashes_again(self, code: int, tick: int) -> bool:
-        """Whether this is the third crash at one place: it would go on for ever."""
-        if -code in FATAL_SIGNALS:
-            self._crashes[tick] += 1
-        return self._crashes[tick] >= CRASHES_AT_ONE_STEP
 
     def publish(self, members: Iterable[int]) -> None:
         """`members` make the next generation; who was in the last one and is not in it, leaves."""

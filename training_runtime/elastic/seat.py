@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.reports import Inbox, Outbox
 
 DYING_S = 0.1
+OOM_SCORE = 600  # more than the driver and the template have
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 
 
@@ -38,11 +40,15 @@ class Place:
     driver: int
     reports: Outbox
     inbox: Inbox
+    _held: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def settle(self, job: Job) -> None:
         """Make this process a worker: its one GPU, its thread count, its own log. Before anything touches a device."""
         if self.kind == "gpu":
             os.environ["CUDA_VISIBLE_DEVICES"] = str(self.index)
+        self._held.update({fd: _identity(fd) for fd in self._descriptors()})
+        with suppress(OSError):  # of a run's processes the kernel should kill a worker first: its death costs least
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
         if os.environ.get("EDT_KEEP_FREED_MEMORY", "1") != "0":
             keep_freed_memory()
@@ -59,13 +65,28 @@ class Place:
         os.dup2(fd, 2)
         os.close(fd)
 
+    def _descriptors(self) -> tuple[int, ...]:
+        return self.arena_fd, self.state_fd, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
+
+    def intact(self) -> bool:
+        """Whether all that this worker inherited is still open: user code that tidies up may close what it does not know."""
+        try:
+            return all(_identity(fd) == was for fd, was in self._held.items())
+        except OSError:
+            return False
+
     def unread(self) -> list[dict[str, Any]]:
         """Take out the reports that no driver will read any more; none while it lives. One that is being killed has closed its sockets, by
-        which its death is noticed, a moment before it has ended."""
-        return [*self.inbox.receive(), *self.reports.unsent] if kinship.wait(self.driver, DYING_S) else []
+        which its death is noticed, a moment before it has ended. What could not even be sent is nobody else's in any case."""
+        return [*(self.inbox.receive() if kinship.wait(self.driver, DYING_S) else ()), *self.reports.unsent]
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
 
 
 def keep_freed_memory() -> None:

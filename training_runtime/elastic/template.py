@@ -16,17 +16,20 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Container
+from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 from training_runtime.elastic import orphans
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.kinship import die_with_parent, is_stopped, outlive_parent, wait
+from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
 from training_runtime.elastic.sampler import derive, seed_everything
 
 LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
 _LOOK_S = 0.5
+_UNTIDY_S = 10.0  # after a worker's end: what it left behind should have ended by then
 _DYING_S = 5.0  # from the closing of a dead driver's sockets until it has ended
 
 
@@ -35,6 +38,8 @@ class Child(Protocol):
 
     arena_fd: int
     driver: int
+
+    def leave(self) -> None: ...
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None: ...
 
@@ -58,6 +63,8 @@ def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver
     code = 1
     try:
         die_with_parent(parent)
+        child.leave()
+        adopt_orphans(True)  # what a killed worker leaves behind is ours to reap
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the driver decides
         seed_everything(derive(job.seed, 0, 0, 0, "datasets"))
         samples, test_samples = job.load_datasets()
@@ -79,18 +86,22 @@ def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver
 
 def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tuple[int, int]) -> dict[int, int]:
     """Until the driver hangs up; who is alive then. A pidfd becomes readable when its process has exited; then it is reaped and
-    reported."""
+    reported. What it leaves behind (its loaders, what the user's code has started) ends a little later and has no pidfd. Raises
+    ConnectionError where the driver cannot be told: it then sees this process end, and begins anew."""
     alive: dict[int, tuple[int, int]] = {}  # pidfd -> pid, seat
+    untidy_until = 0.0
     poll = select.poll()
     poll.register(commands.fileno(), select.POLLIN)
     while True:
-        for fd, _ in poll.poll():
+        untidy = time.monotonic() < untidy_until
+        for fd, _ in poll.poll(1000 * _LOOK_S if untidy else None):
             if fd in alive:
                 pid, seat = alive.pop(fd)
                 poll.unregister(fd)
                 os.close(fd)
                 _, status = os.waitpid(pid, 0)
                 to_driver.send("exited", seat=seat, pid=pid, code=os.waitstatus_to_exitcode(status))
+                untidy_until = time.monotonic() + _UNTIDY_S
                 continue
             raw = _receive(commands)
             if not raw:
@@ -105,6 +116,17 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
             alive[fd] = (pid, command["seat"])
             poll.register(fd, select.POLLIN)
             to_driver.send("forked", seat=command["seat"], pid=pid)
+        if to_driver.unsent:
+            raise ConnectionError("the socket for reports was shut down")
+        if untidy:
+            _reap_strays({pid for pid, _ in alive.values()})
+
+
+def _reap_strays(workers: Container[int]) -> None:
+    """Children that are ours since their parent died. A worker is left to its pidfd."""
+    with suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in workers:
+            os.waitpid(found.si_pid, 0)
 
 
 def _receive(commands: socket.socket) -> bytes:

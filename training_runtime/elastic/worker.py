@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import torch
 
-from training_runtime.elastic import checkpoint, orphans, state, tree
+from training_runtime.elastic import checkpoint, deaths, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
@@ -201,7 +201,8 @@ class Worker(Life):
 
 
 def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
-    """The whole life of a worker process that was just forked. Reports an error of the user's code with its traceback; raises it too."""
+    """The whole life of a worker process that was just forked. Reports an error of the user's code with its traceback; raises it too. A
+    lack of memory, or of a connection to the driver, is this worker's own: it ends, the others go on (see `deaths`)."""
     place.settle(job)
     try:
         shape = job.shape(*lengths)
@@ -218,6 +219,16 @@ def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
 def fail(place: Place, error: BaseException) -> NoReturn:
     import traceback
 
-    text = "".join(traceback.format_exception(error))
-    place.reports.send("error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
+    if not place.intact():
+        traceback.print_exc()
+        raise SystemExit(deaths.DISCONNECTED)
+    lacks = deaths.is_lack_of_memory(error)
+    try:
+        text = "".join(traceback.format_exception(error))
+        place.reports.send("dying" if lacks else "error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
+    except MemoryError:
+        lacks = True
+    if lacks:
+        traceback.print_exception(error)
+        raise SystemExit(deaths.EXHAUSTED)
     raise error
