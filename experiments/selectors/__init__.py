@@ -2,7 +2,7 @@
 
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
 from experiments.selectors.experiment_runs import ExperimentTables, RunFilter, RunRow, RunTable, experiment_tables
-from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file
+from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file, pictures
 from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
@@ -29,6 +29,7 @@ __all__ = [
     "log_names",
     "log_tail",
     "open_file",
+    "pictures",
     "points_after",
     "run_slots",
     "series",

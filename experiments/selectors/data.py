@@ -1,7 +1,4 @@
-"""What there is to read: folders to choose from, and the files of a data asset or of the shared data root. No link is followed.
-
-Nothing here is ever shown as a page: text is escaped, pictures are recognised by their first bytes and sent as just that.
-"""
+"""What there is to read: folders to choose from, and the files of a data asset or of the shared data root. No link is followed."""
 
 from __future__ import annotations
 
@@ -16,13 +13,12 @@ from typing import BinaryIO
 
 from experiments import datastore, runfiles
 from experiments.models import DataAsset, DataUpload, Project
+from experiments.selectors import previews
+from experiments.selectors.previews import Preview
 
 MOST_FOLDERS = 200
 LEVELS = 2
 MOST_LISTED = 500
-TEXT_BYTES = 64 * 1024
-MOST_IMAGE_BYTES = 20 << 20
-_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
 
 
 @dataclass(frozen=True)
@@ -42,16 +38,6 @@ class Listing:
 
     entries: list[Entry]
     total: int
-
-
-@dataclass(frozen=True)
-class Preview:
-    """A file. `text` is its beginning, None where it is not text; `image` its type, "" where it is none that can be shown."""
-
-    size_bytes: int
-    text: str | None
-    whole: bool
-    image: str
 
 
 @dataclass(frozen=True)
@@ -97,10 +83,7 @@ def listing(asset: DataAsset | None, path: str) -> Listing:
 def preview(asset: DataAsset | None, path: str) -> Preview:
     """Raises FileNotFoundError for all that is not a regular file."""
     with opened(asset, path) as (file, size):
-        head = file.read(TEXT_BYTES)
-    image = _image(head) if size <= MOST_IMAGE_BYTES else ""
-    whole = size <= len(head)
-    return Preview(size, None if image else _text(head, whole=whole), whole, image)
+        return previews.preview(file, size)
 
 
 @contextmanager
@@ -126,22 +109,6 @@ def _shown(one: os.DirEntry[str]) -> bool:
     except UnicodeEncodeError:
         return False
     return one.is_dir(follow_symlinks=False) or one.is_file(follow_symlinks=False)
-
-
-def _image(head: bytes) -> str:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in _IMAGES if head.startswith(magic)), "")
-
-
-def _text(head: bytes, *, whole: bool) -> str | None:
-    """None for what is not text in UTF-8; a character cut in two at the end does not count."""
-    if b"\0" in head:
-        return None
-    try:
-        return head.decode()
-    except UnicodeDecodeError as error:
-        return head[: error.start].decode() if not whole and error.start > len(head) - 4 else None
 
 
 def _children(root: Path, parent: str) -> list[str]:

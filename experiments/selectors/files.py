@@ -9,7 +9,11 @@ from typing import BinaryIO
 
 from experiments import runfiles
 from experiments.models import TrainingRun
+from experiments.selectors import previews
 from training_runtime import journal
+
+MOST_PICTURES = 12
+MOST_PICTURE_BYTES = 2 << 20  # of one that is shown beside others
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,13 @@ def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:
     return file, os.fstat(file.fileno()).st_size
 
 
+def pictures(run: TrainingRun, found: list[RunFile]) -> list[RunFile]:
+    """Those of the files that are pictures and not large, the latest first, at most MOST_PICTURES."""
+    named = [file for file in found if file.path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))]
+    latest = sorted((file for file in named if file.size_bytes <= MOST_PICTURE_BYTES), key=lambda file: file.modified_at, reverse=True)
+    return [file for file in latest[: 2 * MOST_PICTURES] if _is_picture(run, file.path)][:MOST_PICTURES]
+
+
 def log_names(run: TrainingRun) -> list[str]:
     """Names of the run's logs: "driver" first, then "worker-0", ..."""
     return runfiles.log_names(run.pk)
@@ -77,3 +88,7 @@ def _role(path: str) -> str:
 
 def _text(data: bytes) -> str:
     return data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _is_picture(run: TrainingRun, path: str) -> bool:
+    return bool(previews.picture(runfiles.read(run.pk, path, begin=0, limit_bytes=16)[0]))

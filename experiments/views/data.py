@@ -6,17 +6,17 @@ What a person uploaded is shown as text or as a picture of a known kind, never a
 from __future__ import annotations
 
 import os
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
 from experiments.forms import DataForm, DataSettingsForm, attempt
 from experiments.models import DataAsset
 from experiments.selectors import data
-from experiments.views.downloads import attachment
+from experiments.views.downloads import attachment, picture_response
 from experiments.views.shown import Crumbs, act, done, later, page, person, project_crumbs, refused
 
 LONGEST_PATH = 1000
@@ -45,6 +45,8 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "asset": asset,
         "here": reverse("data", args=[pk]),
+        "to_download": reverse("data_download", args=[pk]),
+        "to_picture": reverse("data_image", args=[pk]),
         "crumbs": project_crumbs(asset.project),
         "may_write": access.may(asset.project, "write"),
         "used_by": later(lambda: list(asset.experiments.all()[:50])),
@@ -56,7 +58,13 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def shared(request: HttpRequest) -> HttpResponse:
     """The shared data root, which everybody who is logged in may read."""
-    context: dict[str, object] = {"asset": None, "here": reverse("shared_data"), "crumbs": [("Projects", reverse("projects"))]}
+    context: dict[str, object] = {
+        "asset": None,
+        "here": reverse("shared_data"),
+        "to_download": reverse("shared_data_download"),
+        "to_picture": reverse("shared_data_image"),
+        "crumbs": [("Projects", reverse("projects"))],
+    }
     return _browse(request, None, context)
 
 
@@ -113,6 +121,8 @@ def _browse(request: HttpRequest, asset: DataAsset | None, context: dict[str, ob
     steps = [part for part in path.split("/") if part]
     within: Crumbs = [(part, "/".join(steps[: place + 1])) for place, part in enumerate(steps)]
     shown = {"section": "projects", "path": path, "folder": folder, "name": name, "listing": listing, "file": file, "within": within}
+    shown |= {link: f"{context[f'to_{link}']}?{urlencode({'path': path})}" for link in ("download", "picture")}
+    shown["back"] = f"{context['here']}?{urlencode({'path': folder})}"
     return page(request, "data/detail.html", {**context, **shown})
 
 
@@ -133,19 +143,9 @@ def _download(request: HttpRequest, asset: DataAsset | None) -> StreamingHttpRes
 
 
 def _image(request: HttpRequest, asset: DataAsset | None) -> HttpResponse:
-    """A picture of a kind that runs no script, by its content and not by its name; 404 for all else."""
     path = _path(request)
     try:
-        kind = data.preview(asset, path).image
-        if not kind:
-            raise FileNotFoundError(path)
-        with data.opened(asset, path) as (file, _):
-            content = file.read(data.MOST_IMAGE_BYTES)
+        with data.opened(asset, path) as (file, size):
+            return picture_response(file, size, name=path.rsplit("/", 1)[-1])
     except FileNotFoundError:
         raise Http404("There is no such picture in this data.") from None
-    response = HttpResponse(content, content_type=kind)
-    response["Content-Disposition"] = content_disposition_header(False, path.rsplit("/", 1)[-1]) or "inline"
-    response["X-Content-Type-Options"] = "nosniff"
-    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
-    response["Cache-Control"] = "private, max-age=3600"
-    return response

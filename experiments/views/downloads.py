@@ -1,6 +1,6 @@
-"""A run's files to take away: one as it is, or all as one zip that is made while it is sent.
+"""Files to take away: one as it is, or all of a run as one zip that is made while it is sent.
 
-Always attachments: nothing that a run wrote is shown as a page.
+Always attachments, but for pictures of a kind that runs no script: nothing that somebody wrote is shown as a page.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import IO, BinaryIO, cast
 
 from asgiref.sync import sync_to_async
-from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
 from experiments.models import TrainingRun
+from experiments.selectors import previews
 from experiments.views.shown import person
 
 CHUNK_BYTES = 256 * 1024
@@ -57,6 +58,20 @@ def attachment(opened: BinaryIO, *, name: str, size: int, kind: str = "applicati
     """An open file, sent piece by piece and closed."""
     response = _response(_chunks(opened, size), name=name, kind=kind)
     response["Content-Length"] = str(size)
+    return response
+
+
+def picture_response(opened: BinaryIO, size: int, *, name: str) -> HttpResponse:
+    """The open file as a picture, by its content and not by its name. Raises Http404 for all else, and for one that is too large."""
+    content = opened.read(previews.MOST_IMAGE_BYTES + 1) if size <= previews.MOST_IMAGE_BYTES else b""
+    kind = previews.picture(content)
+    if not kind or len(content) > previews.MOST_IMAGE_BYTES:
+        raise Http404("This is no picture that can be shown.")
+    response = HttpResponse(content, content_type=kind)
+    response["Content-Disposition"] = content_disposition_header(False, name) or "inline"
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    response["Cache-Control"] = "private, max-age=3600"
     return response
 
 

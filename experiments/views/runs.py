@@ -1,17 +1,16 @@
-"""A run's pages: Monitor, Overview, Results. Its logs are in logs, its curves in curves, what is done to a run is in run_actions."""
+"""A run's pages: Monitor and Overview. Its files are in results, its logs in logs, its curves in curves, its actions in run_actions."""
 
 from __future__ import annotations
 
-import uuid
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from experiments import access, accounting, selectors, services
+from experiments import access, accounting, selectors
 from experiments.models import TrainingRun
-from experiments.selectors import RunFile, run_pages
+from experiments.selectors import run_pages
 from experiments.selectors.arguments import arguments
 from experiments.views.shown import later, page, person, run_crumbs
 
@@ -65,31 +64,3 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),
     }
     return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html"})
-
-
-ROLES = (
-    ("model", "Model"),
-    ("checkpoint", "Checkpoint"),
-    ("log", "Log"),
-    ("journal", "Journal"),
-    ("other", "Other"),
-)
-
-
-def _by_role(found: list[RunFile]) -> list[tuple[str, list[RunFile]]]:
-    return [(title, [file for file in found if file.role == role]) for role, title in ROLES if any(file.role == role for file in found)]
-
-
-@require_safe
-def results(request: HttpRequest, pk: int) -> HttpResponse:
-    run, tab = run_tab(request, pk, "results")
-    found = later(lambda: selectors.files(run))
-    context = {
-        **tab,
-        "groups": later(lambda: _by_role(list(found))),
-        "total_bytes": cache(lambda: sum(file.size_bytes for file in found)),
-        "metrics": later(lambda: run_pages.latest_metrics(run)),
-        "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
-        "request_id": uuid.uuid4(),
-    }
-    return page(request, "runs/results.html", context, parts={**HEAD, "body": "runs/_results.html"})

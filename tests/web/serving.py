@@ -112,6 +112,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "run overview": f"/runs/{run}/overview/",
         "logs": f"/runs/{done}/logs/",
         "results": f"/runs/{done}/results/",
+        "picture of a run": f"/runs/{done}/look/confusion.png",
+        "text of a run": f"/runs/{done}/look/log/driver/console.log",
         "failed run": f"/runs/{studio.failed.pk}/",
         "waiting run": f"/runs/{studio.queued.pk}/",
         "cluster": "/cluster/",

@@ -44,7 +44,7 @@ MEMBERS = {
     "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
-    "run_log_file", "run_file", "run_archive",
+    "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
@@ -154,7 +154,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
         "upload",
         "project_webhooks",
     }
-    not_written_yet = {"run_file"}  # by the run that still trains
+    not_written_yet = {"run_file", "run_look", "run_picture"}  # by the run that still trains
     not_written_yet |= {"data_download", "data_image"}  # of no file in particular
     for name in sorted(MEMBERS - WRITES - PUTS):
         wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from typing import Any
 
@@ -17,7 +18,7 @@ from experiments.selectors.arguments import arguments
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As
-from tests.web.seed import Seeded
+from tests.web.seed import PICTURE, Seeded
 
 
 def test_the_head_says_state_reason_slots_and_progress(studio: Seeded, as_: As) -> None:
@@ -131,6 +132,37 @@ def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: See
     log = client.get(reverse("run_log_file", args=[run.pk, "driver"]))
     assert log["Content-Disposition"] == f'attachment; filename="run-{run.pk}-driver.log"'
     assert b"step 0" in b"".join(log)
+
+
+def test_text_is_shown_escaped_and_a_picture_only_by_its_content(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.completed
+    folder, page = runfiles.folder(run.pk), b"<script>alert(1)</script>"
+    (folder / "page.html").write_bytes(page)
+    (folder / "page.png").write_bytes(page)
+    (folder / "plot.svg").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
+    (folder / "picture.txt").write_bytes(PICTURE)
+    (folder / "long.txt").write_text("1,2\n" * 100_000)
+    (folder / "link.png").symlink_to("/etc/passwd")
+    with (folder / "huge.png").open("wb") as huge:
+        huge.write(PICTURE)
+        huge.truncate(21 << 20)
+
+    def look(path: str) -> str:
+        return client.get(reverse("run_look", args=[run.pk, path])).content.decode()
+
+    assert "&lt;script&gt;alert(1)" in look("page.html")
+    assert page.decode() not in look("page.html") + look("page.png")
+    assert "Its beginning; the whole file is 400 KB" in look("long.txt").replace("\xa0", " ")
+    assert len(look("long.txt")) < 100_000
+    assert "No preview" in look("model/model_epoch_20.pth")
+    assert reverse("run_picture", args=[run.pk, "picture.txt"]) in look("picture.txt")
+    for path in ("page.html", "page.png", "plot.svg", "huge.png", "link.png", "nothing", "../1/confusion.png"):
+        assert client.get(reverse("run_picture", args=[run.pk, "x"])[:-1] + path).status_code == 404, path
+    picture = client.get(reverse("run_picture", args=[run.pk, "picture.txt"]))
+    assert (picture["Content-Type"], picture["X-Content-Type-Options"]) == ("image/png", "nosniff")
+    assert picture["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    shown = client.get(reverse("run_results", args=[run.pk])).content.decode()
+    assert re.findall(r'src="[^"]+/pictures/([^"?]+)', shown) == ["confusion.png"], "named and being a picture, and not large"
 
 
 def test_all_files_come_as_one_zip_without_links(studio: Seeded, as_: As) -> None:
