@@ -25,7 +25,7 @@ class UserError(RuntimeFailure):
 
 
 class PullFailed(RuntimeFailure):
-    """PULL_FAILED: the model state did not arrive within EDT_PULL_WEIGHT_TIME_OUT seconds."""
+    """A new worker asked for the state of the training EDT_PULL_FAILED_LIMITS times and did not get it."""
 
 
 class HostBusy(RuntimeFailure):

@@ -105,6 +105,52 @@ def test_sockets_that_are_shut_down_under_everybody_cost_a_new_start_and_no_step
     assert run.spec.attempt == 1
 
 
+GROWS = ("--epochs", "100000")
+HANDS_OVER = {"phase": "handing over", "step": 20, "rank": 0}
+
+
+def grow(start, fault, **env):
+    """Two workers; a third joins at step 20, and whoever hands the state over to it meets the fault. What it was told, and whether
+    it is the same process that becomes a member at last."""
+    run = start(SCRIPT, *GROWS, env={"FAULTS": json.dumps([fault]), "EDT_HANG_TIMEOUT": "2", **env})
+    run.members(0, 1)
+    run.until_step(20)
+    run.members(0, 1, 2)
+    run.until(lambda: 2 in run.workers, what="a newcomer")
+    newcomer = run.workers[2]
+    run.until_workers(3)
+    told = [message for message in warnings(run) if message.startswith("PULL_FAILED: slot 2 ")]
+    run.stop()
+    assert run.wait() == 0, run.tail()
+    steps = [e.step for e in run.events("train")]
+    assert steps == list(range(1, len(steps) + 1))
+    log = (run.result_dir / "log/worker-2/console.log").read_text().splitlines()
+    assert [line for line in log if line.startswith("PULL_FAILED")] == told
+    joined = {m.pid for g in run.events("generation") for m in g.members if m.slot == 2}
+    return [message.removeprefix("PULL_FAILED: slot 2 ") for message in told], joined == {newcomer}
+
+
+def test_a_newcomer_whose_sender_dies_asks_again(start):
+    told, same_process = grow(start, HANDS_OVER)
+    assert told == ["got no weights, a death came in between (attempt 1 of 5)"]
+    assert same_process
+
+
+def test_a_newcomer_whose_sender_stalls_counts_its_waits_until_somebody_else_gives_it_the_state(start):
+    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.4", EDT_PULL_FAILED_LIMITS="50")
+    *waits, last = told
+    assert waits
+    assert all(wait.startswith("got no weights within 0.4 s (attempt ") for wait in waits)
+    assert last == f"got no weights, a death came in between (attempt {len(told)} of 50)"
+    assert same_process
+
+
+def test_a_newcomer_that_asked_too_often_is_stopped_also_when_the_others_wait_for_it_already(start):
+    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.3", EDT_PULL_FAILED_LIMITS="2")
+    assert told[:2] == [f"got no weights within 0.3 s (attempt {n} of 2)" for n in (1, 2)]
+    assert not same_process, "another one took its place"
+
+
 def test_a_killed_worker_leaves_no_zombie_of_its_loaders(start):
     run = start(SCRIPT, "--epochs", "100000")
     run.members(0, 1)

@@ -220,7 +220,7 @@ class Coordinator:
         elif kind == "dying":
             self.deaths.told(seat, report["traceback"])
         elif kind == "pull_limit":
-            self.roster[seat].state = "left"
+            self.roster.gives_up(seat)
         elif kind == "done":
             self._done()
         else:

@@ -9,8 +9,11 @@ of any barrier.
 
 from __future__ import annotations
 
+import time
+
 from training_runtime.elastic import orphans
 from training_runtime.elastic.arena import ABORT, COMMITTED, PHASE, SEEN, WANTED, Arena, GenerationRecord
+from training_runtime.elastic.pull import Pull
 
 SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
 
@@ -38,8 +41,9 @@ class Group:
         """The generation has been entered: visitors are gone."""
         self._peers = tuple(s for s in self.record.members if s != self.seat)
 
-    def barrier(self) -> int:
-        """Wait for all; returns the newest generation that every one of them had seen. Raises Moved when a member died."""
+    def barrier(self, waiting_for: Pull | None = None) -> int:
+        """Wait for all; returns the newest generation that every one of them had seen. Raises Moved when a member died, PullFailed when
+        this is a wait for the state and took too long too often."""
         arena, bell = self.arena, self.arena.bells[self.seat]
         self._count += 1
         seen = SEEN + self._count % 2
@@ -54,8 +58,11 @@ class Group:
             # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
             self.check_abort()
             orphans.check(arena)
-            if not bell.wait(SLICE_S):
+            slice_s = SLICE_S if waiting_for is None else min(SLICE_S, waiting_for.left_s(time.monotonic()))
+            if not bell.wait(slice_s):
                 orphans.look(arena, self.driver)
+            if waiting_for is not None:
+                waiting_for.look(time.monotonic())
         return min([arena.get(peer, seen) for peer in self._peers] + [arena.get(self.seat, seen)])
 
     def _arrived(self, peer: int, phase: int) -> bool:
@@ -71,14 +78,17 @@ class Group:
         if abort > self.number:
             raise Moved(abort, abort=True)
 
+    def is_ahead(self) -> bool:
+        """Whether anybody else has done more units than this worker, which therefore waits for the state."""
+        return max(self.committed().values()) > self.arena.get(self.seat, COMMITTED)
+
     def committed(self) -> dict[int, int]:
         """The tick of every member and visitor; stable between the barriers of entering."""
         return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.members + self.record.visitors}
 
 
-def await_membership(arena: Arena, seat: int, *, driver: int, after: int, timeout_s: float) -> int | None:
-    """Wait until a generation newer than `after` has `seat` in it; None when it takes longer than `timeout_s`."""
-    waited = 0.0
+def await_membership(arena: Arena, seat: int, *, driver: int, after: int, pull: Pull) -> int:
+    """Wait until a generation newer than `after` has `seat` in it. Raises PullFailed when that took too long too often."""
     while True:
         arena.bells[seat].drain()
         wanted = int(arena.words[WANTED])
@@ -87,7 +97,5 @@ def await_membership(arena: Arena, seat: int, *, driver: int, after: int, timeou
             if seat in record.members or seat in record.visitors:
                 return wanted
         orphans.look(arena, driver)
-        if waited >= timeout_s:
-            return None
-        slice_s = min(SLICE_S, timeout_s - waited)
-        waited += 0.0 if arena.bells[seat].wait(slice_s) else slice_s
+        pull.look(time.monotonic())
+        arena.bells[seat].wait(min(SLICE_S, pull.left_s(time.monotonic())))

@@ -37,8 +37,10 @@ from training_runtime.elastic.group import Group, Moved, await_membership
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.pages import Pages
+from training_runtime.elastic.pull import CAME_BETWEEN, Pull
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
+from training_runtime.errors import PullFailed
 
 
 class Left(Exception):
@@ -59,6 +61,7 @@ class Life(ABC):
         self.pages = Pages(arena)
         self.last_commit = self.last_unit_s = 0.0
         self.landing: state.Landing | None = None
+        self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
 
@@ -83,16 +86,21 @@ class Life(ABC):
         self.arena.set(self.seat, PID, os.getpid())
         kinship.outlive_parent()  # from here on it may be the last one who knows something
         self._report("ready")
+        self.pull, abort = Pull(self.place.slot, self._say, os.environ, time.monotonic()), False
         try:
-            generation, abort = self._await_first(), False
+            generation = await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
             while True:
                 try:
                     self._enter(generation, abort=abort)
+                    self.pull = None
                     self._train()
                     return self._finish()
                 except Moved as moved:
                     generation, abort = moved.generation, moved.abort
         except Left:
+            self.arena.set(self.seat, STATE, STATE_LEFT)
+        except PullFailed:
+            self._report("pull_limit")
             self.arena.set(self.seat, STATE, STATE_LEFT)
         except orphans.Orphaned:
             self._write_down()
@@ -116,21 +124,6 @@ class Life(ABC):
         self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
         self.pages.warm_heap(self.job.trained)
 
-    def _await_first(self) -> int:
-        """The first generation that has this worker in it. Raises Left after EDT_PULL_FAILED_LIMITS waits of EDT_PULL_WEIGHT_TIME_OUT
-        seconds."""
-        timeout_s, limit = float(os.environ.get("EDT_PULL_WEIGHT_TIME_OUT", "600")), int(os.environ.get("EDT_PULL_FAILED_LIMITS", "5"))
-        for attempt in range(1, limit + 1):
-            generation = await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, timeout_s=timeout_s)
-            if generation is not None:
-                return generation
-            self._report(
-                "warning",
-                message=f"PULL_FAILED: slot {self.place.slot} got no weights within {timeout_s:g} s (attempt {attempt} of {limit})",
-            )
-        self._report("pull_limit")
-        raise Left
-
     # -- members
 
     def _enter(self, number: int, *, abort: bool) -> None:
@@ -143,7 +136,7 @@ class Life(ABC):
             raise Left
         old, group = self.group, Group(arena, record, self.seat, self.place.driver)
         self.group = group
-        group.barrier()
+        self._meet()
         ticks = group.committed()
         top = max(ticks.values())
         if top < 0:
@@ -154,7 +147,7 @@ class Life(ABC):
         self._tested = arena.tested.tolist() if self.shape.test_batches else []
         if self.seat in sources:
             self._hand_over(top, sources, record, old, behind=min(ticks.values()) < top)
-        group.barrier()
+        self._meet()
         if self.seat not in record.members:
             raise Left
         if ticks[self.seat] < top:
@@ -163,6 +156,16 @@ class Life(ABC):
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
             self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
+
+    def _meet(self) -> None:
+        """A barrier of entering. Who holds no state yet counts how long it waits for it, and who dies in between."""
+        pull = self.pull if self.pull is not None and self.group.is_ahead() else None
+        try:
+            self.group.barrier(pull)
+        except Moved:
+            if pull is not None:
+                pull.failed(CAME_BETWEEN, time.monotonic())
+            raise
 
     def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, *, behind: bool) -> None:
         first = self.seat == sources[0]
@@ -232,6 +235,11 @@ class Life(ABC):
             yield
         finally:
             self.arena.set(self.seat, EXCUSED, 0)
+
+    def _say(self, message: str) -> None:
+        """A line for people: in this worker's log and in the journal."""
+        print(message, flush=True)  # noqa: T201
+        self._report("warning", message=message)
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.place.reports.send(kind, seat=self.seat, **fields)

@@ -61,6 +61,11 @@ class Roster:
         if self.seated[seat].state == "starting":
             self.seated[seat].state = "ready"
 
+    def gives_up(self, seat: int) -> None:
+        """A newcomer has asked for the state often enough and goes. If it is a member by now, others wait for it: then that is a death."""
+        if self.seated[seat].state in ("starting", "ready"):
+            self.seated[seat].state = "left"
+
     def kill(self, seats: Iterable[int]) -> None:
         for seat in seats:
             self._command(do="kill", seat=seat)
