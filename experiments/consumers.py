@@ -27,7 +27,7 @@ from experiments.models import User
 
 RECHECK_S = 2.0
 MOST_TOPICS = 200
-MOST_LOGS = 4  # followed on one connection
+MOST_LOGS = 66  # followed on one connection: those of a run with 32 workers, twice
 LONGEST_TOPIC = 128
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
@@ -111,7 +111,7 @@ class PageSocket(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self.topics: dict[str, float] = {}
-        self.logs: dict[str, asyncio.Task[None]] = {}
+        self.logs: dict[int, tuple[dict[str, int], asyncio.Task[None]]] = {}  # by run: where the page stands in each, and what follows
         self.asked = 0
         self.checked_person = 0.0
         user = self.scope["user"]
@@ -126,7 +126,7 @@ class PageSocket(AsyncWebsocketConsumer):
         for topic in list(self.topics):
             await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
         self.topics.clear()
-        for task in self.logs.values():
+        for _, task in self.logs.values():
             task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
@@ -154,11 +154,16 @@ class PageSocket(AsyncWebsocketConsumer):
 
     async def _follow(self, log: following.LogTopic) -> None:
         """Once for each log: a page that asks again goes on with what it is being sent."""
-        name, run = f"log-{log.run}-{log.name}", f"run-{log.run}"
-        if name in self.logs and not self.logs[name].done():
+        ends, task = self.logs.get(log.run, ({}, None))
+        follows = task is not None and not task.done()
+        if follows and log.name in ends:
             return
-        if len(self.logs) >= MOST_LOGS or not await self._may(run):
-            await self._say({"type": "refused", "topic": name})
+        run, many = f"run-{log.run}", sum(len(each) for each, _ in self.logs.values()) >= MOST_LOGS
+        if many or not (follows or await self._may(run)):
+            await self._say({"type": "refused", "topic": f"log-{log.run}-{log.name}"})
+            return
+        if follows:
+            ends[log.name] = log.offset
             return
         checked = [time.monotonic()]
 
@@ -168,7 +173,8 @@ class PageSocket(AsyncWebsocketConsumer):
             checked[0] = time.monotonic()
             return await self._still(run)
 
-        self.logs[name] = asyncio.create_task(following.follow(log, say=self._say, still=still))
+        ends = {log.name: log.offset}
+        self.logs[log.run] = ends, asyncio.create_task(following.follow(log.run, ends, say=self._say, still=still))
 
     async def push(self, event: dict[str, Any]) -> None:
         """A message of a group this page is in."""

@@ -36,28 +36,38 @@ def parse(topic: str) -> LogTopic | None:
     return LogTopic(int(found[1]), found[2], int(found[3])) if found else None
 
 
-async def follow(log: LogTopic, *, say: Callable[[Mapping[str, object]], Awaitable[None]], still: Callable[[], Awaitable[bool]]) -> None:
-    """Send what the log has and gets, until `still` says no. Each message says which bytes it is: a page that misses some fetches them."""
-    end, quiet_s = log.offset, 0.0
+async def follow(
+    run: int, ends: dict[str, int], *, say: Callable[[Mapping[str, object]], Awaitable[None]], still: Callable[[], Awaitable[bool]]
+) -> None:
+    """Send what the logs of the run have and get beyond `ends`, until `still` says no. Logs may be added to `ends` meanwhile.
+
+    Each message says which bytes it is: a page that misses some fetches them.
+    """
+    quiet_s = 0.0
     while True:
-        data, size = await _read(log, end)
-        if data:
-            if not await still():
-                return
-            begin, end, quiet_s = end, end + len(data), 0.0
+        news = await sync_to_async(_news, thread_sensitive=False)(run, dict(ends))
+        if news and not await still():
+            return
+        for name, data, size in news:
+            begin, end, quiet_s = ends[name], ends[name] + len(data), 0.0
+            ends[name] = end
             text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-            await say({"type": "log", "topic": f"log-{log.run}-{log.name}", "begin": begin, "end": end, "size": size, "text": text})
-            if end < size:
-                continue
+            await say({"type": "log", "topic": f"log-{run}-{name}", "begin": begin, "end": end, "size": size, "text": text})
+        if any(ends[name] < size for name, _, size in news):
+            continue
         pause = LOOK_S if quiet_s < QUIET_AFTER_S else QUIET_LOOK_S
         quiet_s += pause
         await asyncio.sleep(pause)
 
 
-async def _read(log: LogTopic, begin: int) -> tuple[bytes, int]:
-    path = f"log/{log.name}/console.log"
-    data, size = await sync_to_async(runfiles.read, thread_sensitive=False)(log.run, path, begin=begin, limit_bytes=MOST_BYTES)
-    return whole_characters(data), size
+def _news(run: int, ends: Mapping[str, int]) -> list[tuple[str, bytes, int]]:
+    """(name, new bytes, size) of each log that has some."""
+    found = []
+    for name, end in ends.items():
+        data, size = runfiles.read(run, f"log/{name}/console.log", begin=end, limit_bytes=MOST_BYTES)
+        if whole := whole_characters(data):
+            found.append((name, whole, size))
+    return found
 
 
 def whole_characters(data: bytes) -> bytes:

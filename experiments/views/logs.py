@@ -1,4 +1,4 @@
-"""A run's logs: the end of one, followed live; what a search finds in it; a place in it. Whole ones are in downloads."""
+"""A run's logs: the end of one or of all, followed live; what a search finds in it; a place in it. Whole ones are in downloads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from django.views.decorators.http import require_safe
 from experiments import access, selectors
 from experiments.models import TrainingRun
 from experiments.selectors import logs as search
+from experiments.selectors import merged
 from experiments.views.runs import HEAD, run_tab
 from experiments.views.shown import later, number, page, person
 
+ALL = "*"  # no log has this name
 LOG_LINES = 500
 MOST_LOG_BYTES = 256 * 1024
 AROUND_BYTES = 32 * 1024
@@ -24,14 +26,16 @@ LEVELS = (("", "All levels"), ("info", "Info and above"), ("warning", "Warnings 
 
 @require_safe
 def logs(request: HttpRequest, pk: int) -> HttpResponse:
-    """?name= of the log; ?q= (?regex=1) and ?level= search it, ?at= shows the line at that byte, ?error=1 leads to the last error."""
+    """?name= of the log, "*" for all as one stream; ?q= (?regex=1) and ?level= search it, ?at= shows the line at that byte, ?error=1 leads
+    to the last error."""
     run, tab = run_tab(request, pk, "logs")
     names = selectors.log_names(run)
     chosen = request.GET.get("name", "")
-    if chosen not in names:
+    together = chosen == ALL and len(names) > 1
+    if chosen not in names and not together:
         chosen = names[0] if names else "driver"
     if request.GET.get("error"):
-        return _to_the_error(run, names, chosen)
+        return _to_the_error(run, names, names[0] if together else chosen)
     wanted, level = request.GET.get("q", ""), request.GET.get("level", "")
     regex = request.GET.get("regex") == "1"
     at = number(request, "at", -1, least=0, most=1 << 62)
@@ -43,9 +47,12 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
         "regex": regex,
         "level": level,
         "levels": LEVELS,
-        "searched": bool(wanted or level),
+        "together": together,
+        "most_together": merged.MOST_LOGS,
+        "merged": later(lambda: merged.merged_tail(run, names, lines=LOG_LINES)),
+        "searched": bool(wanted or level) and not together,
         "found": later(lambda: search.search(run, chosen, pattern=wanted, regex=regex, level=level)),
-        "place": later(lambda: _around(run, chosen, at)) if at >= 0 else None,
+        "place": later(lambda: _around(run, chosen, at)) if at >= 0 and not together else None,
         "tail": later(lambda: selectors.log_tail(run, chosen, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)),
     }
     return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html", "names": "runs/_log_names.html"})

@@ -95,7 +95,7 @@ function receive(message) {
   for (const handler of listeners.get(message.type) || []) handler(message);
 }
 
-function subscribe() {
+export function subscribe() {
   if (!socket || socket.readyState !== WebSocket.OPEN) return;
   const fresh = [...topics()].filter((name) => !subscribed.has(name));
   if (!fresh.length) return;

@@ -1,5 +1,5 @@
 // @ts-check
-/* A log that is followed: the socket sends what is new from the byte where the page stands; what was missed is fetched. The search is the
+/* A log that is followed, or all of a run as one stream: the socket sends what is new from the byte where the page stands; what was missed is fetched. The search is the
    server's, over the whole log: while results are shown and the log grows, they are asked for again. */
 
 import * as live from './live.js';
@@ -8,6 +8,7 @@ const MOST_CHARACTERS = 2_000_000;
 const SAFETY_NET_MS = 10_000;
 const SEARCH_AGAIN_MS = 2000;
 const EMPTY_AGAIN_MS = 1500;
+const LONGEST_HALF = 4096; // characters that wait for the end of their line
 
 const pane = document.getElementById('log-pane');
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById('log-search'));
@@ -15,32 +16,57 @@ const follow = /** @type {HTMLInputElement | null} */ (document.getElementById('
 const log = document.getElementById('log');
 const state = document.getElementById('log-state');
 
-/** Take in what comes, at the end of the log as it is shown. @param {HTMLElement} box @param {HTMLInputElement} following */
+/** Take in what comes, at the end of the log, or of all logs together, as it is shown. @param {HTMLElement} box @param {HTMLInputElement} following */
 function tail(box, following) {
-  let end = Number(box.dataset.end);
-  const topic = `log-${box.dataset.run}-${box.dataset.name}`;
+  const ours = `log-${box.dataset.run}-`;
+  const most = Number(box.dataset.together || 0); // so many logs together; 0: it is one log
+  /** Where the page stands in each log, by its topic. @type {Map<string, number>} */
+  const ends = new Map();
+  /** The beginning of a line whose end has not come. @type {Map<string, string>} */
+  const halves = new Map();
+  for (const each of (box.dataset.topics || '').split(/\s+/).filter(Boolean)) {
+    const at = each.lastIndexOf('@');
+    ends.set(each.slice(0, at), Number(each.slice(at + 1)));
+  }
   let fetching = false;
+  let next = 0;
 
-  /** @param {{text: string, end: number}} part */
-  const add = (part) => {
-    box.append(part.text);
-    end = part.end;
-    box.dataset.topics = `${topic}@${end}`; // what a new connection asks for
+  const ask = () => {
+    box.dataset.topics = [...ends].map(([topic, end]) => `${topic}@${end}`).join(' '); // what a new connection asks for
+  };
+
+  /** Whole lines, each with the name of its log. @param {string} topic @param {string} text */
+  const named = (topic, text) => {
+    const lines = ((halves.get(topic) || '') + text).split('\n');
+    const half = lines.pop() || '';
+    halves.set(topic, half.length < LONGEST_HALF ? half : '');
+    if (half.length >= LONGEST_HALF) lines.push(half);
+    const width = Math.max(...[...ends.keys()].map((each) => each.length - ours.length));
+    return lines.map((line) => `${topic.slice(ours.length).padEnd(width)} | ${line}\n`).join('');
+  };
+
+  /** @param {string} topic @param {{text: string, end: number}} part */
+  const add = (topic, part) => {
+    ends.set(topic, part.end);
+    ask();
+    box.append(most ? named(topic, part.text) : part.text);
     const text = box.textContent || '';
     if (text.length > MOST_CHARACTERS) box.textContent = text.slice(text.indexOf('\n', text.length - MOST_CHARACTERS / 2) + 1);
     if (following.checked) box.scrollTop = box.scrollHeight;
   };
 
-  const missed = async () => {
+  /** @param {string} topic */
+  const missed = async (topic) => {
     if (fetching || document.hidden) return;
     fetching = true;
     try {
-      const address = `${box.dataset.log}?name=${encodeURIComponent(box.dataset.name || '')}&offset=${end}`;
+      const end = ends.get(topic) || 0;
+      const address = `${box.dataset.log}?name=${encodeURIComponent(topic.slice(ours.length))}&offset=${end}`;
       const response = await fetch(address, { headers: { Accept: 'application/json' } });
       if (response.status === 404 || response.redirected) return location.reload();
       const answer = await response.json();
       if (state) state.textContent = '';
-      if (answer.begin === end && answer.end > end) add(answer);
+      if (answer.begin === ends.get(topic) && answer.end > end) add(topic, answer);
     } catch {
       if (state) state.textContent = 'The studio does not answer; trying again.';
     } finally {
@@ -49,9 +75,19 @@ function tail(box, following) {
   };
 
   live.on('log', (message) => {
-    if (message.topic !== topic || message.end <= end) return;
-    if (message.begin === end) add(message);
-    else missed();
+    const end = ends.get(message.topic);
+    if (end === undefined || message.end <= end) return;
+    if (message.begin === end) add(message.topic, message);
+    else missed(message.topic);
+  });
+  document.addEventListener('htmx:after:swap', () => {
+    // A worker that has just begun has a log that is to be shown from its beginning.
+    for (const link of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-log-name]'))) {
+      const topic = ours + link.dataset.logName;
+      if (ends.size < most && !ends.has(topic)) ends.set(topic, 0);
+    }
+    ask();
+    live.subscribe();
   });
   following.addEventListener('change', () => {
     if (following.checked) box.scrollTop = box.scrollHeight;
@@ -61,7 +97,8 @@ function tail(box, following) {
     following.checked = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
   });
   box.scrollTop = box.scrollHeight;
-  setInterval(missed, SAFETY_NET_MS); // the file is the truth, whatever became of a message
+  // The files are the truth, whatever became of a message: they are looked at by turns.
+  setInterval(() => missed([...ends.keys()][next++ % ends.size]), SAFETY_NET_MS);
 }
 
 /** Results that stay true while the log grows. @param {HTMLElement} results @param {HTMLFormElement} search */

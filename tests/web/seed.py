@@ -293,7 +293,7 @@ class Runs:
         folder = runfiles.folder(run.pk)
         _write(folder / "model" / "model_epoch_20.pth", b"\x80" * 184_320)
         _write(folder / "checkpoint" / "engine_00240.pt", b"\x00" * 412_000)
-        lines = "".join(f"2026-11-20 12:00:{n % 60:02d} INFO  step {n}: loss {1 / (n + 1):.4f}\n" for n in range(300))
+        lines = "".join(f"2026-11-20 12:{n // 60:02d}:{n % 60:02d} INFO  step {n}: loss {1 / (n + 1):.4f}\n" for n in range(300))
         failed = TRACEBACK if run.state == RunState.FAILED else ""
         _write(folder / "log" / "driver" / "console.log", (lines + failed).encode())
         _write(folder / "log" / "worker-0" / "console.log", b"worker 0 on GPU 0 ready\n")

@@ -3,8 +3,8 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "log WORDS" writes them to its log, "strange" adds very many of everything, "changed" tells the cluster page to look again. It
-ends, and leaves nothing, when its input ends.
+train on, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "strange" adds very many of everything, "changed"
+tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "run": f"/runs/{run}/",
         "run overview": f"/runs/{run}/overview/",
         "logs": f"/runs/{done}/logs/",
+        "all logs": f"/runs/{done}/logs/?name=*",
         "results": f"/runs/{done}/results/",
         "picture of a run": f"/runs/{done}/look/confusion.png",
         "text of a run": f"/runs/{done}/look/log/driver/console.log",
@@ -148,6 +149,12 @@ def _obey(words: list[str], studio: Seeded) -> None:
             path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
+        case ["log-of", name, *rest]:
+            path = runfiles.folder(run.pk) / "log" / name / "console.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as log:
+                log.write(" ".join(rest) + "\n")
+            notify.changed(f"run-{run.pk}", "generations")
         case ["tell"]:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["retell"]:

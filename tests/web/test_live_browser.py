@@ -164,6 +164,19 @@ def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: 
     expect(page.locator(".log-found li")).to_have_count(2)
 
 
+def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Visit, site: Site) -> None:
+    page = visit()
+    site.tell("log-of worker-0 it begins")
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/?name=*")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log from the driver")
+    site.tell("log-of worker-0 from the first")
+    site.tell("log-of worker-7 from the newcomer")
+    for line in ("driver   | from the driver\n", "worker-0 | from the first\n", "worker-7 | from the newcomer\n"):
+        expect(page.locator("#log")).to_contain_text(line.strip())
+        assert (page.locator("#log").text_content() or "").count(line) == 1
+
+
 def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site) -> None:
     page = visit()
     go(page, site, "compare")

@@ -45,8 +45,7 @@ def test_a_log_shows_its_end_and_is_followed_from_there(studio: Seeded, as_: As)
     page = client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
     assert "step 299" in page
     assert "worker-0" in page
-    end = int(page.split('data-end="')[1].split('"')[0])
-    assert f'data-topics="log-{studio.completed.pk}-driver@{end}"' in page
+    end = int(page.split(f'data-topics="log-{studio.completed.pk}-driver@')[1].split('"')[0])
     with log_of(studio.completed).open("a") as log:
         log.write("one more <b>line</b>\n")
     address = reverse("run_log", args=[studio.completed.pk])
@@ -150,10 +149,55 @@ async def test_who_is_removed_from_the_project_reads_no_log_any_more(run: Traini
     await page.disconnect()
 
 
+def test_all_logs_are_one_stream_in_the_order_of_the_times_that_they_say(studio: Seeded, as_: As) -> None:
+    run, client = studio.completed, as_(studio.alice)
+    log_of(run).write_text("2026-11-20 12:00:01 INFO begins\n  more of it\n[2026-11-20T12:00:03.5] ends\nnot fin")
+    log_of(run, "worker-0").write_bytes(
+        b"starts \xff\n2026-11-20 12:00:02,250 <b>first</b>\n2026-11-20 12:00:03,400 second\n2026-11-20 11:59:59 set back\n"
+    )
+    log_of(run, "worker-1").write_text("says no time\n")
+    page = client.get(reverse("run_logs", args=[run.pk]), {"name": "*"}).content.decode()
+    shown = page.split('aria-live="off"')[1].split(">", 1)[1].split("</pre>")[0].splitlines()
+    assert shown == [
+        "worker-1 | says no time",
+        "driver   | 2026-11-20 12:00:01 INFO begins",
+        "driver   |   more of it",
+        "worker-0 | starts \N{REPLACEMENT CHARACTER}",
+        "worker-0 | 2026-11-20 12:00:02,250 &lt;b&gt;first&lt;/b&gt;",
+        "worker-0 | 2026-11-20 12:00:03,400 second",
+        "worker-0 | 2026-11-20 11:59:59 set back",
+        "driver   | [2026-11-20T12:00:03.5] ends",
+    ]
+    ends = {name: log_of(run, name).stat().st_size for name in ("driver", "worker-0", "worker-1")}
+    ends["driver"] -= len("not fin")
+    for name, end in ends.items():
+        assert f"log-{run.pk}-{name}@{end} " in page
+    assert 'id="log-search"' not in page
+    found = client.get(reverse("run_logs", args=[studio.failed.pk]), {"name": "*", "error": "1"})
+    assert "name=driver" in found.url
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_several_logs_of_a_run_are_followed_at_once(run: TrainingRun) -> None:
+    log_of(run).write_text("one\n")
+    log_of(run, "worker-0").write_text("two\n")
+    page = await connected("victor")
+    await subscribe(page, f"log-{run.pk}-driver@0", f"log-{run.pk}-worker-0@1", f"log-{run.pk}-worker-1@0")
+    both = [await heard(page), await heard(page)]
+    assert sorted((each["topic"], each["text"]) for each in both) == [
+        (f"log-{run.pk}-driver", "one\n"),
+        (f"log-{run.pk}-worker-0", "wo\n"),
+    ]
+    log_of(run, "worker-1").write_text("three\n")
+    assert (await heard(page))["text"] == "three\n"
+    await page.disconnect()
+
+
 def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> None:
     address, client = reverse("run_logs", args=[studio.completed.pk]), as_(studio.alice)
     names = client.get(address, {"part": "names", "name": "worker-0"}).content.decode()
     assert 'href="?name=worker-0" aria-current="page"' in names
+    assert 'href="?name=*">All together' in names
     log_of(studio.completed, "worker-1").write_text("here\n")
     assert "?name=worker-1" in client.get(address, {"part": "names"}).content.decode()
     assert 'id="no-log"' in as_(studio.bob).get(reverse("run_logs", args=[studio.queued.pk])).content.decode()
