@@ -5,7 +5,7 @@ PY := .venv/bin/python
 SOURCES := webapp experiments training_runtime tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint bench clean setup setup-test browser
+.PHONY: help demo up test lint bench clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -29,7 +29,7 @@ lint: setup-test ## style and types
 	@$(PY) -m ruff format --check .
 	@EDT_HOME=$(CURDIR)/.cache/lint $(PY) -m mypy $(SOURCES)
 
-bench: setup-test ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
+bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
 	@set -e; for file in $$(grep -l '__main__' benchmarks/$(or $(ONLY),*).py); do \
 	    name=$$(basename $$file .py); \
 	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
@@ -44,6 +44,9 @@ setup:
 
 setup-test:
 	@tools/setup.sh test
+
+setup-bench: setup-test
+	@tools/setup.sh bench
 
 browser:
 	@tools/browser.sh

@@ -61,6 +61,20 @@ optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 """
 )
 
+# Its width, and with it the size of its state (parameters and momentum), is the script's first argument.
+WIDE = (
+    COMMON
+    + """
+import sys
+batch = 8
+width = int(sys.argv[1])
+x, y = torch.randn(4096, 64), torch.randint(0, 10, (4096,))
+model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+loss_function = nn.functional.cross_entropy
+optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+"""
+)
+
 MODELS = {"conv": CONV, "mlp-10m": MLP, "transformer": TRANSFORMER}
 FABRIC = """
 from fabric_model import FabricModel

@@ -14,8 +14,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks import peers, report
+from benchmarks import report
 from benchmarks.models import MODELS, fabric_script
+from benchmarks.peers import ddp
 from tests.engine.harness import Run, Warm, in_session
 
 
@@ -33,7 +34,7 @@ def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, fl
             run.until(lambda: run.lines()[-1].t - t0 > seconds, what="time is up")
             used, at = cpu_s(run) - used, run.step() - at
             memory = max(private_mb(pid) for pid in run.workers.values())
-            whole = sum(peers.shared_out_mb(pid) for pid in in_session(run.pid))
+            whole = sum(ddp.shared_out_mb(pid) for pid in in_session(run.pid))
             steps = [line for line in run.lines() if line.event.kind == "train" and line.t >= t0]
             return (len(steps) - 1) / (steps[-1].t - steps[0].t), memory, used / at, whole
         finally:
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> None:
     try:
         for name in names:
             for workers in (0, 2, 4):
-                pairs = [(ours(warm, name, max(1, workers), seconds), peers.rate(name, workers, seconds)) for _ in range(rounds)]
+                pairs = [(ours(warm, name, max(1, workers), seconds), ddp.rate(name, workers, seconds)) for _ in range(rounds)]
                 ratio = median(mine[0] / theirs[0] for mine, theirs in pairs)
                 cpu_ratio = median(theirs[1] / mine[2] for mine, theirs in pairs)
                 (ratios if workers else against_loop).append(ratio)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes the virtual environment .venv: torch first (a plain request for it, by another package, would bring its newest build with gigabytes of
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh test` adds
-# what the tests need. Every reason to stop is one sentence.
+# what the tests need; `tools/setup.sh bench` adds the peers that the engine is measured against, in a folder of their own, and a benchmark goes
+# without one that cannot be had. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -62,4 +63,18 @@ if [ "$what" = test ] && ! fresh test "$test_sum"; then
     echo "Adding what the tests need"
     install --requirement requirements-test.txt
     echo "$test_sum" >"$venv/test.stamp"
+fi
+if [ "$what" = bench ]; then
+    peers=.cache/peers
+    peers_sum="$(cat requirements-bench.txt tools/setup.sh | cksum) $PWD"
+    if [ "$(cat "$peers/stamp" 2>/dev/null)" != "$peers_sum" ]; then
+        echo "Adding the peers that the engine is measured against"
+        rm -rf "$peers"
+        if "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --only-binary :all: \
+            --target "$peers" --requirement requirements-bench.txt; then
+            echo "$peers_sum" >"$peers/stamp"
+        else
+            echo "The benchmarks go without torchft, which pip could not install (the lines above say why)." >&2
+        fi
+    fi
 fi

@@ -1,5 +1,5 @@
-"""The loops we are measured against, run as `python -m benchmarks.peers KIND ...`: a plain loop, DistributedDataParallel, torchrun's
-restart.
+"""The loops that throughput is measured against, each in processes of its own (`python -m benchmarks.peers.ddp MODEL WORKERS SECONDS`): a
+plain loop (0 workers) and DistributedDataParallel over Gloo.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from benchmarks.models import MODELS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def rate(name: str, workers: int, seconds: float) -> tuple[float, float, float]:
     """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker; the processor
     seconds of all workers a step; and the memory of all of them in MB, what they share counted once."""
-    command = [sys.executable, "-m", "benchmarks.peers", name, str(workers), str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.peers.ddp", name, str(workers), str(seconds)]
     words = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     return float(words[-3]), float(words[-2]) * max(1, workers), float(words[-1]) * max(1, workers)
 
