@@ -20,6 +20,7 @@ from experiments.models import (
     DefinitionVersion,
     Experiment,
     Membership,
+    MetricWatch,
     Node,
     Notice,
     Project,
@@ -165,6 +166,14 @@ def notice(user: AnyUser, pk: int) -> Notice:
     found = _fetch(Notice.objects.select_related("run", "project"), pk, "notice")
     if found.person_id != user.pk:
         raise Http404("There is no such notice.")
+    return found
+
+
+def watch(user: AnyUser, pk: int) -> MetricWatch:
+    """A threshold that the person set."""
+    found = _fetch(MetricWatch.objects.all(), pk, "threshold")
+    if found.person_id != user.pk:
+        raise Http404("There is no such threshold.")
     return found
 
 

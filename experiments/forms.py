@@ -309,6 +309,16 @@ class WebhookForm(forms.Form):
     )
 
 
+class WatchForm(forms.Form):
+    metric = forms.CharField(label="Metric", max_length=206)
+    side = forms.ChoiceField(label="Direction", choices=[("below", "falls below"), ("above", "rises above")])
+    threshold = forms.FloatField(label="Value")
+
+    def wanted(self) -> dict[str, Any]:
+        sent = self.cleaned_data
+        return {"metric": sent["metric"], "above": sent["side"] == "above", "threshold": sent["threshold"]}
+
+
 class ThemeForm(forms.Form):
     theme = forms.ChoiceField(choices=User.Theme.choices)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from django.db import connection, transaction
 from django.db.models import Model, Q
 
-from experiments import journal_rows, notify, runfiles, states
+from experiments import journal_rows, notices, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
 from experiments.models import GenerationRecord, Grant, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunState, TrainingRun
-from experiments.models.runs import LIVE
+from experiments.models.runs import LIVE, TRAINED
 from training_runtime import journal
 from training_runtime.journal import Batch
 
@@ -66,6 +66,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         cursor.save()
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
+        notices.of_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 
@@ -130,6 +131,8 @@ def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
         if one.points and point.step <= one.last_step:
             continue
         one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
+        if point.value is None and one.not_finite_from is None:
+            one.not_finite_from = point.step
         kept.append(point)
     _many(
         Metric,
@@ -139,8 +142,8 @@ def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
     touched = [series[key] for key in {(p.group, p.name) for p in kept}]
     _many(
         MetricSeries,
-        "UPDATE {table} SET points = %s, last_step = %s, last_value = %s WHERE id = %s",
-        [(one.points, one.last_step, one.last_value, one.pk) for one in touched],
+        "UPDATE {table} SET points = %s, last_step = %s, last_value = %s, not_finite_from = %s WHERE id = %s",
+        [(one.points, one.last_step, one.last_value, one.not_finite_from, one.pk) for one in touched],
     )
     _summarise([(series[p.group, p.name].pk, p) for p in kept])
     return kept
@@ -181,6 +184,8 @@ def _many(model: type[Model], statement: str, values: list[tuple[int | float | N
 
 def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
     """A run whose steps arrive is running; one that says it is suspended is, unless it has been granted slots meanwhile."""
+    if rows.progress.get("outcome") == TRAINED:
+        notify.nudge_schedule()  # its slots are wanted elsewhere
     if rows.last_word is None or run.state not in (RunState.STARTING, RunState.RUNNING, RunState.SUSPENDED):
         return
     holds = Grant.objects.filter(run=run, released_at__isnull=True, release_requested_at__isnull=True).exists()

@@ -1,4 +1,5 @@
-"""What people are told: a state of their run, somebody's change to it, a membership. The only writer of Notice, beside who marks them read.
+"""What people are told: a state of their run, a value of its metrics, somebody's change to it, a membership. The only writer of Notice,
+beside who marks them read.
 
 Called inside the transaction that changes the thing, so nothing is told that did not happen. What goes outward is only written down here;
 `deliveries` sends it, from Celery.
@@ -14,10 +15,12 @@ from django.db import transaction
 from django.db.models import Q
 
 from experiments import notify
-from experiments.models import Delivery, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
+from experiments.journal_rows import NewPoint
+from experiments.models import Delivery, MetricSeries, MetricWatch, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
 
 AGAIN = dt.timedelta(minutes=10)  # a run that loses its slots again and again is told of once in this time, unless it was read
 TEXT_LIMIT = 600
+NAMED = 5  # metrics, in one text
 IN_PAGE, BY_MAIL = "page", "mail"
 USUAL: dict[str, Sequence[str]] = {kind: (IN_PAGE,) for kind in NoticeKind.values}
 _OF_STATE = {
@@ -55,6 +58,29 @@ def of_change(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | 
     _tell(who, NoticeKind.CHANGED, f"{run.name}: {reason}", run=run, project=run.experiment.project, now=now)
 
 
+def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime) -> None:
+    """The run has these new points. Whoever set a threshold that one of them crosses is told once; the submitter, of each curve that has
+    become NaN or infinite, the first time."""
+    watches = MetricWatch.objects.filter(run=run, told_at=None).select_related("person") if points else ()
+    for watch in watches:
+        crossing = (p for p in points if (p.group, p.name) == (watch.group, watch.name) and watch.is_crossed_by(p.value))
+        if point := next(crossing, None):
+            MetricWatch.objects.filter(pk=watch.pk).update(told_at=now, told_step=point.step, told_value=point.value)
+            text = f"{run.name}: {watch}, {point.value:g} at step {point.step}."
+            _tell([watch.person], NoticeKind.THRESHOLD, text, run=run, project=run.experiment.project, now=now)
+    broken: dict[tuple[str, str], int] = {}
+    for point in points:
+        if point.value is None:
+            broken.setdefault((point.group, point.name), point.step)
+    if broken:
+        known = MetricSeries.objects.filter(run=run).exclude(not_finite_from=None)
+        first = [f"{one.group} {one.name}" for one in known if broken.get((one.group, one.name)) == one.not_finite_from]
+        if first:
+            names = ", ".join(first[:NAMED]) + (f" and {len(first) - NAMED} more" if len(first) > NAMED else "")
+            text = f"{run.name}: no finite number (NaN or infinite) since step {min(broken.values())}: {names}."
+            _tell([run.submitted_by], NoticeKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
+
+
 def of_membership(project: Project, person: User, *, role: str, by: User, now: dt.datetime) -> None:
     who = [person] if person != by else []
     _tell(who, NoticeKind.MEMBER, f"{by.username} made you {role} of {project.name}.", run=None, project=project, now=now)
@@ -82,7 +108,7 @@ def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingR
 
 def _again(person: User, kind: str, run: TrainingRun | None, text: str, now: dt.datetime) -> bool:
     """Whether an unread notice says the same already; then it is brought up to date."""
-    if run is None:
+    if run is None or kind == NoticeKind.THRESHOLD:  # each threshold is told of once anyway
         return False
     same = Notice.objects.filter(person=person, kind=kind, run=run, read_at=None, at__gt=now - AGAIN)
     with transaction.atomic():

@@ -21,6 +21,7 @@ from experiments.views import (
     sharing,
     uploads,
     usage,
+    watches,
 )
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -94,6 +95,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/files/<path:path>", downloads.file, name="run_file"),
     path("runs/<int:pk>/results.zip", downloads.archive, name="run_archive"),
     path("runs/<int:pk>/notes/", selected.notes, name="run_notes"),
+    path("runs/<int:pk>/watches/", watches.add, name="watch_metric"),
+    path("watches/<int:pk>/drop/", watches.drop, name="drop_watch"),
     path("runs/<int:pk>/stop/", run_actions.stop, name="stop_run"),
     path("runs/<int:pk>/pause/", run_actions.pause, name="pause_run"),
     path("runs/<int:pk>/resume/", run_actions.resume, name="resume_run"),

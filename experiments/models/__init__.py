@@ -5,7 +5,7 @@ from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunTransition
-from experiments.models.notices import Delivery, Notice, NoticeKind, Webhook
+from experiments.models.notices import Delivery, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 
@@ -26,6 +26,7 @@ __all__ = [
     "Metric",
     "MetricSeries",
     "MetricStretch",
+    "MetricWatch",
     "Node",
     "Notice",
     "NoticeKind",

@@ -77,6 +77,7 @@ class MetricSeries(models.Model):
     points = models.BigIntegerField(default=0)
     last_step = models.BigIntegerField(default=0)
     last_value = models.FloatField(null=True)
+    not_finite_from = models.BigIntegerField(null=True)  # the first step whose value was no finite number
 
     class Meta:
         ordering = ["group", "name"]

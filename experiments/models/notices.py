@@ -16,6 +16,8 @@ class NoticeKind(models.TextChoices):
     FAILED = "run.failed", "A run of mine has failed"
     SUSPENDED = "run.suspended", "A run of mine has lost all its slots"
     STOPPED = "run.stopped", "Somebody else has stopped a run of mine"
+    NOT_FINITE = "run.not_finite", "A metric of a run of mine has become NaN or infinite"
+    THRESHOLD = "run.threshold", "A metric has crossed a threshold that I set"
     CHANGED = "run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"
     MEMBER = "project.member", "I was added to a project, or my role has changed"
 
@@ -37,6 +39,31 @@ class Notice(models.Model):
             models.Index(fields=["person", "-at"]),
             models.Index(fields=["person"], condition=Q(read_at=None), name="unread_notices"),
         ]
+
+
+class MetricWatch(models.Model):
+    """A person wants to be told, once, when a curve of a run crosses a value. Written by services.watches, `told_*` by notices."""
+
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="watches")
+    group = models.CharField(max_length=8, choices=[("train", "Train"), ("test", "Test")])
+    name = models.CharField(max_length=200)
+    above = models.BooleanField()
+    threshold = models.FloatField()
+    told_at = models.DateTimeField(null=True)
+    told_step = models.BigIntegerField(null=True)
+    told_value = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["run"], condition=Q(told_at=None), name="waiting_watches")]
+        constraints = [models.UniqueConstraint(fields=["person", "run", "group", "name", "above", "threshold"], name="one_watch_each")]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.name} {'above' if self.above else 'below'} {self.threshold:g}"
+
+    def is_crossed_by(self, value: float | None) -> bool:
+        return value is not None and (value > self.threshold if self.above else value < self.threshold)
 
 
 class Webhook(models.Model):

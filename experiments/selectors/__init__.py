@@ -1,7 +1,7 @@
 """Reads for pages, a module for each kind of page: tables of runs, the timeline, curves, files. Nothing here writes or checks rights."""
 
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
-from experiments.selectors.experiment_runs import ExperimentTables, RunFilter, RunRow, RunTable, experiment_tables
+from experiments.selectors.experiment_runs import ExperimentTables, RunFilter, RunRow, RunTable, experiment_tables, metric_names
 from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file, pictures
 from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
@@ -28,6 +28,7 @@ __all__ = [
     "lanes",
     "log_names",
     "log_tail",
+    "metric_names",
     "open_file",
     "pictures",
     "points_after",

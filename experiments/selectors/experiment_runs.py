@@ -85,7 +85,7 @@ class Line:
 
 
 def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *, now: dt.datetime | None = None) -> ExperimentTables:
-    columns = _columns(experiment)
+    columns = metric_names(experiment)
     lines = _lines(experiment, wanted, columns, now or timezone.now())
     queued = [line.run for line in lines if line.state == RunState.QUEUED]
     ended = [line.run for line in lines if line.state in ENDED]
@@ -107,7 +107,7 @@ def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *
     )
 
 
-def _columns(experiment: Experiment) -> list[str]:
+def metric_names(experiment: Experiment) -> list[str]:
     """The names of the metrics that runs of the experiment have."""
     series = MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name")
     return [f"{group} {name}" for group, name in series.values_list("group", "name").distinct()[:MOST_COLUMNS]]

@@ -43,8 +43,11 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),
         "events": later(lambda: list(run.events.order_by("-seq")[:20])),
+        "watches": later(lambda: list(run.watches.filter(person=person(request)))),
+        "metric_names": later(lambda: selectors.metric_names(run.experiment)),
     }
-    return page(request, "runs/monitor.html", context, parts={**HEAD, "tiles": "runs/_tiles_live.html", "notes": "runs/_notes.html"})
+    parts = {**HEAD, "tiles": "runs/_tiles_live.html", "notes": "runs/_notes.html", "watches": "runs/_watches.html"}
+    return page(request, "runs/monitor.html", context, parts=parts)
 
 
 @require_safe

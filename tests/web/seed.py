@@ -24,6 +24,7 @@ from experiments.models import (
     DefinitionVersion,
     Experiment,
     Grant,
+    MetricWatch,
     Node,
     Notice,
     Project,
@@ -34,6 +35,7 @@ from experiments.models import (
     User,
     Webhook,
 )
+from experiments.services import watches
 from tests import cast
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts
@@ -98,6 +100,7 @@ class Seeded:
     notice: Notice
     hook: Webhook
     stopped: TrainingRun
+    watch: MetricWatch
 
 
 def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
@@ -139,6 +142,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
         upload,
         *_told(alice, completed, failed, now),
         stopped,
+        watches.watch_metric(running, by=alice, metric="train loss", above=False, threshold=0.001),
     )
 
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import states
-from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
+from experiments.models import Delivery, MetricWatch, Notice, NoticeKind, Project, User, Webhook
 from tests import cast
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -22,6 +22,23 @@ def fail(project: Project, by: User, name: str = "rates") -> Notice:
     run = cast.run(project, by=by, name=name)
     states.transition(run, "failed", reason="no data", now=timezone.now())
     return Notice.objects.get(run=run)
+
+
+def test_who_may_see_a_run_sets_thresholds_of_their_own(studio: Seeded, as_: As) -> None:
+    victor, address = as_(User.objects.get(username="victor")), reverse("run", args=[studio.running.pk])
+    sent = {"metric": "test accuracy", "side": "above", "threshold": "99.5"}
+    assert victor.post(reverse("watch_metric", args=[studio.running.pk]), sent).url == address
+    watch = MetricWatch.objects.get(person__username="victor")
+    assert (watch.run, str(watch)) == (studio.running, "test accuracy above 99.5")
+    shown = victor.get(address, {"part": "watches"}).content.decode()
+    assert "rises above" in shown
+    assert "falls below" not in shown, "that is Alice's"
+    for wrong in ({"metric": "loss"}, {"threshold": "nan"}, {"threshold": ""}, {"side": "beside"}, {"metric": "train " + "x" * 300}):
+        assert victor.post(reverse("watch_metric", args=[studio.running.pk]), {**sent, **wrong}).status_code == 302
+    assert MetricWatch.objects.count() == 2
+    assert as_(studio.alice).post(reverse("drop_watch", args=[watch.pk])).status_code == 404
+    victor.post(reverse("drop_watch", args=[watch.pk]))
+    assert not MetricWatch.objects.filter(pk=watch.pk).exists()
 
 
 def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Project, alice: User, as_: As) -> None:
