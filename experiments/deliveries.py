@@ -12,6 +12,7 @@ import hmac
 import json
 import logging
 import threading
+from email.utils import parseaddr
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -86,7 +87,11 @@ def _mail(delivery: Delivery) -> str:
     run = said.get("run")
     text = f"{said['text']}\n\n{run['address']}\n" if run else f"{said['text']}\n"
     subject = f"[EDT Studio] {str(said['text']).splitlines()[0][:120]}"
-    EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [delivery.person.email]).send()
+    # One that is sent again, because nobody knows whether it arrived, has the same id: mail programs show it once.
+    at = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    number = f"<delivery-{delivery.pk}.{int(delivery.created_at.timestamp())}@{at}>"
+    headers = {"Message-ID": number, "Auto-Submitted": "auto-generated"}
+    EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [delivery.person.email], headers=headers).send()
     return "Sent."
 
 
