@@ -22,6 +22,7 @@ from training_runtime.journal import (
     Suspended,
     Test,
     Train,
+    Trained,
     Warned,
 )
 
@@ -119,6 +120,9 @@ def _take(line: Line, rows: Rows) -> None:
         case Failed():
             rows.progress |= {"error_message": _text(event.message, TEXT_LIMIT), "error_traceback": _text(event.traceback, TRACEBACK_LIMIT)}
             _event(line, rows, event.message, where=_text(event.where, NAME_LIMIT))
+        case Trained():
+            rows.progress |= {"outcome": event.kind, "workers": 0}
+            _event(line, rows, f"Trained to the end, step {event.step}. What follows needs no slot.", step=event.step)
         case Finished():
             rows.progress |= {"outcome": event.outcome, "workers": 0, "final_metrics": _finals(event.metrics)}
             _event(line, rows, f"{event.outcome.capitalize()} after step {event.step}.", outcome=event.outcome)

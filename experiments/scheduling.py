@@ -17,6 +17,7 @@ from django.db import transaction
 
 from experiments import notify, snapshot, states
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
+from experiments.models.runs import TRAINED
 from experiments.snapshot import NODE_SILENT_S, Snapshot
 from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
@@ -238,6 +239,8 @@ def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: P
 
 
 def _leaving_reason(grant: Grant, decision: Plan) -> str:
+    if grant.run.outcome == TRAINED:
+        return "Its training is done."
     stopping = grant.run.stop_reason or ("It is being stopped." if grant.run.is_live() else "It has ended.")
     return decision.reasons.get(grant.run_id) or stopping
 

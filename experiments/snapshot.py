@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from django.db.models import Model, QuerySet
 
 from experiments.models import ClusterRules, Grant, Node, RunState, Slot, TrainingRun
-from experiments.models.runs import LIVE
+from experiments.models.runs import LIVE, TRAINED
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
 
@@ -64,7 +64,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     for slot_id, grant in grants.items():
         if grant.release_requested_at is None:
             kept[grant.run_id].add(slot_id)
-    planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None}
+    planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and run.outcome != TRAINED}
     return Snapshot(
         slot_facts=tuple(_slot_facts(slot, grants.get(slot.pk)) for slot in slots.values()),
         run_facts=tuple(_run_facts(run, frozenset(kept[run.pk])) for run in planned.values()),

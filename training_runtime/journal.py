@@ -145,6 +145,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """All steps are done and the final model is written. What may follow, an export and the rest of the script, needs no slot."""
+
+    step: int
+    epoch: int
+    kind: Literal["trained"] = "trained"
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last line of an attempt. `metrics`: the final ones, named "train loss", "test accuracy", ..."""
 
@@ -156,10 +165,10 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Event = Started | Generation | Train | Test | Checkpoint | Suspended | Resumed | Warned | Failed | Finished
+Event = Started | Generation | Train | Test | Checkpoint | Suspended | Resumed | Warned | Failed | Trained | Finished
 KINDS: dict[str, type[Any]] = {
     str(c.__dataclass_fields__["kind"].default): c
-    for c in (Started, Generation, Train, Test, Checkpoint, Suspended, Resumed, Warned, Failed, Finished)
+    for c in (Started, Generation, Train, Test, Checkpoint, Suspended, Resumed, Warned, Failed, Trained, Finished)
 }
 
 

@@ -28,6 +28,7 @@ class RunState(models.TextChoices):
 
 ENDED = (RunState.COMPLETED, RunState.FAILED, RunState.STOPPED)
 LIVE = tuple(s for s in RunState if s not in ENDED)
+TRAINED = "trained"  # outcome of a run whose steps are all done: the rest of its script needs no slot
 
 
 class TrainingRun(models.Model):
@@ -86,7 +87,7 @@ class TrainingRun(models.Model):
     final_metrics = models.JSONField(default=dict, blank=True)
     error_message = models.TextField(blank=True)
     error_traceback = models.TextField(blank=True)
-    outcome = models.CharField(max_length=16, blank=True)  # of the journal's last line; the state follows when the process is gone too
+    outcome = models.CharField(max_length=16, blank=True)  # of the journal's end, or TRAINED; the state follows when the process is gone
     attempt = models.PositiveIntegerField(default=1)
     exit_code = models.IntegerField(null=True)
 

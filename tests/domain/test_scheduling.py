@@ -7,10 +7,11 @@ import datetime as dt
 import pytest
 from django.db import IntegrityError, transaction
 
-from experiments import fleet, scheduling, services, states
+from experiments import fleet, ingest, scheduling, services, states
 from experiments.models import Grant, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
+from training_runtime import journal
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -154,6 +155,26 @@ def test_a_stopping_run_gives_everything_back_and_ends_as_stopped(alices: Traini
     assert fresh(alices).state == RunState.STOPPED
     assert "enough" in alices.state_reason
     assert cast.slots_of(alices) == set()
+
+
+def test_a_run_that_is_trained_gives_its_slots_to_others_while_its_script_goes_on(
+    alices: TrainingRun, bobs: TrainingRun, host: cast.Host, said: Said
+) -> None:
+    for second in range(4):
+        scheduling.tick(NOW + second * SECOND)
+        host.apply(NOW + second * SECOND)
+    cast.write_journal(alices, cast.started(), cast.step(10), journal.Trained(10, 2))
+    ingest.catch_up(alices.pk, now=NOW + 4 * SECOND)
+    for second in range(5, 8):
+        scheduling.tick(NOW + second * SECOND)
+        host.apply(NOW + second * SECOND)
+    assert fresh(alices).state == RunState.RUNNING
+    assert cast.slots_of(alices) == set()
+    assert cast.slots_of(bobs) == set(cast.slot_ids(host.node))
+    assert {grant.release_reason for grant in Grant.objects.filter(run=alices)} >= {"Its training is done."}
+    cast.write_journal(alices, cast.finished())
+    host.apply(NOW + 9 * SECOND, exits={alices.pk: 0})
+    assert fresh(alices).state == RunState.COMPLETED
 
 
 def test_a_silent_node_gets_nothing_new_and_keeps_what_it_has(alices: TrainingRun, host: cast.Host, bob: User, project: Project) -> None:

@@ -21,6 +21,7 @@ EVENTS = [
     journal.Resumed(40, 4, "a slot is free"),
     journal.Warned("onnx is not installed"),
     journal.Failed("ValueError: no such file", "Traceback ...", "worker on slot 2"),
+    journal.Trained(36, 3),
     journal.Finished("completed", 36, 3, {"test loss": 0.1}, 61.5),
 ]
 

@@ -22,8 +22,8 @@ GENERATIONS = 8  # descriptions kept; at most two are ever in use
 RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
-# Words of the head. ORPHANED: see `orphans`. CLOSED: the driver has journaled all of a training that is done.
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED = range(7)
+# Words of the head. ORPHANED: see `orphans`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED = range(8)
 HEAD_WORDS = 16
 # Words of a seat
 PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
@@ -126,6 +126,12 @@ class Arena:
     def lane(self, row: int, lane: Lane) -> torch.Tensor:
         """One lane of one gradient row; row V is the sum."""
         return self.tensor("rows", lane.dtype, lane.size, row * self.layout.row_bytes + lane.offset)
+
+    def say(self, word: int) -> None:
+        """Set a word of the head and wake everybody."""
+        self.words[word] = 1
+        for bell in self.bells:
+            bell.ring()
 
     def get(self, seat: int, word: int) -> int:
         return self.words[self._seats + seat * SEAT_WORDS + word]

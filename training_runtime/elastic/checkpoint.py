@@ -107,6 +107,10 @@ def final_path(result_dir: Path) -> Path:
     return result_dir / "model" / "train" / "model_epoch_final.pth"
 
 
+def onnx_path(result_dir: Path) -> Path:
+    return final_path(result_dir).with_suffix(".onnx")
+
+
 def example_path(result_dir: Path) -> Path:
     return result_dir / "checkpoint" / "example.pt"
 

@@ -30,7 +30,7 @@ class Chronicle:
     """`resumed`: why the next generation goes on from a checkpoint or anew, empty where it just goes on; "resumed" after a suspension."""
 
     def __init__(self, job: Job, shape: Shape, recorder: Recorder) -> None:
-        self._job, self._shape, self._recorder = job, shape, recorder
+        self._job, self.shape, self._recorder = job, shape, recorder
         self.published: dict[int, Published] = {}
         self.begun_number = recorder.last_generation
         self.resumed = ""
@@ -39,7 +39,7 @@ class Chronicle:
     def take_up(self) -> None:
         """Put into the journal what an earlier driver could not (see `orphans`)."""
         unwritten = orphans.read(self._job.result_dir)
-        self._recorder.steps(unwritten.rows, self._shape)
+        self._recorder.steps(unwritten.rows, self.shape)
         for report in unwritten.reports:
             self.note(report)
         self._recorder.flush()
@@ -62,7 +62,7 @@ class Chronicle:
         rows = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
         rows = list(itertools.takewhile(lambda row: row[RING_GENERATION] <= self.begun_number, rows))
         if rows:
-            self._recorder.steps(rows, self._shape)
+            self._recorder.steps(rows, self.shape)
             self._recorder.flush()  # what leaves the ring is in the journal: else a driver that dies now would take it with it
             arena.words[RING_READ] = first + len(rows) - 1
         return bool(rows)
@@ -71,7 +71,7 @@ class Chronicle:
         """A generation works. It may have been overtaken by an abort already; its steps are in the ring all the same."""
         published = self.published[generation]
         before, now = self.workers, len(published.record.members)
-        step, epoch = self._shape.step_at(tick), self._shape.epoch_at(tick)
+        step, epoch = self.shape.step_at(tick), self.shape.epoch_at(tick)
         if self.resumed:
             self._recorder.write(journal.Resumed(step, epoch, published.reason if self.resumed == "resumed" else self.resumed))
             self.resumed = ""
@@ -85,7 +85,7 @@ class Chronicle:
 
     def suspended(self, generation: int, report: Mapping[str, Any], *, stopping: bool) -> None:
         """The state is on the disk and nobody works on it."""
-        step, epoch = self._shape.step_at(report["tick"]), self._shape.epoch_at(report["tick"])
+        step, epoch = self.shape.step_at(report["tick"]), self.shape.epoch_at(report["tick"])
         self._recorder.write(journal.Checkpoint(step, epoch, "engine", tuple(report["paths"]), report["size_bytes"]))
         if not stopping:
             self._recorder.write(journal.Suspended(step, epoch, self.published[generation].reason))

@@ -20,6 +20,7 @@ from training_runtime.elastic.arena import (
     CLOSED,
     COMMITTED,
     ORPHANED,
+    RETIRED,
     RING,
     RING_READ,
     RING_WRITTEN,
@@ -60,7 +61,7 @@ class Coordinator:
         self.generation = recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
-        self.done = False
+        self.done = self.retiring = False
         self.failure: tuple[str, str, str] | None = None
         self.arena: Arena | None = None
         self.household: Household | None = None
@@ -112,6 +113,8 @@ class Coordinator:
             self.chronicle.resumed = f"continued from {own}"
         elif self.recorder.last_step:
             self.chronicle.resumed = "continued from the start, there was no checkpoint"
+        steps = shape.step_at(shape.ticks)
+        self.done = bool(steps) and self.recorder.trained_step == steps  # by an attempt that died over what follows
 
     def _finished(self) -> bool:
         if self.roster.alive():
@@ -124,6 +127,8 @@ class Coordinator:
             where, message, text = self.failure
             self.recorder.write(journal.Failed(message, text, where))
             raise TrainingFailed(message if not text else f"{message} ({where})\n{text}")
+        if self.done:
+            self.recorder.trained()
         self.recorder.end()
         self.recorder.flush()
         return "stopped" if self.stopping and not self.done else "completed"
@@ -221,6 +226,9 @@ class Coordinator:
             self.deaths.told(seat, report["traceback"])
         elif kind == "pull_limit":
             self.roster.gives_up(seat)
+        elif kind == "retired":
+            self.roster.retires(seat)
+            self._retire()
         elif kind == "done":
             self._done()
         else:
@@ -231,13 +239,18 @@ class Coordinator:
             self.begun = True
             self.roster.settle()
 
+    def _retire(self) -> None:
+        """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
+        the final model they may go."""
+        assert self.arena is not None
+        self.retiring = True
+        self.arena.say(RETIRED)
+
     def _done(self) -> None:
-        """A worker has done all units, so all members have: they may go, and who waits to become one is not needed."""
+        """The final model is written as well."""
         assert self.arena is not None
         self.done = True
-        self.arena.words[CLOSED] = 1
-        for bell in self.arena.bells:
-            bell.ring()
+        self.arena.say(CLOSED)
 
     def _fail(self, where: str, traceback: str, message: str = "") -> None:
         """The run cannot go on. The first error counts; what follows is its consequence."""
@@ -289,8 +302,8 @@ class Coordinator:
             return None
         if self.failure:
             return self.roster.kill(s.seat for s in self.roster.alive())
-        if self.done:
-            return self.roster.discard(s.seat for s in self.roster.alive() if s.state in ("starting", "ready"))
+        if self.done or self.retiring:
+            return self._wind_up(self.arena)
         if self.wanted and not self.stopping and {s.id for s in self.wanted} <= self.roster.barred():
             return self._fail("driver", "every slot of the run has lost too many workers")
         decision = membership.decide(self._facts())
@@ -303,6 +316,17 @@ class Coordinator:
         if decision.publish is not None:
             self._publish(decision.publish)
         return None
+
+    def _wind_up(self, arena: Arena) -> None:
+        """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
+        final model dies, another does that."""
+        ticks = self.chronicle.shape.ticks
+        alive = self.roster.alive()
+        late = (s.seat for s in alive if s.state in ("starting", "ready") or arena.get(s.seat, COMMITTED) < ticks)
+        self.roster.discard(seat for seat in late if self.roster[seat].state != "left")
+        if not (alive or self.done or self.stopping):
+            self.retiring, arena.words[RETIRED] = False, 0
+            self._begin_again("the worker that wrote the final model died")
 
     def _facts(self) -> membership.Facts:
         return membership.Facts(

@@ -86,9 +86,8 @@ class Life(ABC):
         self.arena.set(self.seat, PID, os.getpid())
         kinship.outlive_parent()  # from here on it may be the last one who knows something
         self._report("ready")
-        self.pull, abort = Pull(self.place.slot, self._say, os.environ, time.monotonic()), False
         try:
-            generation = await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
+            generation, abort = self._await_first(), False
             while True:
                 try:
                     self._enter(generation, abort=abort)
@@ -123,6 +122,11 @@ class Life(ABC):
             self.landing = state.Landing(self.place.state_fd, expected_bytes)
         self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
         self.pages.warm_heap(self.job.trained)
+
+    def _await_first(self) -> int:
+        """The first generation that has this worker in it."""
+        self.pull = Pull(self.place.slot, self._say, os.environ, time.monotonic())
+        return await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
 
     # -- members
 

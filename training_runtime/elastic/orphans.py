@@ -34,9 +34,7 @@ class Orphaned(Exception):
 
 def declare(arena: Arena) -> None:
     """Tell every worker. By whoever notices first: the template, the driver that lost its template, or a worker."""
-    arena.words[ORPHANED] = 1
-    for bell in arena.bells:
-        bell.ring()
+    arena.say(ORPHANED)
 
 
 def check(arena: Arena) -> None:

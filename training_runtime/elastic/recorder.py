@@ -44,7 +44,7 @@ class Recorder:
     def __init__(self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], screen: Screen) -> None:
         self._writer, self._job, self._grown, self._screen = writer, job, grown, screen
         self._logger = Logger(logger) if logger is not None else None
-        self.last_step = self.last_generation = 0
+        self.last_step = self.last_generation = self.trained_step = 0
         self._last_test = 0
         self._files: set[journal.Checkpoint] = set()
         self.metrics: dict[str, float] = {}
@@ -68,6 +68,8 @@ class Recorder:
                 self.metrics.update({f"test {k}": v for k, v in event.metrics.items()})
             elif isinstance(event, journal.Checkpoint):
                 self._files.add(event)
+            elif isinstance(event, journal.Trained):
+                self.trained_step = event.step
             elif isinstance(event, journal.Generation):
                 self.last_generation = event.generation
 
@@ -179,6 +181,12 @@ class Recorder:
         if event not in self._files:
             self._files.add(event)
             self.write(event)
+
+    def trained(self) -> None:
+        """The training is over, and what it has made is on the disk."""
+        if self.trained_step != self.last_step:
+            self.trained_step = self.last_step
+            self.write(journal.Trained(self.last_step, self.epoch))
 
     def end(self) -> None:
         self._guard(self._logger.end if self._logger else None)

@@ -61,6 +61,10 @@ class Roster:
         if self.seated[seat].state == "starting":
             self.seated[seat].state = "ready"
 
+    def retires(self, seat: int) -> None:
+        """A member that has done all there was for it to do."""
+        self.seated[seat].state = "left"
+
     def gives_up(self, seat: int) -> None:
         """A newcomer has asked for the state often enough and goes. If it is a member by now, others wait for it: then that is a death."""
         if self.seated[seat].state in ("starting", "ready"):

@@ -17,6 +17,7 @@ from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
     EXCUSED,
+    RETIRED,
     STATE,
     STATE_BYTES,
     STATE_LEFT,
@@ -174,19 +175,28 @@ class Worker(Life):
             return self.validation.by_user(unit, lambda value: self.arena.set(self.seat, EXCUSED, value))
 
     def _finish(self) -> None:
+        """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
+        die over that, another worker takes up the state and does the rest."""
+        last = self.shape.unit(self.shape.ticks - 1)
+        if self.group.rank == 0 and not self.job.checkpoints(last.epoch):
+            with self._excused():
+                orphans.save(self.job, self.shape, self.arena, self.tick)
+        self._sync()
         if self.group.rank == 0:
-            last = self.shape.unit(self.shape.ticks - 1)
             self._save("model_epoch_final", last)
             if self.job.save_to_onnx:
                 self._save_example()
-            if not self.job.checkpoints(last.epoch):  # else a driver that dies before it has noted the end would begin anew
-                with self._excused():
-                    orphans.save(self.job, self.shape, self.arena, self.tick)
-        self._sync()
         with self._excused():
             self.hooks.end()
-        self._report("done")
-        while not self.arena.words[CLOSED]:
+        if self.group.rank:
+            self._take_leave("retired", RETIRED)
+        else:
+            self._take_leave("done", CLOSED)
+
+    def _take_leave(self, kind: str, word: int) -> None:
+        """Not before the driver has read this and all that was said before."""
+        self._report(kind)
+        while not self.arena.words[word]:
             self.arena.bells[self.seat].wait(SLICE_S)
             orphans.look(self.arena, self.place.driver)
         self.arena.set(self.seat, STATE, STATE_LEFT)

@@ -227,7 +227,8 @@ def _take_final(job: Job, recorder: Recorder) -> Export | None:
     """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
     if checkpoint.final_path(job.result_dir).exists():
         checkpoint.load_final(job.model, job.result_dir)
-    if not job.save_to_onnx:
+    done_before = not checkpoint.example_path(job.result_dir).exists() and checkpoint.onnx_path(job.result_dir).exists()
+    if not job.save_to_onnx or done_before:
         return None
     try:
         return Export(job)

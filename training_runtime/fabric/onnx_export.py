@@ -93,9 +93,8 @@ def export(job: Job) -> tuple[tuple[str, ...], int]:
     """Export `job.model`, verify it, put it in place. The paths relative to the result folder, and bytes in all."""
     example = checkpoint.example_path(job.result_dir)
     inputs = torch.load(example, weights_only=True, map_location="cpu")
-    example.unlink()
     model = getattr(job.model, "_orig_mod", job.model).cpu().eval()  # the exporter takes no model that torch.compile has wrapped
-    final = checkpoint.final_path(job.result_dir).with_suffix(".onnx")
+    final = checkpoint.onnx_path(job.result_dir)
     beside = final.with_name(f".onnx-{os.getpid()}")
     beside.mkdir()
     try:
@@ -112,6 +111,7 @@ def export(job: Job) -> tuple[tuple[str, ...], int]:
         for left in beside.iterdir():
             left.unlink()
         beside.rmdir()
+        example.unlink()  # last: a driver that was killed in between exports again
 
 
 def _put(beside: Path, final: Path, root: Path) -> tuple[tuple[str, ...], int]:
