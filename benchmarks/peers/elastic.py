@@ -36,7 +36,7 @@ class Stuck(Exception):
 
 
 def environment() -> dict[str, str]:
-    """One thread a worker, as ours have; without the third line torchrun's restart finds the dead group's keys and hangs."""
+    """One thread a worker, as ours have. Without the last setting torchrun's restart finds the keys of the group that died, and hangs."""
     found = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{ROOT}:{INSTALLED}"}
     return found | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
