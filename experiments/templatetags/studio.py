@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from experiments.models import RunState, TrainingRun
 from experiments.models.runs import ENDED
-from experiments.selectors import Bar, FeedItem, JobFilter, RunFilter
+from experiments.selectors import FeedItem, JobFilter, RunFilter
 
 register = template.Library()
 
@@ -216,12 +216,6 @@ def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") ->
     order = format_html(' aria-sort="{}"', "descending" if wanted.descending else "ascending") if on else ""
     arrow = icon("arrow--down" if wanted.descending else "arrow--up") if on else ""
     return format_html('<th scope="col" class="sorter {}"{}><a href="{}">{}{}</a></th>', css, order, address, label, arrow)
-
-
-@register.filter
-def newest(bars: Sequence[Bar]) -> list[Bar]:
-    """A lane's bars, newest first, as many as a table can bear."""
-    return list(reversed(bars))[:30]
 
 
 @register.simple_tag

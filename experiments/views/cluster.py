@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -18,12 +19,14 @@ from experiments import access, selectors
 from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.scheduling import NODE_SILENT_S
-from experiments.selectors import JobFilter, JobRow, Lane, nodes, run_pages
+from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, run_pages
 from experiments.views.shown import later, number, page, person
 
 PAGE_ROWS = 40
 WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}
+USUAL_WINDOW = "10m"
 MOST_BARS = 4000
+MOST_TABLE_BARS = 240
 LONGEST_S = 30 * 86400
 
 
@@ -38,7 +41,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         offset=number(request, "offset", 0, least=0, most=10_000_000),
     )
     found = later(lambda: selectors.jobs(wanted, now=now))
-    lanes = later(lambda: selectors.lanes(begin=now - dt.timedelta(seconds=3600), end=now))
+    lanes = later(lambda: selectors.lanes(begin=now, end=now))
     strips = later(lambda: _strips(lanes))
     feed = later(lambda: selectors.feed(limit=40))
     context = {
@@ -48,7 +51,8 @@ def detail(request: HttpRequest) -> HttpResponse:
         "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
         "controllable": later(lambda: _controllable(request, found[0])),
         "next_offset": wanted.offset + PAGE_ROWS,
-        "lanes": lanes,
+        "table": later(lambda: _table(request, now)),
+        "windows": (("1m", "1 min"), ("10m", "10 min"), ("1h", "1 h"), ("all", "All")),
         "totals": later(lambda: _totals(lanes)),
         "pause_ms": cache(nodes.median_pause_ms),
         "strips": strips,
@@ -61,6 +65,32 @@ def detail(request: HttpRequest) -> HttpResponse:
     }
     parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
+
+
+@dataclass(frozen=True)
+class LanesTable:
+    """The lanes of a window in words: each with its newest bars, at most `most`; `cut`: some had more."""
+
+    window: str
+    until: int | None
+    begin: dt.datetime
+    end: dt.datetime
+    lanes: list[tuple[Lane, list[Bar]]]
+    most: int
+    cut: bool
+
+
+def _table(request: HttpRequest, now: dt.datetime) -> LanesTable:
+    """?window= as the lanes have it, its right edge at ?until= (Unix seconds); else now."""
+    window = request.GET.get("window", "")
+    window = window if window in WINDOWS else USUAL_WINDOW
+    until = number(request, "until", 0, least=0, most=int(now.timestamp()))
+    back = now.timestamp() - until if until else 0.0
+    begin, end = _span(window, min(back, LONGEST_S), now, run_pages.first_grant() or now - dt.timedelta(seconds=600))
+    found = selectors.lanes(begin=begin, end=end)
+    most = max(1, MOST_TABLE_BARS // max(1, len(found)))
+    newest = [(lane, lane.bars[: -most - 1 : -1]) for lane in found]
+    return LanesTable(window, until or None, begin, end, newest, most, any(len(lane.bars) > most for lane in found))
 
 
 def _controllable(request: HttpRequest, rows: Iterable[JobRow]) -> set[int]:
@@ -124,8 +154,14 @@ def lanes(request: HttpRequest) -> JsonResponse:
 
 
 def _window(request: HttpRequest, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
-    seconds = WINDOWS.get(request.GET.get("window", "10m"), 600) or (now - first).total_seconds()
-    end = now - dt.timedelta(seconds=number(request, "back", 0, least=0, most=LONGEST_S))
+    window = request.GET.get("window", "")
+    return _span(window if window in WINDOWS else USUAL_WINDOW, number(request, "back", 0, least=0, most=LONGEST_S), now, first)
+
+
+def _span(window: str, back_s: float, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    """A window whose right edge is `back_s` ago; "all" is as long as the cluster's past. Nothing is longer than 30 days."""
+    seconds = WINDOWS[window] or (now - first).total_seconds()
+    end = now - dt.timedelta(seconds=back_s)
     return end - dt.timedelta(seconds=min(seconds, LONGEST_S)), end
 
 

@@ -12,6 +12,7 @@ const WINDOWS = /** @type {Record<string, number>} */ ({ '1m': 60, '10m': 600, '
 const MOST_POINTS = 6000;
 const HEIGHT = 220;
 const FETCH_GAP_MS = 250;
+const TABLE_GAP_MS = 500;
 
 const box = /** @type {HTMLElement} */ (document.getElementById('lanes'));
 const curves = /** @type {HTMLElement} */ (document.getElementById('cluster-curves'));
@@ -49,6 +50,22 @@ function span() {
 function remember() {
   const seconds = Number(back.value);
   keep({ window: chosen, until: seconds ? Math.round(serverNow() - seconds) : null });
+  retell();
+}
+
+/** The table says the same as the lanes: it is fetched for the window that they show. */
+function retell() {
+  const fields = /** @type {HTMLFormElement} */ (document.getElementById('clock-fields')).elements;
+  const seconds = Number(back.value);
+  const wanted = /** @type {Record<string, string>} */ ({ window: chosen, until: seconds ? String(Math.round(serverNow() - seconds)) : '' });
+  let differs = false;
+  for (const [name, value] of Object.entries(wanted)) {
+    const field = /** @type {HTMLInputElement} */ (fields.namedItem(name));
+    differs = differs || field.value !== value;
+    field.value = value;
+  }
+  const table = document.getElementById('now');
+  if (differs && table) live.refresh(table, TABLE_GAP_MS);
 }
 
 /** Put the right edge `seconds` before now. @param {number} seconds */
@@ -73,6 +90,7 @@ async function load() {
     if (seconds > 1) return goBack(seconds); // the lanes of that moment are fetched next
   }
   lanes.show(answer);
+  retell();
   for (const run of answer.curves) follow(run);
   tick();
 }

@@ -47,9 +47,25 @@ def test_the_lanes_say_who_held_what_and_the_table_says_the_same(studio: Seeded,
     assert studio.running.pk in answer["readable"]
     assert studio.other.pk not in answer["readable"]
     assert answer["curves"] == [studio.running.pk]
+    for window in ({"window": "1m"}, {}, {"window": "1h"}, {"window": "all"}, {"window": "1m", "back": "300"}):
+        asked = {**window, "until": str(int(timezone.now().timestamp()) - 300)} if "back" in window else window
+        table = as_(studio.alice).get(reverse("cluster"), {"part": "now", **asked}).content.decode()
+        bars = [bar for lane in as_(studio.alice).get(reverse("lanes"), window).json()["lanes"] for bar in lane["bars"]]
+        assert table.count("<bdi>") == len(bars), window
+        assert ("nobody in this window" in table) == (len({bar["run"] for bar in bars}) == 0), window
+    for odd in ({"window": "x"}, {"until": "-5"}, {"until": "9" * 40}, {"until": "1"}):
+        assert as_(studio.alice).get(reverse("cluster"), {"part": "now", **odd}).status_code == 200
+
+
+def test_the_table_of_a_long_window_says_the_newest_of_each_slot(studio: Seeded, as_: As) -> None:
+    now, slot = timezone.now(), Slot.objects.get(index=3)
+    times = [now - dt.timedelta(minutes=2, seconds=each) for each in range(100)]
+    past = [Grant(run=studio.completed, slot=slot, granted_at=at, released_at=at, reason=f"grant {n:03}") for n, at in enumerate(times)]
+    Grant.objects.bulk_create(past)
     table = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
-    bars = sum(len(lane["bars"]) for lane in as_(studio.alice).get(reverse("lanes"), {"window": "1h"}).json()["lanes"])
-    assert table.count("<bdi>") == bars
+    assert "The newest 60 of each slot are shown" in table
+    assert "grant 059" in table
+    assert "grant 060" not in table
 
 
 def test_each_job_has_the_actions_that_the_reader_may_do(studio: Seeded, as_: As) -> None:

@@ -177,6 +177,21 @@ def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Vi
         assert (page.locator("#log").text_content() or "").count(line) == 1
 
 
+def test_the_table_of_the_lanes_follows_their_window(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    page.get_by_text("The lanes as a table").click()
+    table = page.locator("#lanes-table")
+    expect(table).to_contain_text("Learning rates")
+    page.get_by_role("button", name="1 min", exact=True).click()
+    expect(table.locator("tbody tr")).to_have_count(4)  # who holds them now; who held them before is out of it
+    page.get_by_role("button", name="1 h", exact=True).click()
+    expect(table.locator("tbody tr")).not_to_have_count(4)
+    hour = table.locator("tbody tr").count()
+    page.reload()
+    expect(page.locator("#lanes-table tbody tr")).to_have_count(hour)
+
+
 def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site) -> None:
     page = visit()
     go(page, site, "compare")
