@@ -58,19 +58,16 @@ class Peer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing of the run is left, also where it is stuck: what it started is killed with all of its descendants."""
-        ended = []
+        """Nothing of the run is left, also where it is stuck or an agent died and left its workers."""
         for process in self._started:
-            if process.poll() is None:
-                process.send_signal(signal.SIGSTOP)  # or an agent would start another worker between the next two lines
-                ended += psutil.Process(process.pid).children(recursive=True)
-                process.kill()
-        for child in ended:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()  # psutil makes sure that it is still the same process
+            process.kill()
         for process in self._started:
             process.wait(DEADLINE_S)
-        psutil.wait_procs(ended, DEADLINE_S)
+        while left := [process for process in psutil.process_iter(["cmdline"]) if str(self.folder) in (process.info["cmdline"] or ())]:
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, DEADLINE_S)
         self._log.close()
         self._temporary.cleanup()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.peers.elastic import Start, Torchft, Torchrun, peers
+from benchmarks.peers.elastic import INSTALLED, Start, Stuck, Torchft, Torchrun
 from benchmarks.peers.steps import Journal, Reader, Step, finished, pause_s, redone, samples_wrong
 
 
@@ -70,25 +70,26 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path):
     assert reader.lines[1:] == [Step(12.5, 2, 2, 3, 48, 0, 99)]
 
 
-def runs_and_leaves_nothing(start: Start) -> None:
-    before = set(psutil.Process().children(recursive=True))
+def runs_and_leaves_nothing(start: Start, *, count: int, agents: bool) -> None:
+    """They train; then a member dies, an agent whose workers live on where there are agents, and that is said."""
     with start(64) as peer:
-        peer.fixed(2)
-        peer.until_settled(2, 5, since=0)
-        assert [step.rank for step in peer.workers()] == [0, 1]
-        pids = [step.pid for step in peer.workers()]
-        folder = peer.folder
-    assert set(psutil.Process().children(recursive=True)) <= before
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert not folder.exists()
+        peer.fixed(count)
+        peer.until_settled(count, 5, since=0)
+        workers = peer.workers()
+        assert [step.rank for step in workers] == list(range(count))
+        member = psutil.Process(workers[0].pid)
+        (member.parent() if agents else member).kill()
+        with pytest.raises(Stuck, match="five more: a member has ended"):
+            peer.until(lambda: False, "five more")
+    assert not any(psutil.pid_exists(step.pid) for step in workers)
+    assert not peer.folder.exists()
 
 
 def test_torchrun_starts_and_ends():
-    runs_and_leaves_nothing(Torchrun)
+    runs_and_leaves_nothing(Torchrun, count=2, agents=True)
 
 
 def test_torchft_starts_and_ends():
-    absent = peers(quick=False)[1].get("torchft")
-    if absent:
-        pytest.skip(absent)
-    runs_and_leaves_nothing(partial(Torchft, timeout_s=5.0))
+    if not (INSTALLED / "torchft").exists():
+        pytest.skip("tools/setup.sh bench installs torchft")
+    runs_and_leaves_nothing(partial(Torchft, timeout_s=5.0), count=1, agents=False)
