@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from benchmarks._ledger import Ledger
 from benchmarks._workload import Job, Workload
-from training_runtime.scheduling.demands import Demand
+from training_runtime.scheduling.demand import Demand
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.placement import place
 from training_runtime.scheduling.plan import plan
@@ -107,7 +107,7 @@ def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping
     demands = []
     for each in sorted((one for one in active if sizes[one.job.id]), key=_by_arrival):
         run, held = facts(each, now), len(each.held)
-        demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", held=held, occupied=held, weight=1.0, size=sizes[run.id])
+        demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", None, held=held, occupied=held, weight=1.0, size=sizes[run.id])
         demands.append(demand)
     return place(slots, demands)
 

@@ -35,7 +35,8 @@ def sizes(made: Plan) -> dict[int, int]:
 def applied(made: Plan, slots: Sequence[SlotFacts], runs: Sequence[RunFacts]) -> tuple[list[SlotFacts], list[RunFacts]]:
     """The facts after the plan has been carried out and every handover has ended."""
     owner = {slot: run for run, granted in made.grants.items() for slot in granted}
+    node = {slot.id: slot.node for slot in slots}
     return (
         [replace(slot, holder=owner.get(slot.id)) for slot in slots],
-        [replace(run, held=made.grants[run.id]) for run in runs],
+        [replace(run, held=made.grants[run.id], node=node.get(min(made.grants[run.id], default=0), run.node)) for run in runs],
     )

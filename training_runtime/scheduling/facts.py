@@ -28,7 +28,9 @@ class RunFacts:
 
     `engines` is V where the script has told it (None before). `device` is the class of slot it needs (None: any). `submitted_at` and all
     times are seconds of one clock. `remaining_s` is the estimated time to its end on the slots it holds, where known. `paused` by a person:
-    gets nothing. `held` are the slots it was granted and has not been asked to give back.
+    gets nothing. `held` are the slots it was granted and has not been asked to give back. `node`: the machine where its process is, with or
+    without slots; where runs train on one machine (`Rules.one_machine`) it may change while nothing is held. `pinned`: that machine is not
+    heard of, so the run keeps just what it holds.
     """
 
     id: int
@@ -45,16 +47,22 @@ class RunFacts:
     paused: bool = False
     held: frozenset[int] = frozenset()
     remaining_s: float | None = None
+    node: str | None = None
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What an administrator sets: the policy, weights of persons (1.0 where not named) and quotas in slots."""
+    """What an administrator sets: the policy, weights of persons (1.0 where not named) and quotas in slots.
+
+    `one_machine`: a run has all its slots on one machine. Otherwise it may be spread over several.
+    """
 
     policy: Policy = "fair_share"
     person_weights: Mapping[str, float] = field(default_factory=dict)
     person_quota: Mapping[str, int] = field(default_factory=dict)
     project_quota: Mapping[str, int] = field(default_factory=dict)
+    one_machine: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heappop, heapreplace
 
-from training_runtime.scheduling.demands import Block, Demand
+from training_runtime.scheduling.demand import Block, Demand
 from training_runtime.scheduling.facts import Rules, Waiting
 from training_runtime.scheduling.shares import Shares, weight_of
 
@@ -32,6 +33,16 @@ class Supply:
     free: int
     next: int = 0
 
+    def when(self, needs: int) -> float | None:
+        """When `needs` more slots will have become free; None: not in sight."""
+        free, place = self.free, self.next
+        while free < needs and place < len(self.ends):
+            free += self.ends[place][1]
+            place += 1
+        if free < needs:
+            return None
+        return self.ends[place - 1][0] if place else 0.0
+
     def promise(self, needs: int) -> tuple[float, int | None] | None:
         """When `needs` more slots will have become free, and whose end brings the last of them. None: not in sight."""
         while self.free < needs and self.next < len(self.ends):
@@ -46,6 +57,30 @@ class Supply:
         return expected_s, run
 
 
+@dataclass(slots=True)
+class Apart:
+    """Several machines, one of which has to have all that a run needs."""
+
+    machines: list[Supply]
+    soonest: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+
+    def promise(self, needs: int) -> tuple[float, int | None] | None:
+        """The soonest of what the machines could promise."""
+        if needs not in self.soonest:
+            self.soonest[needs] = [(0.0, place) for place in range(len(self.machines))]
+        heap = self.soonest[needs]
+        while heap:
+            expected_s, place = heap[0]
+            now_s = self.machines[place].when(needs)
+            if now_s is None:
+                heappop(heap)
+            elif now_s > expected_s:
+                heapreplace(heap, (now_s, place))  # times only become later, so the soonest is found in this way
+            else:
+                return self.machines[place].promise(needs)
+        return None
+
+
 def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
     """Position, need and expected start of every run that waits. Paused runs are in no queue."""
     waiting = _in_order(shares, rules=rules)
@@ -56,7 +91,7 @@ def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
         for demand in shares.demands.values()
         if demand.size and demand.run.remaining_s is not None
     )
-    supplies: dict[tuple[str, str | None], Supply] = {}
+    supplies: dict[tuple[str, str | None], Supply | Apart] = {}
     found: dict[int, Forecast] = {}
     for position, demand in enumerate(waiting, start=1):
         block = shares.blocks[demand.run.id]
@@ -99,9 +134,16 @@ def _pool(demand: Demand, block: Block) -> tuple[str, str | None]:
     return "device", demand.run.device
 
 
-def _supply(pool: tuple[str, str | None], ends: Iterable[tuple[float, int, int]], *, shares: Shares, rules: Rules) -> Supply:
+def _supply(pool: tuple[str, str | None], ends: Iterable[tuple[float, int, int]], *, shares: Shares, rules: Rules) -> Supply | Apart:
     kind, name = pool
     limits = shares.limits
+    if kind == "device" and limits.machines:
+        of_machine: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
+        for end in ends:
+            demand = shares.demands[end[2]]
+            of_machine[str(demand.device), str(demand.node)].append(end)
+        rooms = ((device, node, room) for device, of in limits.machines.items() for node, room in of.room.items())
+        return Apart([Supply(of_machine[device, node], room) for device, node, room in rooms if name in (None, device)])
     if kind == "device":
         free = sum(limits.room.values()) if name is None else sum(room for device, room in limits.room.items() if device == name)
         return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)

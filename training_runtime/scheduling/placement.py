@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from training_runtime.protocol import Device
-from training_runtime.scheduling.demands import Demand
+from training_runtime.scheduling.demand import Demand
 from training_runtime.scheduling.facts import SlotFacts
 
 
@@ -134,6 +134,8 @@ def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers
         held: set[int] = set()
         if demand.run.held and demand.device is not None and demand.device in numbers:
             held = (numbers[demand.device] & demand.run.held) - taken
+            if demand.node not in (None, demand.run.node):
+                held = {slot for slot in held if usable[slot].node == demand.node}
         if len(held) > demand.size:
             per_node = Counter(usable[slot].node for slot in held)
             by_company = sorted(held, key=lambda slot: (-per_node[usable[slot].node], usable[slot].node, slot))
@@ -144,8 +146,11 @@ def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers
 
 
 def _extend_at_home(demand: Demand, grant: set[int], *, floors: Mapping[Device, Floor], usable: Mapping[int, SlotFacts]) -> None:
-    """Grow on the machines the run is already on, where it has most first."""
+    """Grow on the machines the run is already on, where it has most first; on its only one, where it has only one."""
     assert demand.device is not None, "a run with slots is bound to a class of slots"
+    if demand.node is not None:
+        grant.update(floors[demand.device].take(demand.node, demand.size - len(grant), by=demand.run.id))
+        return
     homes = Counter(usable[slot].node for slot in grant)
     for name in sorted(homes, key=lambda home: (-homes[home], home)):
         grant.update(floors[demand.device].take(name, demand.size - len(grant), by=demand.run.id))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from training_runtime.protocol import Device
-from training_runtime.scheduling.demands import Demand
+from training_runtime.scheduling.demand import Demand
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import Forecast
 from training_runtime.scheduling.shares import Shares
@@ -65,12 +65,19 @@ class Scene:
     rules: Rules
     owner: Mapping[int, int]  # slot -> the run that gets it
     leaver: Mapping[int, int]  # slot -> the run that held it before, where that is another one
-    sharers: Mapping[tuple[Device, int], tuple[str, ...]]  # class and level -> persons who want or have slots there, with weights
+    # class, machine and level -> persons who have slots there, with weights; where runs may be spread (None) also those who wait
+    sharers: Mapping[tuple[Device, str | None, int], tuple[str, ...]]
     holders: Mapping[Device | None, str]  # class -> "alice and bob", who have the most slots of it first
     lowest: Mapping[Device | None, int]  # class -> lowest priority that has slots there
+    at_once: Mapping[Device | None, int]  # class -> the most slots that a newcomer could have now
+    several: frozenset[Device]  # classes with several machines, on one of which a run has to be
 
     def level(self, run: RunFacts) -> int:
         return run.priority if self.rules.policy == "priority" else 0
+
+    def one_of_several(self, device: Device | None) -> bool:
+        """Whether a run of this class has to be on one of several machines."""
+        return bool(self.several) if device is None else device in self.several
 
 
 def reasons(
@@ -94,16 +101,15 @@ def _scene(
     leaver.update(
         {slot.id: slot.holder for slot in slots.values() if slot.holder is not None and owner.get(slot.id, slot.holder) != slot.holder}
     )
-    sharers: dict[tuple[Device, int], set[str]] = defaultdict(set)
+    sharers: dict[tuple[Device, str | None, int], set[str]] = defaultdict(set)
     taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
     lowest: dict[Device | None, int] = {}
     for demand in shares.demands.values():
         run = demand.run
         if not demand.size and shares.blocks[run.id] != "room":
             continue
-        wanted = (demand.device,) if demand.device is not None and demand.size else tuple(shares.limits.capacity)
-        for device in wanted if run.device is None else (run.device,):
-            sharers[device, run.priority if rules.policy == "priority" else 0].add(run.person)
+        for device in _classes(demand, shares):
+            sharers[device, demand.node, run.priority if rules.policy == "priority" else 0].add(run.person)
         if demand.size:
             for pool in (demand.device, None):
                 taken[pool][run.person] += demand.size
@@ -121,7 +127,18 @@ def _scene(
             pool: listed([name for name, _ in sorted(of.items(), key=lambda item: (-item[1], item[0]))]) for pool, of in taken.items()
         },
         lowest=lowest,
+        at_once={device: shares.limits.room_at_once(device) for device in (None, *shares.limits.capacity)},
+        several=frozenset(each for each, of in shares.limits.machines.items() if sum(count > 0 for count in of.capacity.values()) > 1),
     )
+
+
+def _classes(demand: Demand, shares: Shares) -> Iterable[Device]:
+    """The classes that a run has slots of, or else waits for; where it trains on one machine, it shares with those who are there."""
+    if demand.size:
+        return () if demand.device is None else (demand.device,)
+    if shares.limits.machines:
+        return ()
+    return shares.limits.capacity if demand.run.device is None else (demand.run.device,)
 
 
 def _sentence(demand: Demand, scene: Scene) -> str:
@@ -138,6 +155,9 @@ def _amount(demand: Demand, scene: Scene) -> str:
     capacity = scene.shares.limits.capacity
     assert demand.device is not None, "a run with slots is bound to a class of slots"
     kind = f" {demand.device}" if len(capacity) > 1 else ""
+    if demand.node is not None and scene.one_of_several(demand.device):
+        there = scene.shares.limits.machines[demand.device].capacity[demand.node]
+        return f"{demand.size} of {there}{kind} {'slot' if there == 1 else 'slots'} on {demand.node}"
     return f"{demand.size} of {capacity[demand.device]}{kind} slots"
 
 
@@ -145,6 +165,9 @@ def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene
     """Who or what made the run's slots change."""
     if not held:
         return f"starts with {_amount(demand, scene)}{_received(granted, scene)}"
+    left = sorted({scene.slots[slot].node for slot in held if slot in scene.slots} - {demand.node})
+    if demand.node is not None and left:
+        return f"{_given(held - granted, scene)}, moves from {listed(left)} to {demand.node} and holds {_amount(demand, scene)}"
     if len(granted) > len(held):
         return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene)}"
     if len(granted) < len(held):
@@ -188,6 +211,8 @@ def _taker(run: RunFacts, scene: Scene) -> str:
 def _why_no_more(demand: Demand, scene: Scene) -> str:
     """What keeps the run from having more slots than it has."""
     run, size = demand.run, demand.size
+    if run.pinned:
+        return f"{demand.node} is not heard of, so nothing changes there until it is"
     larger = next_size(size, engines=run.engines, most=demand.most)
     if larger is None:
         if size == run.max_slots or run.engines is None:
@@ -199,14 +224,18 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
     if quota is not None:
         return _quota(run, quota, scene)
     assert demand.device is not None, "a run with slots is bound to a class of slots"
-    room = scene.shares.limits.room[demand.device]
+    room = scene.shares.limits.room_for(demand)
     if room:
-        return f"the next size that is faster is {larger}, and only {room} more {'is' if room == 1 else 'are'} free"
+        there = f" on {demand.node}" if scene.one_of_several(demand.device) else ""
+        return f"the next size that is faster is {larger}, and only {room} more {'is' if room == 1 else 'are'} free{there}"
     return _shared(demand, demand.device, scene)
 
 
 def _shared(demand: Demand, device: Device, scene: Scene) -> str:
-    persons = scene.sharers[device, scene.level(demand.run)]
+    machine = scene.shares.limits.machines[device].capacity if scene.one_of_several(device) else {}
+    if demand.node is not None and demand.size == machine.get(demand.node):
+        return f"all there {'is' if demand.size == 1 else 'are'} on {demand.node}, and a run trains on one machine"
+    persons = scene.sharers[device, demand.node, scene.level(demand.run)]
     if scene.rules.policy == "priority":
         equals = f", shared fairly between {listed(persons)}" if len(persons) > 1 else ""
         return f"priority {demand.run.priority}{equals}"
@@ -240,22 +269,27 @@ def _why_none(demand: Demand, scene: Scene) -> str:
     if block == "no_device":
         return f"waits: {needs}, and no{kind} slot is in service"
     if block == "too_large":
-        most = max(there.values()) if run.device is None else there[run.device]
-        return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service"
+        at_once = scene.shares.limits.at_once
+        most = max(at_once.values()) if run.device is None else at_once[run.device]
+        return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service{_together(run.device, scene)}"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
     return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene)}"
 
 
 def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
     limits, device = scene.shares.limits, demand.run.device
-    room = max(limits.room.values()) if device is None else limits.room[device]
+    room = scene.at_once[device]
     if room:
-        return f"{needs}, and {room} {'is' if room == 1 else 'are'} free"
+        return f"{needs}, and {room} {'is' if room == 1 else 'are'} free{_together(device, scene)}"
     total = sum(limits.capacity.values()) if device is None else limits.capacity[device]
     kind = f" {device}" if device is not None and len(limits.capacity) > 1 else ""
     held = f"the only{kind} slot is" if total == 1 else f"all {total}{kind} slots are"
     at = f" at priority {scene.lowest[device]} or higher" if scene.rules.policy == "priority" else ""
     return f"{needs}, and {held} held by {scene.holders[device]}{at}"
+
+
+def _together(device: Device | None, scene: Scene) -> str:
+    return " on one machine" if scene.one_of_several(device) else ""
 
 
 def _outlook(found: Forecast, scene: Scene) -> str:

@@ -22,12 +22,14 @@ from itertools import groupby
 from operator import attrgetter
 
 from training_runtime.protocol import Device
-from training_runtime.scheduling.demands import Block, Demand, Limits, capacity_of, demands_of, positive
+from training_runtime.scheduling.demand import Block, Demand, positive
+from training_runtime.scheduling.demands import demands_of
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.limits import Capacity, Limits, capacity_of
 
 # (slots per weight, 0 where the step is held already else 1, then what decides a tie, number): the smallest goes first; the number makes it
-# total. Runs are told apart by the time they have left, then by when they were submitted; persons by when their oldest run was.
-RunTurn = tuple[float, int, float, float, int, Demand]
+# total. Runs are told apart by `Demand.order`; persons by when their oldest run was submitted.
+RunTurn = tuple[float, bool, tuple[float, float, int], Demand]
 PersonTurn = tuple[float, int, float, int, "Person"]
 
 # How often a plan is taken as carried out and asked again. Two are enough for nearly all facts that hypothesis could think of.
@@ -56,26 +58,30 @@ class Person:
         return (slots / self.weight, 0 if self.claim > slots else 1, self.since, self.number, self)
 
     def step(self, limits: Limits) -> bool:
-        """Start or grow one run if that fits; if not, it has got all it can. False when there is nothing left to ask."""
+        """Start or grow the first run in turn for which that fits; those before it have all they can get. False when no run is left."""
         starts, growing = self.starts, self.growing
-        if starts:
+        while starts:
             demand = starts.pop()
             if limits.take(demand, demand.least):
                 self.slots += demand.least
                 if demand.larger is not None:
                     heappush(growing, _growth(demand, demand.larger))
-            return bool(starts or growing)
-        demand = growing[0][5]
-        larger = demand.larger
-        assert larger is not None, "a run is in the list to grow while there is a larger size"
-        step = larger - demand.size
-        if limits.take(demand, step):
+                return bool(starts or growing)
+        while growing:
+            demand = growing[0][3]
+            larger = demand.larger
+            assert larger is not None, "a run is in the list to grow while there is a larger size"
+            step = larger - demand.size
+            if not limits.take(demand, step):
+                heappop(growing)
+                continue
             self.slots += step
-            if demand.larger is not None:
-                heapreplace(growing, _growth(demand, demand.larger))
-                return True
-        heappop(growing)
-        return bool(growing)
+            if demand.larger is None:
+                heappop(growing)
+                return bool(growing)
+            heapreplace(growing, _growth(demand, demand.larger))
+            return True
+        return False
 
 
 def _growth(demand: Demand, larger: int) -> RunTurn:
@@ -83,9 +89,7 @@ def _growth(demand: Demand, larger: int) -> RunTurn:
 
     Equals get equal numbers; an odd slot is worth most to the run that is soonest done, because all of its share is free again then.
     """
-    run = demand.run
-    left = math.inf if run.remaining_s is None else run.remaining_s
-    return (demand.size / demand.weight, 0 if demand.held >= larger else 1, left, run.submitted_at, run.id, demand)
+    return (demand.size / demand.weight, demand.held < larger, demand.order, demand)
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class Shares:
 
 def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules) -> Shares:
     """Decide how many slots each run gets. Slots come by number, runs oldest first."""
-    capacity = capacity_of(slots)
-    demands, blocks = demands_of(slots, runs, limits=Limits(capacity, rules))
+    capacity = capacity_of(slots, one_machine=rules.one_machine)
+    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules)
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
     limits = _fill_anywhere(wanting, capacity, rules=rules)
     for _ in range(ROUNDS):
@@ -108,9 +112,9 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
             break
         # Who holds what decides ties, so carrying the plan out could change the plan. Take it as carried out until it says the same again.
         for demand in wanting:
-            demand.held = demand.occupied = demand.size
+            demand.held, demand.occupied, demand.on = demand.size, demand.size, demand.node
             if demand.size == 0:
-                demand.device = demand.first
+                demand.device, demand.on = demand.first, None
         limits = _fill_anywhere(wanting, capacity, rules=rules)
     for demand in wanting:
         if demand.size == 0:
@@ -118,7 +122,7 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
     return Shares(demands=demands, blocks=blocks, limits=limits)
 
 
-def _fill_anywhere(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rules: Rules) -> Limits:
+def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) -> Limits:
     """Fill from nothing; runs that take any class, and get nothing in theirs, try the others. Each tries each class once, so this ends."""
     limits = _fill_all(wanting, capacity, rules=rules)
     tried: dict[int, set[Device | None]] = {demand.run.id: {demand.device} for demand in wanting if demand.run.device is None}
@@ -128,11 +132,11 @@ def _fill_anywhere(wanting: Sequence[Demand], capacity: Mapping[Device, int], *,
         for demand in wanting:
             if demand.size or demand.run.device is not None:
                 continue
-            others = [(limits.room[device], device) for device in capacity if device not in tried[demand.run.id]]
-            able = [(room, device) for room, device in others if capacity[device] >= demand.least]
+            others = [(limits.room[device], device) for device in capacity.of_class if device not in tried[demand.run.id]]
+            able = [(room, device) for room, device in others if capacity.at_once[device] >= demand.least]
             if able:
                 demand.device = max(able)[1]
-                demand.held = demand.occupied = 0
+                demand.held, demand.occupied, demand.on = 0, 0, None
                 tried[demand.run.id].add(demand.device)
                 moved = True
         if moved:
@@ -140,23 +144,35 @@ def _fill_anywhere(wanting: Sequence[Demand], capacity: Mapping[Device, int], *,
     return limits
 
 
-def _fill_all(wanting: Sequence[Demand], capacity: Mapping[Device, int], *, rules: Rules) -> Limits:
+def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) -> Limits:
     """Fill the levels one after the other, highest priority first, and in each the classes of slots. Returns what is left."""
     limits = Limits(capacity, rules)
     for demand in wanting:
-        demand.size = 0
-    levels = [wanting]
+        demand.size, demand.node = 0, demand.on
+    for demand in wanting:
+        if demand.run.pinned and demand.held:
+            limits.keep(demand)
+    levels = [list(wanting)]
     if rules.policy == "priority":
         ordered = sorted(wanting, key=lambda demand: -demand.run.priority)
         levels = [list(level) for _, level in groupby(ordered, key=lambda demand: demand.run.priority)]
-    for level in levels:
-        by_device: dict[Device | None, list[Demand]] = defaultdict(list)
-        for demand in level:
-            by_device[demand.device].append(demand)
+    by_device = [_by_device(level) for level in levels]
+    for place, level in enumerate(by_device):
         for device in sorted(limits.room):
-            if limits.room[device] and device in by_device:
-                _fill(by_device[device], device, limits=limits, rules=rules)
+            if not limits.room[device] or device not in level:
+                continue
+            if limits.machines:
+                below = (demand for lower in by_device[place + 1 :] for demand in lower.get(device, ()))
+                limits.machines[device].open(level[device], below)
+            _fill(level[device], device, limits=limits, rules=rules)
     return limits
+
+
+def _by_device(level: Iterable[Demand]) -> dict[Device | None, list[Demand]]:
+    by_device: dict[Device | None, list[Demand]] = defaultdict(list)
+    for demand in level:
+        by_device[demand.device].append(demand)
+    return by_device
 
 
 def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rules) -> None:
@@ -176,11 +192,13 @@ def _serve_in_peace(persons: Sequence[Person], level: Iterable[Demand], device: 
     """Serve everybody up to the level at which nobody can have been refused anything yet; who wants more.
 
     Until everybody has `calm` slots for their weight, and one step more, all there is suffices. So far the order in which people take
-    their turns makes no difference, and going by person is cheaper than by turn. (Quotas refuse before slots run out.)
+    their turns makes no difference, and going by person is cheaper than by turn. (Quotas and single machines refuse before slots run out.)
     """
+    if limits.any_quota or limits.machines:
+        return list(persons)
     widest = max(demand.most for demand in level)
     calm = (limits.room[device] - widest * len(persons)) / sum(person.weight for person in persons)
-    if limits.any_quota or calm <= 0:
+    if calm <= 0:
         return list(persons)
     left = []
     for person in persons:
@@ -202,17 +220,19 @@ def _persons(level: Sequence[Demand], *, rules: Rules) -> list[Person]:
     since = min((overtaken[name] for name, own in by_person.items() if not any(demand.held for demand in own)), default=math.inf)
     persons: list[Person] = []
     for name, own in by_person.items():
-        oldest, claim = own[0].run, 0
+        oldest, claim, slots = own[0].run, 0, 0
         for demand in own:
+            slots += demand.size
             if demand.held:
                 demand.keeps = demand.run.submitted_at <= overtaken[name]
                 if demand.run.submitted_at <= since:
                     claim += min(max(demand.occupied, demand.least), demand.most)
             else:
                 demand.keeps = False
-        own.sort(key=attrgetter("keeps"), reverse=True)
-        own.reverse()
-        persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, own))
+        starts = sorted((demand for demand in own if not demand.size), key=attrgetter("keeps"), reverse=True)
+        starts.reverse()
+        if starts:
+            persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, starts, slots=slots))
     return persons
 
 

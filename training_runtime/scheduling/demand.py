@@ -1,0 +1,47 @@
+"""A run while slots are shared out: what it asks for and what it has been given so far. Standard library only, no decisions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from training_runtime.protocol import Device
+from training_runtime.scheduling.facts import RunFacts
+
+Block = Literal["paused", "no_device", "too_large", "person_quota", "project_quota", "room"]
+
+
+@dataclass(slots=True)
+class Demand:
+    """The sizes a run can have, its class of slots, and what it has been given so far.
+
+    `first`: the class that a run which takes any tries first while it holds nothing. `held`: how many slots of its class it holds and may
+    keep. `occupied`: those, and the ones that its processes have yet to leave. `on`: the machine of those held, None where there are none
+    or a run may be spread; `node`: the one that it gets its slots on. `keeps`: between equals it goes before newcomers. `larger`: the
+    next useful size after `size`. `order`: what tells equals apart, the time left before the age.
+    """
+
+    run: RunFacts
+    least: int
+    most: int
+    first: Device | None
+    device: Device | None
+    on: str | None
+    held: int
+    occupied: int
+    weight: float
+    keeps: bool = False
+    node: str | None = None
+    size: int = 0
+    larger: int | None = None
+    order: tuple[float, float, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        left = math.inf if self.run.remaining_s is None else self.run.remaining_s
+        self.order = (left, self.run.submitted_at, self.run.id)
+
+
+def positive(weight: float) -> float:
+    """A weight of nothing would divide by zero; it counts as very little instead."""
+    return weight if weight > 1e-9 else 1e-9
