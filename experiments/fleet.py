@@ -12,6 +12,7 @@ import signal
 from typing import cast
 
 from django.db import transaction
+from django.db.models import Q
 
 from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, snapshot, states
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
@@ -52,7 +53,10 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         node.revision = max(node.revision + 1, int(now.timestamp() * 1000))
         node.save(update_fields=["revision"])
         related = ("version__bundle", "submitted_by", "experiment__data_asset")
-        runs = TrainingRun.objects.filter(home=node, state__in=LIVE).select_related(*related).order_by("pk")
+        here = Q(leave_revision__isnull=True) | Q(
+            state=RunState.STOPPING
+        )  # those that are sent off are listed no more, so the host ends them
+        runs = TrainingRun.objects.filter(here, home=node, state__in=LIVE).select_related(*related).order_by("pk")
         held: dict[int, list[SlotRef]] = {}
         kept = Grant.objects.filter(run__in=runs, released_at__isnull=True, release_requested_at__isnull=True)
         for grant in kept.select_related("slot__node"):
@@ -69,10 +73,11 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
         if run is None:
             continue
         _count(run, seen)
-        if seen.exit_code is not None:
+        if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
             _finish(run, seen, exit_code=seen.exit_code, now=now)
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
+    scheduling.let_go(node, there=holding.keys(), revision=observation.revision)
     return node
 
 

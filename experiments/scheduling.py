@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.db.models import F
 
 from experiments import notify, snapshot, states
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
@@ -33,6 +34,7 @@ __all__ = [
     "close_all",
     "close_grants",
     "keep_accounts",
+    "let_go",
     "preview",
     "tick",
 ]
@@ -101,8 +103,8 @@ def tick(now: dt.datetime) -> TickSummary:
         rules = snapshot.lock_rules()
         seen = snapshot.take(rules, now=now, lock=True)
         decision = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
-        targets = {run: _on_one_node(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
-        homes = _settle(seen, targets)
+        homes = _settle(seen, decision)
+        targets = {run: _at_home(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
         _store_words(seen, decision)
@@ -199,27 +201,49 @@ def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> in
     return len(grants)
 
 
-def _on_one_node(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> frozenset[int]:
-    """The part of the promised slots that the run can use: those on the node where its driver is, or will be.
+def _settle(seen: Snapshot, decision: Plan) -> set[int]:
+    """Give each run that is promised slots its home, so that its driver starts before the slots are free; the runs for which that is news.
 
-    A node that says nothing gets no new grant, but what a run holds there it keeps: silence does not stop training.
+    A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `let_go`) it has
+    none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work.
     """
-    usable = [s for s in slots if seen.slots[s].node_id not in seen.silent or (s in seen.grants and seen.grants[s].run_id == run.pk)]
-    by_node = Counter(seen.slots[slot].node_id for slot in usable)
-    home = run.home_id or (max(sorted(by_node), key=lambda node: by_node[node]) if by_node else None)
-    return frozenset(slot for slot in usable if seen.slots[slot].node_id == home)
-
-
-def _settle(seen: Snapshot, targets: Mapping[int, frozenset[int]]) -> set[int]:
-    """Give each run that is promised slots for the first time its home, so that its driver starts before the slots are free; those runs."""
     settled = set()
-    for run_id, slots in targets.items():
+    for run_id, slots in decision.grants.items():
         run = seen.runs[run_id]
-        if slots and run.home_id is None:
-            run.home = seen.slots[min(slots)].node  # all of them are on one node
-            run.save(update_fields=["home"])
-            settled.add(run_id)
+        home = seen.slots[min(slots)].node_id if slots else run.home_id  # all of them are on one node
+        if (home == run.home_id and run.leave_revision is None) or (run.home_id is not None and seen.held_by(run_id)):
+            continue
+        if run.home_id is None:
+            run.home_id = home
+        elif run.home_id in seen.silent:
+            run.home_id, run.leave_revision, run.attempt = home, None, run.attempt + 1
+        elif run.leave_revision is None:
+            run.leave_revision = seen.nodes[run.home_id].revision
+        else:
+            continue
+        run.save(update_fields=["home", "leave_revision", "attempt"])
+        settled.add(run_id)
     return settled
+
+
+def let_go(node: Node, *, there: Collection[int], revision: int) -> int:
+    """Take note of the runs that were sent off the node and have no process there any more; how many.
+
+    `there`: the runs that the host knows, as it said after snapshot `revision`. The next attempt starts wherever the plan says.
+    """
+    with transaction.atomic():
+        snapshot.lock_rules()
+        sent_off = TrainingRun.objects.filter(home=node, leave_revision__lt=revision, state__in=snapshot.PLANNED)
+        gone = sent_off.exclude(pk__in=there).update(home=None, leave_revision=None, attempt=F("attempt") + 1)
+        if gone:
+            notify.nudge_schedule()
+    return gone
+
+
+def _at_home(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> frozenset[int]:
+    """The promised slots that the run can have now: none while its process is still somewhere else."""
+    here = None if run.leave_revision is not None else run.home_id
+    return frozenset(slot for slot in slots if seen.slots[slot].node_id == here)
 
 
 def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan, now: dt.datetime) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -66,8 +66,8 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
             kept[grant.run_id].add(slot_id)
     planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and run.outcome != TRAINED}
     return Snapshot(
-        slot_facts=tuple(_slot_facts(slot, grants.get(slot.pk)) for slot in slots.values()),
-        run_facts=tuple(_run_facts(run, frozenset(kept[run.pk])) for run in planned.values()),
+        slot_facts=tuple(_slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent) for slot in slots.values()),
+        run_facts=tuple(_run_facts(run, frozenset(kept[run.pk]), nodes=nodes, silent=silent) for run in planned.values()),
         rules=planner_rules(rules, planned),
         nodes=nodes,
         slots=slots,
@@ -85,6 +85,7 @@ def planner_rules(rules: ClusterRules, runs: Mapping[int, TrainingRun]) -> Rules
         person_weights={run.submitted_by.username: run.submitted_by.weight for run in runs.values()},
         person_quota=dict(rules.person_quota),
         project_quota={str(key): value for key, value in rules.project_quota.items()},
+        one_machine=True,
     )
 
 
@@ -92,14 +93,16 @@ def _locked(found: QuerySet[TModel], lock: bool) -> QuerySet[TModel]:
     return found.select_for_update(of=("self",), no_key=True) if lock else found
 
 
-def _slot_facts(slot: Slot, grant: Grant | None) -> SlotFacts:
+def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool) -> SlotFacts:
     gone = slot.draining or slot.retired or slot.node.draining
+    if silent:  # silence stops no training: what a run holds there it keeps, whatever becomes of the slot, and nobody else could use it
+        gone = grant is None or grant.release_requested_at is not None
     return SlotFacts(
         id=slot.pk, node=slot.node.name, device=cast(Device, slot.device), draining=gone, holder=grant.run_id if grant is not None else None
     )
 
 
-def _run_facts(run: TrainingRun, held: frozenset[int]) -> RunFacts:
+def _run_facts(run: TrainingRun, held: frozenset[int], *, nodes: Mapping[int, Node], silent: Collection[int]) -> RunFacts:
     device = run.version.device
     return RunFacts(
         id=run.pk,
@@ -115,4 +118,6 @@ def _run_facts(run: TrainingRun, held: frozenset[int]) -> RunFacts:
         paused=run.paused,
         held=held,
         remaining_s=run.remaining_s(),
+        node=nodes[run.home_id].name if run.home_id is not None else None,
+        pinned=run.home_id in silent and bool(held),
     )

@@ -93,15 +93,22 @@ class Host:
     revision: int = 0
 
     def apply(
-        self, now: dt.datetime, *, keeps: Mapping[int, set[int]] | None = None, exits: Mapping[int, int] | None = None
+        self,
+        now: dt.datetime,
+        *,
+        keeps: Mapping[int, set[int]] | None = None,
+        exits: Mapping[int, int] | None = None,
+        knows: Mapping[int, int] | None = None,
     ) -> Observation:
-        """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended."""
+        """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended.
+        `knows`: those of runs that are listed no more and have just been ended for it."""
         wanted = fleet.wanted(self.node, now=now)
         self.revision = wanted.revision
         runs = [
             self._see(each.spec.run, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))
             for each in wanted.runs
         ]
+        runs += [self._see(run, set(), code) for run, code in (knows or {}).items()]
         observation = Observation(revision=self.revision, node=facts(self.node.name), runs=tuple(runs))
         fleet.record(observation, now=now)
         return observation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
 from experiments import fleet, scheduling, services
-from experiments.models import Grant, RunState, TrainingRun, User
+from experiments.models import Experiment, Grant, RunState, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast
 from training_runtime.protocol import Apply, Observation, RunObservation
@@ -48,6 +49,8 @@ class SlowHost:
         for run in [*self.processes]:
             leaving = sorted(self.processes[run] - wanted.get(run, set()))
             self.processes[run] -= set(leaving[keep:])
+            if run not in wanted and not self.processes[run]:
+                del self.processes[run]
         for run, slots in wanted.items():
             if run not in self.exits:
                 self.processes.setdefault(run, set()).update(slots)
@@ -73,17 +76,18 @@ class SlowHost:
         return sorted(slot for slot in set(everywhere) if everywhere.count(slot) > 1)
 
 
-KINDS = ["submit", "stop", "pause", "resume", "end", "obey", "obey", "look", "tell", "tell", "ask", "ask", "tick", "tick", "tick"]
+KINDS = ["submit", "stop", "pause", "resume", "end", "obey", "obey", "look", "tell", "tell", "ask", "ask", "tick", "tick", "tick", "drain"]
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(0, 6)), min_size=40, max_size=60)
 
 
-def act(host: SlowHost, people: list[User], experiments: list[object], action: tuple[str, int, int], now: dt.datetime) -> None:
+def act(hosts: list[SlowHost], people: list[User], experiments: list[Experiment], action: tuple[str, int, int], now: dt.datetime) -> None:
     """One thing happens. There are few runs, so that things happen to the same ones again and again."""
     what, number, value = action
+    host = hosts[value % len(hosts)]
     runs = list(TrainingRun.objects.order_by("pk"))
     run = runs[number % len(runs)] if runs else None
     if what == "submit" and len(runs) < MOST_RUNS:
-        made = services.run_experiment(experiments[number % 2], by=people[number % 2], now=now)[0]  # type: ignore[arg-type]
+        made = services.run_experiment(experiments[number % 2], by=people[number % 2], now=now)[0]
         services.set_slots(made, by=people[0], min_slots=1 + (value == 6), max_slots=max(2, value))
     elif what == "tick":
         scheduling.tick(now)
@@ -95,6 +99,8 @@ def act(host: SlowHost, people: list[User], experiments: list[object], action: t
         host.look()
     elif what == "tell":
         host.tell(now)
+    elif what == "drain":
+        fleet.drain_node(host.node, draining=not number)
     elif run is not None and what == "end":
         host.end(run.pk, (0, 1, -9)[value % 3])
     elif run is not None and what in ("stop", "pause", "resume"):
@@ -102,51 +108,63 @@ def act(host: SlowHost, people: list[User], experiments: list[object], action: t
         verb(run, by=people[0])
 
 
-def check(host: SlowHost) -> None:
-    assert host.shared_slots() == []
-    for run, slots in host.processes.items():
-        held = cast.slots_of(TrainingRun.objects.get(pk=run))
-        assert slots <= held, f"run {run} has processes on slots {slots - held} that are no longer granted to it"
+def check(hosts: list[SlowHost]) -> None:
+    for host in hosts:
+        assert host.shared_slots() == []
+        for run, slots in host.processes.items():
+            held = cast.slots_of(TrainingRun.objects.get(pk=run))
+            assert slots <= held, f"run {run} has processes on slots {slots - held} that are no longer granted to it"
+    at_work = Counter(run for host in hosts for run, slots in host.processes.items() if slots)
+    assert max(at_work.values(), default=0) <= 1, "a run is at work on one machine"
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("said")
+@pytest.mark.parametrize("machines", [1, 2])
 @rounds(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=ACTIONS)
 def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
-    actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path
+    machines: int, actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path
 ) -> None:
     Grant.objects.all().delete()
     TrainingRun.objects.all().delete()
     people = [alice, bob]
     experiments = [cast.experiment(services.create_project(by=person, name="any order"), by=person) for person in people]
-    host = SlowHost("local")
-    act(host, people, experiments, ("submit", 0, 4), NOW)
+    hosts = [SlowHost(f"machine-{number}") for number in range(machines)]
+    act(hosts, people, experiments, ("submit", 0, 4), NOW)
     for second, action in enumerate(actions):
-        act(host, people, experiments, action, NOW + second * SECOND)
-        check(host)
+        act(hosts, people, experiments, action, NOW + second * SECOND)
+        check(hosts)
     now = NOW + len(actions) * SECOND
-    for _ in range(6):  # quiet: everything that is on its way arrives, and nothing new is asked for
+    for host in hosts:
+        fleet.drain_node(host.node, draining=False)
+        host.look()
+        host.tell(now)
+    for _ in range(8):  # quiet: everything that is on its way arrives, and nothing new is asked for
         scheduling.tick(now)
-        host.ask(now)
-        while host.sent or host.seen:
-            host.obey(0)
-            host.tell(now)
-            check(host)
-        for run in TrainingRun.objects.filter(state=RunState.STOPPING):
-            host.end(run.pk, 0)
+        for host in hosts:
+            host.ask(now)
+            while host.sent or host.seen:
+                host.obey(0)
+                host.tell(now)
+                check(hosts)
+            for run in TrainingRun.objects.filter(state=RunState.STOPPING, home=host.node):
+                host.end(run.pk, 0)
     summary = scheduling.tick(now)
     assert (summary.granted, summary.asked_back) == ((), ())
-    at_rest(host)
+    at_rest(hosts)
 
 
-def at_rest(host: SlowHost) -> None:
+def at_rest(hosts: list[SlowHost]) -> None:
     assert not Grant.objects.filter(released_at=None).exclude(run__state__in=LIVE).exists()
-    wanting = TrainingRun.objects.filter(state__in=LIVE, paused=False)
     for run in TrainingRun.objects.filter(state__in=LIVE):
         held = cast.slots_of(run)
-        assert held == host.processes.get(run.pk, set())
+        assert held == {slot for host in hosts for slot in host.processes.get(run.pk, set())}
         assert len(held) <= run.max_slots
         assert not (run.paused and held)
-    used = Grant.objects.filter(released_at=None).count()
-    assert used == min(SLOTS, sum(run.max_slots for run in wanting)) or used >= SLOTS - 1
+        assert run.leave_revision is None
+    wanting = TrainingRun.objects.filter(state__in=LIVE, paused=False)
+    for host in hosts:
+        there = Grant.objects.filter(released_at=None, slot__node=host.node)
+        wanted = sum(run.max_slots for run in wanting if run.home in (host.node, None))
+        assert there.count() >= min(SLOTS - 1, wanted), "a machine has slots free that somebody there could use"

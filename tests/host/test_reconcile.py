@@ -68,7 +68,7 @@ def test_a_run_that_cannot_be_reached_now_is_not_told() -> None:
 
 @pytest.mark.parametrize("wanted", [wish(1, stop=True), {}])
 def test_stopping_asks_then_terminates_then_kills(wanted: dict) -> None:
-    alive = seen("alive", members=slots(1))
+    alive = seen("alive", members=slots(1), holding=(1,))
     (asked,) = actions(wanted, alive)
     assert isinstance(asked, AskToStop)
     waiting = decide(wanted, seen("alive", stop_asked_at=100.0), now=105, rules=RULES)
@@ -124,6 +124,14 @@ def test_a_run_that_was_to_be_stopped_before_it_was_there_is_declined() -> None:
 def test_an_ended_run_is_forgotten_once_the_studio_no_longer_lists_it() -> None:
     assert [type(a) for a in actions({}, seen("ended", exit_code=0))] == [Forget]
     assert actions(wish(1, stop=True), seen("ended", exit_code=0)) == ()
+
+
+def test_a_suspended_run_that_is_no_longer_listed_is_ended_at_once_for_it_may_go_on_elsewhere() -> None:
+    (kill,) = actions({}, seen("alive", members=()))
+    assert isinstance(kill, Kill)
+    assert kill.interrupts
+    assert actions({}, seen("alive", members=(), killed_at=4.9), now=5.0) == (), "it takes a moment"
+    assert [type(a) for a in actions({}, seen("alive", members=slots(1), holding=(1,)))] == [AskToStop]
 
 
 @pytest.mark.parametrize("phase", ["launching", "alive", "ended"])

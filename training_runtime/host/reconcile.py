@@ -159,6 +159,10 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if wish is None:
         if facts is None or facts.phase == "ended":
             return Forget(run, "it has ended and the studio knows") if facts else None
+        if facts.phase == "alive" and not facts.holding and facts.stop_asked_at is None:
+            # Suspended, so its state is written down: there is nothing that asking would save, and it may go on elsewhere.
+            gone = "the studio no longer lists this run"
+            return Kill(run, gone, interrupts=True) if facts.killed_at is None else _clear(facts, now, rules)
         return _stop(facts, "the studio no longer lists this run", now, rules)
     if facts is None:
         if wish.stop:
