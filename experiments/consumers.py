@@ -27,7 +27,7 @@ from experiments.models import User
 
 RECHECK_S = 2.0
 MOST_TOPICS = 200
-MOST_LOGS = 66  # followed on one connection: those of a run with 32 workers, twice
+MOST_LOGS, MOST_LOG_RUNS = 66, 4  # followed on one connection: a run with 32 workers has 33; each run is looked at by a task of its own
 LONGEST_TOPIC = 128
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
@@ -158,7 +158,10 @@ class PageSocket(AsyncWebsocketConsumer):
         follows = task is not None and not task.done()
         if follows and log.name in ends:
             return
-        run, many = f"run-{log.run}", sum(len(each) for each, _ in self.logs.values()) >= MOST_LOGS
+        run = f"run-{log.run}"
+        many = sum(len(each) for each, _ in self.logs.values()) >= MOST_LOGS or (
+            log.run not in self.logs and len(self.logs) >= MOST_LOG_RUNS
+        )
         if many or not (follows or await self._may(run)):
             await self._say({"type": "refused", "topic": f"log-{log.run}-{log.name}"})
             return

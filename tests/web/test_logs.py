@@ -139,6 +139,21 @@ async def test_a_log_is_pushed_to_who_follows_it_and_to_nobody_else(run: Trainin
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_a_page_follows_the_logs_of_so_many_runs_and_no_more(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "MOST_LOG_RUNS", 1)
+    monkeypatch.setattr(consumers, "MOST_LOGS", 2)
+    other = await sync_to_async(cast.run)(run.experiment.project, by=run.submitted_by, name="other")
+    log_of(run).write_text("one\n")
+    page = await connected("victor")
+    await subscribe(page, f"log-{run.pk}-driver@0")
+    assert (await heard(page))["text"] == "one\n"
+    await subscribe(page, f"log-{run.pk}-worker-0@0", f"log-{other.pk}-driver@0", f"log-{run.pk}-worker-1@0")
+    refused = [await heard(page), await heard(page)]
+    assert [each["topic"] for each in refused] == [f"log-{other.pk}-driver", f"log-{run.pk}-worker-1"]
+    await page.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_who_is_removed_from_the_project_reads_no_log_any_more(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
     page = await connected("bob")
