@@ -68,7 +68,9 @@ def data():
 model = nn.Linear(4, 2)
 fabric = FabricModel(model, data, nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), 0.1))
 fabric.train(1, 4, 2)
+os.environ["EDT_START_METHOD"] = "spawn"  # now workers have to find the train() that they are for
 fabric.train(1, 4, 2)
+del os.environ["EDT_START_METHOD"]
 os.environ["RESULT_DIR"] = os.path.abspath("given")
 fabric.train(1, 4, 2)
 fabric.train(1, 4, 2)

@@ -75,7 +75,7 @@ class Coordinator:
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
         self.household = household = Household(self.job, self.link.leave if self.link is not None else lambda: None)
-        self.roster = Roster(household.commands, self.job.seats)
+        self.roster = Roster(household.commands, self.job.terms.seats)
         try:
             while not self._finished():
                 self._wait(household)

@@ -22,6 +22,7 @@ from training_runtime import journal
 from training_runtime.elastic.coordinator import TrainingFailed
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.sampler import seed_everything
+from training_runtime.elastic.script import module_paths
 from training_runtime.elastic.warm import warm_up
 from training_runtime.protocol import RunSpec
 
@@ -132,8 +133,3 @@ def _user_traceback(error: BaseException) -> str:
     while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
-
-
-def module_paths() -> list[str]:
-    """Folders that make `fabric_model`, `callbacks`, `emetrics`, `elog` and `pyedt` importable."""
-    return [str(Path(__file__).resolve().parent.parent / "fabric" / "path")]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from training_runtime.elastic import kinship, orphans, reports, template, worker
+from training_runtime.elastic import fresh, kinship, orphans, reports, state, template, worker
 from training_runtime.elastic.arena import Arena
-from training_runtime.elastic.job import Job
+from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.roster import Seated
-from training_runtime.elastic.seat import Place
+from training_runtime.elastic.seat import place_of
 
 
 class Household:
@@ -28,27 +29,47 @@ class Household:
         self.arena_fd, self.state_fd = os.memfd_create("edt-arena"), os.memfd_create("edt-state")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
+        self.start_fd = os.memfd_create("edt-start")
+        if job.rerun is not None:
+            state.pack(self.start_fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
         kinship.adopt_orphans(True)
         self.start()
 
     def start(self) -> None:
-        """A template, forked from this process as it is now, and a new socket for reports: the last one may have been shut down."""
+        """A template, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have been
+        shut down."""
         self.inbox, self._outbox = reports.pair(self.driver)
-        self.pid, self.commands = template.start(self._job, self, self._outbox)
+        if self._job.rerun is None:
+            self.pid, self.commands = template.start(self._job, self, self._outbox)
+        else:
+            self.pid, self.commands = self._start_fresh(self._job.rerun)
         self.handle = os.pidfd_open(self.pid)
+
+    def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders = fresh.Orders(
+            script=rerun.script,
+            call=rerun.call,
+            terms=self._job.terms,
+            lengths=rerun.lengths,
+            layout=self._job.layout(self._job.shape(*rerun.lengths)),
+            parent=os.getpid(),
+            **self._shared(),
+            start_fd=self.start_fd,
+            commands=theirs.fileno(),
+            outbox=self._outbox.fileno(),
+            inbox=self.inbox.fileno(),
+        )
+        with theirs:
+            return fresh.begin(orders), ours
+
+    def _shared(self) -> dict[str, int]:
+        return {"arena_fd": self.arena_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the template."""
-        fields = {name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after", "workers")}
-        place = Place(
-            **fields,
-            arena_fd=self.arena_fd,
-            state_fd=self.state_fd,
-            wake_fd=self.wake_fd,
-            driver=self.driver,
-            reports=self._outbox,
-            inbox=self.inbox,
-        )
+        place = place_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
+        place.settle(self._job.result_dir, in_studio=self._job.in_studio)
         worker.run(self._job, place, lengths)
 
     def bury(self, arena: Arena | None, workers: Iterable[Seated]) -> None:
@@ -78,7 +99,7 @@ class Household:
             self._end_template()
         for seated in workers:
             kinship.reap(seated.pid)  # its parent may have died before it could
-        for fd in (self.arena_fd, self.state_fd, self.wake_fd, self.driver):
+        for fd in (self.arena_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
             os.close(fd)
         self.hang_up()
         kinship.adopt_orphans(False)

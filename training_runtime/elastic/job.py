@@ -16,7 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from training_runtime.elastic import exchange, state
 from training_runtime.elastic.arena import Layout
-from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.sampler import Shape, derive, seed_everything
+from training_runtime.elastic.script import Script
 from training_runtime.errors import UserError
 
 Metric = Callable[[Any, Any], Any]
@@ -29,6 +30,27 @@ class _Held:
     scheduler: LRScheduler
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a training is told from outside of the script. `seats`: workers that there may be, leaving and coming ones included."""
+
+    engines: int
+    seed: int
+    result_dir: Path
+    seats: int
+    in_studio: bool
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Workers run the script themselves: `why`, and which call of train() they are for. `lengths` of both datasets."""
+
+    script: Script
+    why: str
+    call: int
+    lengths: tuple[int, int]
+
+
 @dataclass
 class Job:
     """The user's objects. `metrics` None: accuracy is found out where the task is a classification."""
@@ -39,10 +61,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     epochs: int
     batch_size: int
-    engines: int
-    seed: int
-    result_dir: Path
-    seats: int
+    terms: Terms
     metrics: Sequence[Metric] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     train_function: Callable[..., Any] | None = None
@@ -54,15 +73,42 @@ class Job:
     checkpoint_freq: int = 1
     loader_threads: int = 4
     save_to_onnx: bool = False
-    in_studio: bool = True
+    rerun: Rerun | None = None
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
 
     @property
+    def engines(self) -> int:
+        return self.terms.engines
+
+    @property
+    def seed(self) -> int:
+        return self.terms.seed
+
+    @property
+    def result_dir(self) -> Path:
+        return self.terms.result_dir
+
+    @property
+    def in_studio(self) -> bool:
+        return self.terms.in_studio
+
+    @property
     def stateful(self) -> list[object]:
         """What learns during the training besides model and optimizer: callbacks, and schedulers wherever the script keeps them."""
         return [*self.user_callbacks, *(_Held(scheduler) for scheduler in self.schedulers)]
+
+    def prepare_datasets(self) -> tuple[int, int]:
+        """`load_datasets`, from generators that stand where they stand for everybody who does it."""
+        seed_everything(derive(self.seed, 0, 0, 0, "datasets"))
+        return self.load_datasets()
+
+    def measure(self) -> tuple[int, int]:
+        """The lengths alone, where nobody else can tell them."""
+        lengths = self.prepare_datasets()
+        self.train_set = self.test_set = None
+        return lengths
 
     def load_datasets(self) -> tuple[int, int]:
         """Call the user's datasets function once; the lengths of both sets. UserError where they cannot be used."""
@@ -90,7 +136,7 @@ class Job:
         self.trained = state.trained_parameters(self.optimizer)
         buffer_bytes = sum(-(-b.numel() * b.element_size() // 64) * 64 for b in state.Buffers(self.model).live())
         return Layout(
-            seats=self.seats,
+            seats=self.terms.seats,
             engines=self.engines,
             columns=2 + len(self.metric_names()),
             parameters=len(self.trained),

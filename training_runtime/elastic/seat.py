@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 
 from training_runtime.elastic import kinship
-from training_runtime.elastic.job import Job
 from training_runtime.elastic.reports import Inbox, Outbox
 
 DYING_S = 0.1
@@ -42,18 +42,22 @@ class Place:
     inbox: Inbox
     _held: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def settle(self, job: Job) -> None:
+    def settle(self, result_dir: Path, *, in_studio: bool) -> None:
         """Make this process a worker: its one GPU, its thread count, its own log. Before anything touches a device."""
         if self.kind == "gpu":
             os.environ["CUDA_VISIBLE_DEVICES"] = str(self.index)
         self._held.update({fd: _identity(fd) for fd in self._descriptors()})
         with suppress(OSError):  # of a run's processes the kernel should kill a worker first: its death costs least
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-        torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
+        self.set_threads()
         if os.environ.get("EDT_KEEP_FREED_MEMORY", "1") != "0":
             keep_freed_memory()
-        if job.in_studio:
-            self._log_to(job.result_dir / "log" / f"worker-{self.slot}")
+        if in_studio:
+            self._log_to(result_dir / "log" / f"worker-{self.slot}")
+
+    def set_threads(self) -> None:
+        """As many as a slot has."""
+        torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
 
     def _log_to(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +86,11 @@ class Place:
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
+
+
+def place_of(command: Mapping[str, Any], **ends: Any) -> Place:
+    """From the driver's command and what the process has inherited."""
+    return Place(**{name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after", "workers")}, **ends)
 
 
 def _identity(fd: int) -> tuple[int, int]:

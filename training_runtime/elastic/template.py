@@ -16,16 +16,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 from training_runtime.elastic import orphans
-from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.arena import Arena, Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
-from training_runtime.elastic.sampler import derive, seed_everything
 
 LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
 _LOOK_S = 0.5
@@ -56,28 +55,42 @@ def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket
         theirs.close()
         return pid, ours
     ours.close()
-    return _run(parent, job, child, theirs, to_driver)
+
+    def prepare() -> tuple[tuple[int, int], Layout]:
+        lengths = job.prepare_datasets()
+        gc.collect()
+        gc.freeze()
+        return lengths, job.layout(job.shape(*lengths))
+
+    return run(parent, prepare, child, theirs, to_driver, where="datasets function")
 
 
-def _run(parent: int, job: Job, child: Child, commands: socket.socket, to_driver: Outbox) -> NoReturn:
+def run(
+    parent: int,
+    prepare: Callable[[], tuple[tuple[int, int], Layout]],
+    child: Child,
+    commands: socket.socket,
+    to_driver: Outbox,
+    *,
+    where: str,
+) -> NoReturn:
+    """The whole life of a template, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the arena's layout;
+    `where` names it in an error."""
     code = 1
     try:
         die_with_parent(parent)
         child.leave()
         adopt_orphans(True)  # what a killed worker leaves behind is ours to reap
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the driver decides
-        seed_everything(derive(job.seed, 0, 0, 0, "datasets"))
-        samples, test_samples = job.load_datasets()
-        gc.collect()
-        gc.freeze()
+        lengths, layout = prepare()
         outlive_parent()
-        to_driver.send("sized", samples=samples, test_samples=test_samples)
-        alive = _serve(child, commands, to_driver, (samples, test_samples))
+        to_driver.send("sized", samples=lengths[0], test_samples=lengths[1])
+        alive = _serve(child, commands, to_driver, lengths)
         if alive and wait(child.driver, _DYING_S):
-            _see_off(alive, Arena(child.arena_fd, job.layout(job.shape(samples, test_samples))))
+            _see_off(alive, Arena(child.arena_fd, layout))
         code = 0
     except BaseException:
-        to_driver.send("error", seat=-1, where="datasets function", traceback=traceback.format_exc())
+        to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

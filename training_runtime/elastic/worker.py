@@ -211,9 +211,8 @@ class Worker(Life):
 
 
 def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
-    """The whole life of a worker process that was just forked. Reports an error of the user's code with its traceback; raises it too. A
-    lack of memory, or of a connection to the driver, is this worker's own: it ends, the others go on (see `deaths`)."""
-    place.settle(job)
+    """The whole life of a worker process that has settled in its place. Reports an error of the user's code with its traceback; raises it
+    too. A lack of memory, or of a connection to the driver, is this worker's own: it ends, the others go on (see `deaths`)."""
     try:
         shape = job.shape(*lengths)
         arena = Arena(place.arena_fd, job.layout(shape))

@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, driver
+from training_runtime.elastic import checkpoint, driver, fresh, script
 from training_runtime.elastic.coordinator import Coordinator
-from training_runtime.elastic.job import Job, schedulers_of
+from training_runtime.elastic.job import Job, Rerun, Terms, schedulers_of
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric.console import Console
@@ -43,6 +43,10 @@ SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
 )
+COST_OF_RERUN = (
+    "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
+    "its batches itself where the script runs threads. The weights are the same"
+)
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 
@@ -56,6 +60,7 @@ class FabricModel:
     """
 
     _trained_in: set[Path] = set()  # by this process, without the studio
+    _calls = 0  # of train(), in this process
 
     def __init__(
         self,
@@ -121,10 +126,11 @@ class FabricModel:
         _check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
         others_whole = {"num_dataloader_threads": num_dataloader_threads, "validation_freq": validation_freq}
         _check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
-        session = driver.current()
-        slots = () if session else local_slots()
+        session, part = driver.current(), fresh.current()
+        if part is not None and not part.is_turn():
+            return
+        slots = () if session or part else local_slots()
         most = session.spec.max_slots if session else len(slots)
-        engines = engines_of(batch_size, engines_number, effective_batch_size, most=most)
         assert self.datasets_function is not None
         assert self.loss_function is not None
         assert self.optimizer is not None
@@ -135,10 +141,7 @@ class FabricModel:
             optimizer=self.optimizer,
             epochs=epoch_number,
             batch_size=batch_size,
-            engines=engines,
-            seed=session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED),
-            result_dir=Path(session.spec.result_dir) if session else _local_results(),
-            seats=2 * max(engines, most) + 4,
+            terms=part.terms if part else _terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session),
             metrics=self.metrics,
             collate=self.fn_batch_collate,
             train_function=self.fn_step_train,
@@ -150,8 +153,10 @@ class FabricModel:
             checkpoint_freq=checkpoint_freq,
             loader_threads=num_dataloader_threads,
             save_to_onnx=self.save_to_onnx,
-            in_studio=session is not None,
         )
+        if part is not None:
+            part.work(job)
+        FabricModel._calls += 1
         if session is not None:
             self._train_in_studio(job, session)
         else:
@@ -160,11 +165,12 @@ class FabricModel:
     def _train_in_studio(self, job: Job, session: driver.Session) -> None:
         if session.trained:
             raise UserError(SECOND_TRAIN)
+        job.rerun = _rerun(job, self._calls)
         session.attendant.pause()
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
         recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console)
-        _warn_of_threads(recorder)
+        _warn_of_threads(recorder, job)
         session.trained = True
         exporting = None
         try:
@@ -186,10 +192,11 @@ class FabricModel:
             raise UserError(f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own")
         self._trained_in.add(job.result_dir)
         began = time.monotonic()
+        job.rerun = _rerun(job, self._calls)
         writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, screen=console)
-        _warn_of_threads(recorder)
+        _warn_of_threads(recorder, job)
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
         outcome = "failed"
         try:
@@ -294,8 +301,26 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
-def _warn_of_threads(recorder: Recorder) -> None:
-    names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread())
-    if names:
-        message = f"the script runs threads ({', '.join(names)[:200]}); workers are copies of its process without them"
+def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
+    seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
+    result_dir = Path(session.spec.result_dir) if session else _local_results()
+    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None)
+
+
+def _rerun(job: Job, call: int) -> Rerun | None:
+    """How workers are to run the script themselves, where they must not be forked from this process and the script can be run again."""
+    method = os.environ.get(script.START_METHOD) or ""
+    if method not in ("", "fork", "spawn"):
+        raise UserError(f"{script.START_METHOD} must be fork or spawn, not {method!r}")
+    why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork() if not method else ""
+    found = script.running() if why else None
+    return None if found is None else Rerun(found, why, call, job.measure())
+
+
+def _warn_of_threads(recorder: Recorder, job: Job) -> None:
+    why = script.why_not_fork()
+    if job.rerun is not None:
+        message = f"workers are not forked from the script's process, because {job.rerun.why}: {COST_OF_RERUN}"
         recorder.write(journal.Warned(message))
+    elif why:
+        recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))

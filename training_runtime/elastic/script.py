@@ -1,0 +1,81 @@
+"""The user's script as something that can be run again, and whether that is needed: a process that is forked has one thread, whatever its
+parent had, and what the other threads held at that moment stays held for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from training_runtime.elastic.sampler import seed_everything
+
+START_METHOD = "EDT_START_METHOD"  # fork or spawn; without it whatever is safe
+_OURS = "host-link"  # does not run when anything is forked
+_HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
+
+
+@dataclass(frozen=True)
+class Script:
+    """`python PATH ARGUMENTS` in `folder`; `module` where it was `python -m MODULE`. `python_path`: sys.path as the script left it."""
+
+    path: str
+    module: str
+    arguments: tuple[str, ...]
+    folder: str
+    python_path: tuple[str, ...]
+
+    def run(self, seed: int | None) -> None:
+        """Run it in this process as the driver does: as `__main__`, generators seeded (None: as they come)."""
+        os.chdir(self.folder)
+        sys.argv = [self.path, *self.arguments]
+        sys.dont_write_bytecode = True
+        sys.path[:] = self.python_path
+        if seed is not None:
+            seed_everything(seed)
+        if self.module:
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(self.path, run_name="__main__")
+
+    def outside_path(self) -> list[str]:
+        """sys.path without what this script brings along: its own files may be called like modules that others import."""
+        own = {str(Path(self.path).parent), *module_paths(), ""}
+        runtime = str(Path(__file__).resolve().parents[2])
+        found = [path for path in self.python_path if path not in own or path == runtime]
+        return found if runtime in found else [*found, runtime]
+
+
+def running() -> Script | None:
+    """The script that this process runs; None where it is none that could be run again (a notebook, standard input)."""
+    main = sys.modules["__main__"]
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path is None or not Path(path).is_file():
+        return None
+    module = spec.name.removesuffix(".__main__") if spec is not None else ""
+    return Script(str(Path(path).absolute()), module, tuple(sys.argv[1:]), str(Path.cwd()), tuple(sys.path))
+
+
+def why_not_fork() -> str:
+    """What makes it unsafe to fork this process, in words; empty where nothing does."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "it has initialised CUDA"
+    if "tensorflow" in sys.modules:
+        return "it has imported TensorFlow, which runs threads"
+    names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
+    return f"it runs threads ({', '.join(names)[:200]})" if names else ""
+
+
+def _is_harmless(thread: threading.Thread) -> bool:
+    kind = type(thread)
+    return thread.name == _OURS or f"{kind.__module__}.{kind.__qualname__}" in _HARMLESS
+
+
+def module_paths() -> list[str]:
+    """Folders that make `fabric_model`, `callbacks`, `emetrics`, `elog` and `pyedt` importable."""
+    return [str(Path(__file__).resolve().parent.parent / "fabric" / "path")]
