@@ -5,10 +5,10 @@ What a person uploaded is shown as text or as a picture of a known kind, never a
 
 from __future__ import annotations
 
-import os
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -69,12 +69,12 @@ def shared(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def download(request: HttpRequest, pk: int) -> HttpResponseBase:
     return _download(request, access.data_asset(person(request), pk))
 
 
 @require_safe
-def shared_download(request: HttpRequest) -> StreamingHttpResponse:
+def shared_download(request: HttpRequest) -> HttpResponseBase:
     return _download(request, None)
 
 
@@ -133,13 +133,13 @@ def _path(request: HttpRequest) -> str:
     return path
 
 
-def _download(request: HttpRequest, asset: DataAsset | None) -> StreamingHttpResponse:
+def _download(request: HttpRequest, asset: DataAsset | None) -> HttpResponseBase:
     path = _path(request)
     try:
         file = data.open_file(asset, path)
     except FileNotFoundError:
         raise Http404("There is no such file in this data.") from None
-    return attachment(file, name=path.rsplit("/", 1)[-1], size=os.fstat(file.fileno()).st_size)
+    return attachment(request, file, name=path.rsplit("/", 1)[-1])
 
 
 def _image(request: HttpRequest, asset: DataAsset | None) -> HttpResponse:

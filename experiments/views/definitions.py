@@ -6,7 +6,8 @@ import uuid
 from pathlib import Path
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -234,11 +235,11 @@ def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[st
 
 
 @require_safe
-def download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def download(request: HttpRequest, pk: int) -> HttpResponseBase:
     version = access.version(person(request), pk)
     path = Path(settings.EDT_HOME) / "bundles" / f"{version.bundle.sha256}.zip"
     try:
         opened = open(path, "rb")  # noqa: SIM115  (closed by the one who sends it)
     except FileNotFoundError:
         raise Http404("The zip of this version is not there any more.") from None
-    return attachment(opened, name=version.file_name or "code.zip", size=path.stat().st_size, kind="application/zip")
+    return attachment(request, opened, name=version.file_name or "code.zip", kind="application/zip")

@@ -5,12 +5,14 @@ Always attachments, but for pictures of a kind that runs no script: nothing that
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from typing import IO, BinaryIO, cast
 
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.views.decorators.http import require_safe
@@ -18,6 +20,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, selectors
 from experiments.models import TrainingRun
 from experiments.selectors import previews
+from experiments.views import ranges
 from experiments.views.shown import person
 
 CHUNK_BYTES = 256 * 1024
@@ -25,26 +28,26 @@ MOST_FILES = 20_000
 
 
 @require_safe
-def file(request: HttpRequest, pk: int, path: str) -> StreamingHttpResponse:
+def file(request: HttpRequest, pk: int, path: str) -> HttpResponseBase:
     run = access.run(person(request), pk)
     try:
-        opened, size = selectors.open_file(run, path)
+        opened, _ = selectors.open_file(run, path)
     except FileNotFoundError:
         raise Http404("There is no such file in this run.") from None
-    return attachment(opened, name=path.rsplit("/", 1)[-1], size=size)
+    return attachment(request, opened, name=path.rsplit("/", 1)[-1])
 
 
 @require_safe
-def log_file(request: HttpRequest, pk: int, name: str) -> StreamingHttpResponse:
+def log_file(request: HttpRequest, pk: int, name: str) -> HttpResponseBase:
     """A whole log, named after its run: several land in one downloads folder."""
     run = access.run(person(request), pk)
     if name not in selectors.log_names(run):
         raise Http404("There is no such log.")
     try:
-        opened, size = selectors.open_file(run, f"log/{name}/console.log")
+        opened, _ = selectors.open_file(run, f"log/{name}/console.log")
     except FileNotFoundError:
         raise Http404("This log has not been written yet.") from None
-    return attachment(opened, name=f"run-{run.pk}-{name}.log", size=size, kind="text/plain; charset=utf-8")
+    return attachment(request, opened, name=f"run-{run.pk}-{name}.log", kind="text/plain; charset=utf-8")
 
 
 @require_safe
@@ -54,10 +57,22 @@ def archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     return _response(_zip(run, name), name=f"{name}.zip", kind="application/zip")
 
 
-def attachment(opened: BinaryIO, *, name: str, size: int, kind: str = "application/octet-stream") -> StreamingHttpResponse:
-    """An open file, sent piece by piece and closed."""
-    response = _response(_chunks(opened, size), name=name, kind=kind)
-    response["Content-Length"] = str(size)
+def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str = "application/octet-stream") -> HttpResponseBase:
+    """An open file, or the part of it that is asked for, sent piece by piece and closed."""
+    facts = os.fstat(opened.fileno())
+    size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
+    try:
+        part = ranges.wanted(request, size=size, mark=mark)
+    except ranges.NotThere:
+        opened.close()
+        return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
+    opened.seek(part.begin if part else 0)
+    response = _response(_chunks(opened, part.size if part else size), name=name, kind=kind)
+    response["Content-Length"] = str(part.size if part else size)
+    response["Accept-Ranges"], response["ETag"] = "bytes", mark
+    if part:
+        response.status_code = 206
+        response["Content-Range"] = f"bytes {part.begin}-{part.begin + part.size - 1}/{size}"
     return response
 
 

@@ -134,6 +134,31 @@ def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: See
     assert b"step 0" in b"".join(log)
 
 
+def test_a_download_goes_on_where_it_stopped(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.completed
+    path, address = runfiles.folder(run.pk) / "weights.bin", reverse("run_file", args=[run.pk, "weights.bin"])
+    path.write_bytes(bytes(range(256)))
+
+    def part(wanted: str, **headers: str) -> tuple[int, str | None, bytes]:
+        answer = client.get(address, headers={"range": wanted, **headers})
+        body = b"".join(answer)
+        assert answer.status_code == 416 or int(answer["Content-Length"]) == len(body)
+        return answer.status_code, answer.get("Content-Range"), body
+
+    whole = client.get(address)
+    assert (whole.status_code, whole["Accept-Ranges"], b"".join(whole)) == (200, "bytes", path.read_bytes())
+    assert part("bytes=250-") == (206, "bytes 250-255/256", bytes(range(250, 256)))
+    assert part("bytes=10-19", **{"if-range": whole["ETag"]}) == (206, "bytes 10-19/256", bytes(range(10, 20)))
+    assert part("bytes=-6") == (206, "bytes 250-255/256", bytes(range(250, 256)))
+    assert part("bytes=0-9999") == (206, "bytes 0-255/256", path.read_bytes())
+    for beyond in ("bytes=256-", "bytes=-0"):
+        assert part(beyond) == (416, "bytes */256", b"")
+    for odd in ("bytes=-", "bytes=9-2", "bytes=0-1,5-6", "lines=0-1", "bytes=a-b", "bytes=" + "9" * 40 + "-"):
+        assert part(odd) == (200, None, path.read_bytes()), odd
+    path.write_bytes(b"another")
+    assert part("bytes=3-", **{"if-range": whole["ETag"]}) == (200, None, b"another"), "never half of one and half of another"
+
+
 def test_text_is_shown_escaped_and_a_picture_only_by_its_content(studio: Seeded, as_: As) -> None:
     client, run = as_(studio.alice), studio.completed
     folder, page = runfiles.folder(run.pk), b"<script>alert(1)</script>"
