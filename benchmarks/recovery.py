@@ -42,8 +42,17 @@ def strike(run: Run, slot: int, number: int) -> float:
     return again - struck
 
 
+def account(run: Run) -> tuple[int, int]:
+    """Stop the run: steps lost or doubled by its journal, samples not used exactly once an epoch by its ledger."""
+    run.stop()
+    assert run.wait() == 0, run.tail()
+    steps = [event.step for event in run.events("train")]
+    wrong = len(set(range(1, steps[-1] + 1)) ^ set(steps)) + len(steps) - len(set(steps))
+    return wrong, len(replay(run.result_dir).problems)
+
+
 def kills(warm: Warm, workers: int, count: int) -> tuple[list[float], int, int]:
-    """Seconds of each recovery, steps lost or doubled, samples not used exactly once."""
+    """Seconds of each recovery, and the account."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(warm, Path(folder), SCRIPT, "700", env={"EDT_LEDGER": "1"})
         try:
@@ -57,30 +66,27 @@ def kills(warm: Warm, workers: int, count: int) -> tuple[list[float], int, int]:
                     run.until(lambda first=first: run.holding == tuple(range(first, first + workers)), what="other slots")
                     run.until_workers(workers)
                 times.append(strike(run, run.holding[len(times) % workers], signal.SIGKILL))
-            run.stop()
-            assert run.wait() == 0, run.tail()
-            steps = [event.step for event in run.events("train")]
-            wrong = len(set(range(1, steps[-1] + 1)) ^ set(steps)) + len(steps) - len(set(steps))
-            return times, wrong, len(replay(run.result_dir).problems)
+            return times, *account(run)
         finally:
             run.close()
 
 
-def hangs(warm: Warm, count: int) -> list[float]:
+def hangs(warm: Warm, count: int) -> tuple[list[float], int, int]:
+    """The same for a worker that is stopped."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(warm, Path(folder), SCRIPT, "700", env={"EDT_HANG_TIMEOUT": str(HANG_S)})
+        run = Run(warm, Path(folder), SCRIPT, "700", env={"EDT_HANG_TIMEOUT": str(HANG_S), "EDT_LEDGER": "1"})
         try:
-            run.members(0, 1, 2)
+            run.members(0, 1, 2, 3)
             run.until_step(10)
-            return [strike(run, run.holding[i % 3], signal.SIGSTOP) for i in range(count)]
+            return [strike(run, run.holding[i % 4], signal.SIGSTOP) for i in range(count)], *account(run)
         finally:
             run.close()
 
 
-def drivers(warm: Warm, count: int) -> tuple[list[float], int]:
-    """Seconds from a driver's kill until the next finished step, and steps lost or doubled."""
+def drivers(warm: Warm, count: int) -> tuple[list[float], int, int]:
+    """Seconds from a driver's kill until the next finished step, and the account."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(warm, Path(folder), SCRIPT, "700")
+        run = Run(warm, Path(folder), SCRIPT, "700", env={"EDT_LEDGER": "1"})
         try:
             times: list[float] = []
             for _ in range(count):
@@ -96,10 +102,7 @@ def drivers(warm: Warm, count: int) -> tuple[list[float], int]:
                 first = run.events("resumed")[-1].step + 1
                 run.until_step(first)
                 times.append(next(line.t for line in run.lines() if line.event.kind == "train" and line.event.step == first) - struck)
-            run.stop()
-            assert run.wait() == 0, run.tail()
-            steps = [event.step for event in run.events("train")]
-            return times, len(set(range(1, steps[-1] + 1)) ^ set(steps)) + len(steps) - len(set(steps))
+            return times, *account(run)
         finally:
             run.close()
 
@@ -112,6 +115,11 @@ class Deaths:
     hangs: list[float] = field(default_factory=list)
     steps: int = 0
     samples: int = 0
+
+    def count(self, rows: list[tuple[object, ...]], who: str, what: str, times: list[float], steps: int, samples: int) -> None:
+        """Add the account of these, and a line of the table."""
+        self.steps, self.samples = self.steps + steps, self.samples + samples
+        rows.append((who, what, len(times), median(times) if times else None, max(times, default=None), steps, samples))
 
     def figures(self) -> dict[str, float | int | None]:
         killed, hung = sorted(self.kills), sorted(self.hangs)
@@ -160,15 +168,13 @@ def peer_strike(peer: Peer, rank: int, number: int) -> float:
 def ours(warm: Warm, rows: list[tuple[object, ...]], quick: bool) -> dict[str, float | int | None]:
     found = Deaths()
     for workers in (2, 4):
-        times, steps_wrong, misused = kills(warm, workers, 4 if quick else 25)
+        times, *wrong = kills(warm, workers, 4 if quick else 25)
         found.kills += times
-        found.steps, found.samples = found.steps + steps_wrong, found.samples + misused
-        rows.append(row("ours", f"kill -9, 1 of {workers}", times, steps_wrong, misused))
-    found.hangs = hangs(warm, 2 if quick else 5)
-    rows.append(row("ours", f"SIGSTOP, 1 of 3, deadline {HANG_S:g} s", found.hangs, 0, 0))
-    driverless, steps_wrong = drivers(warm, 2 if quick else 10)
-    found.steps += steps_wrong
-    rows.append(row("ours", "kill -9 of the driver", driverless, steps_wrong, 0))
+        found.count(rows, "ours", f"kill -9, 1 of {workers}", times, *wrong)
+    found.hangs, *wrong = hangs(warm, 2 if quick else 5)
+    found.count(rows, "ours", f"SIGSTOP, 1 of 4, deadline {HANG_S:g} s", found.hangs, *wrong)
+    driverless, *wrong = drivers(warm, 2 if quick else 10)
+    found.count(rows, "ours", "kill -9 of the driver", driverless, *wrong)
     return {**found.figures(), "driver_p50_s": round(median(driverless), 3)}
 
 
@@ -176,16 +182,10 @@ def theirs(name: str, start: Start, rows: list[tuple[object, ...]], quick: bool)
     found = Deaths()
     strikes = [(2, 1, signal.SIGKILL)] if quick else [(2, 5, signal.SIGKILL), (4, 5, signal.SIGKILL), (4, 2, signal.SIGSTOP)]
     for workers, count, number in strikes:
-        times, steps, samples = peer_strikes(start, workers, count, number)
+        times, *wrong = peer_strikes(start, workers, count, number)
         (found.kills if number == signal.SIGKILL else found.hangs).extend(times)
-        found.steps, found.samples = found.steps + steps, found.samples + samples
-        what = "kill -9" if number == signal.SIGKILL else "SIGSTOP"
-        rows.append(row(name, f"{what}, 1 of {workers}", times, steps, samples))
+        found.count(rows, name, f"{'kill -9' if number == signal.SIGKILL else 'SIGSTOP'}, 1 of {workers}", times, *wrong)
     return found.figures()
-
-
-def row(who: str, what: str, times: list[float], steps: int, samples: int) -> tuple[object, ...]:
-    return (who, what, len(times), median(times) if times else None, max(times, default=None), steps, samples)
 
 
 def main(arguments: list[str]) -> None:
