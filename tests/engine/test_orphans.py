@@ -34,6 +34,10 @@ def same(run: Run, one: Run) -> None:
     assert run.weights() == one.weights()
     lines = run.lines()
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+    members = 0
+    for event in (line.event for line in lines):
+        members = len(event.members) if event.kind == "generation" else members
+        assert event.kind != "train" or event.workers == members, f"the line of who did step {event.step} is missing"
     files = [(e.step, e.role, e.paths) for e in run.events("checkpoint")]
     assert len(files) == len(set(files))
 
@@ -94,6 +98,19 @@ def test_a_driver_killed_together_with_others(start, fixed, together):
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     finish(run, 0, 1)
+    same(run, fixed(*LONG))
+
+
+def test_members_that_changed_just_before_the_driver_died_have_their_line_too(start, fixed):
+    faults = [{"phase": "driver after begun", "step": 20, "signal": "SIGSTOP"}]
+    run = start(SCRIPT, *LONG, env={"FAULTS": json.dumps(faults)})
+    run.members(0, 1)
+    run.until_step(20)
+    run.members(0, 1, 2)
+    run.until((run.result_dir / "model/train/model_epoch_8.pth").exists, what="steps that nobody writes down")
+    os.kill(run.pid, signal.SIGKILL)
+    finish(run, 1)
+    assert [len(g.members) for g in run.events("generation")] == [2, 3, 1]
     same(run, fixed(*LONG))
 
 

@@ -19,6 +19,7 @@ import torch
 from training_runtime.elastic.doorbell import SEM_BYTES, Doorbell
 
 GENERATIONS = 8  # descriptions kept; at most two are ever in use
+NOTE_BYTES = 1 << 14  # of what a generation's line in the journal will say
 RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
@@ -67,6 +68,7 @@ class Layout:
             "tests": self.test_batches * self.columns * 8,
             "tested": self.test_batches * 8,
             "buffers": 2 * self.buffer_bytes,
+            "notes": GENERATIONS * NOTE_BYTES,
             "rows": (self.engines + 1) * self.row_bytes,
         }
         offsets, at = {}, 0
@@ -126,6 +128,19 @@ class Arena:
     def lane(self, row: int, lane: Lane) -> torch.Tensor:
         """One lane of one gradient row; row V is the sum."""
         return self.tensor("rows", lane.dtype, lane.size, row * self.layout.row_bytes + lane.offset)
+
+    def note(self, number: int, text: bytes) -> None:
+        """Leave word of a generation, for whoever must write its line where the driver could not. Before it is published; none that is
+        too long."""
+        if len(text) <= NOTE_BYTES - 16:
+            at = self.layout.offsets["notes"] + number % GENERATIONS * NOTE_BYTES
+            self._map[at : at + 16 + len(text)] = number.to_bytes(8, "little") + len(text).to_bytes(8, "little") + text
+
+    def noted(self, number: int) -> bytes:
+        """What was left of it, or nothing."""
+        at = self.layout.offsets["notes"] + number % GENERATIONS * NOTE_BYTES
+        whose, length = (int.from_bytes(self._map[at + i : at + i + 8], "little") for i in (0, 8))
+        return self._map[at + 16 : at + 16 + length] if whose == number else b""
 
     def say(self, word: int) -> None:
         """Set a word of the head and wake everybody."""

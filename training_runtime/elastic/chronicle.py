@@ -5,6 +5,7 @@ driver before this one could not write any more. It decides nothing and touches 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +40,32 @@ class Chronicle:
     def take_up(self) -> None:
         """Put into the journal what an earlier driver could not (see `orphans`)."""
         unwritten = orphans.read(self._job.result_dir)
-        self._recorder.steps(unwritten.rows, self.shape)
+        words = {word["generation"]: word for word in unwritten.generations}
+        for row in unwritten.rows:
+            if (
+                (number := int(row[RING_GENERATION])) > self._recorder.last_generation
+                and number in words
+                and row[0] > self._recorder.last_step
+            ):
+                self._begun_before(words[number], step=int(row[0]), epoch=int(row[1]))
+            self._recorder.steps([row], self.shape)
         for report in unwritten.reports:
             self.note(report)
         self._recorder.flush()
         orphans.forget(self._job.result_dir)
+
+    def announce(self, arena: Arena, published: Published) -> None:
+        """A generation is about to be published. Its line is written when it works; word of it is left in case nobody here can do that."""
+        self.published[published.record.number] = published
+        members = [(rank, *published.identities[seat]) for rank, seat in enumerate(published.record.members)]
+        word = {"generation": published.record.number, "members": members, "before": self.workers, "reason": published.reason}
+        arena.note(published.record.number, json.dumps(word).encode())
+
+    def _begun_before(self, word: Mapping[str, Any], *, step: int, epoch: int) -> None:
+        """A generation that did `step` under a driver that has died since."""
+        members = tuple(journal.Member(*member) for member in word["members"])
+        event = journal.Generation(word["generation"], step, epoch, members, word["before"], word["reason"], 0.0, 0)
+        self._recorder.generation(event, stood_s=0.0, work_ratio=1.0)
 
     def note(self, report: Mapping[str, Any]) -> None:
         """A report that is a line in the journal and nothing more."""

@@ -103,6 +103,8 @@ class Coordinator:
         self.recorder.started(shape, self.attempt)
         self.chronicle = Chronicle(job, shape, self.recorder)
         self.chronicle.take_up()
+        self.generation = self.recorder.last_generation
+        self.record = GenerationRecord(self.generation, (), ())
         assert self.household is not None
         self.arena = Arena(self.household.arena_fd, job.layout(shape), create=True)
         tick = checkpoint.peek(job, shape)
@@ -353,7 +355,7 @@ class Coordinator:
         self.record = GenerationRecord(self.generation, publish.members, publish.visitors)
         self.roster.publish(publish.members)
         identities = {s: (self.roster[s].slot.id, self.roster[s].pid) for s in publish.members}
-        self.chronicle.published[self.generation] = Published(self.record, publish.reason, identities)
+        self.chronicle.announce(self.arena, Published(self.record, publish.reason, identities))
         self.begun = False
         if publish.abort:
             self.reason = "a new worker replaces the one that died"

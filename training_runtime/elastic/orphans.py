@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from training_runtime.elastic import checkpoint, kinship
-from training_runtime.elastic.arena import ORPHANED, RING, RING_READ, RING_WRITTEN, Arena
+from training_runtime.elastic.arena import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 
@@ -53,10 +53,12 @@ def look(arena: Arena, driver: int) -> None:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """What a journal may lack: rows of finished steps (see `arena`), reports in the order in which they were made."""
+    """What a journal may lack: rows of finished steps (see `arena`), reports in the order in which they were made, and of each generation
+    that did those steps what was left word of."""
 
     rows: tuple[Row, ...] = ()
     reports: tuple[dict[str, Any], ...] = ()
+    generations: tuple[dict[str, Any], ...] = ()
 
 
 def path_of(result_dir: Path) -> Path:
@@ -69,7 +71,7 @@ def read(result_dir: Path) -> Unwritten:
         raw = json.loads(path_of(result_dir).read_bytes())
     except (OSError, ValueError):
         return Unwritten()
-    return Unwritten(tuple(raw["rows"]), tuple(raw["reports"]))
+    return Unwritten(tuple(raw["rows"]), tuple(raw["reports"]), tuple(raw["generations"]))
 
 
 def forget(result_dir: Path) -> None:
@@ -98,11 +100,14 @@ def write_down(
 
 def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
     """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
+    before = read(result_dir)
     first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
     ring = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
-    rows = {int(row[0]): row for row in (*read(result_dir).rows, *found, *ring) if row[0] >= first}
-    content = json.dumps({"rows": [rows[step] for step in sorted(rows)], "reports": list(said)}).encode()
-    checkpoint.write(path_of(result_dir), lambda file: file.write(content))
+    rows = {int(row[0]): row for row in (*before.rows, *found, *ring) if row[0] >= first}
+    words = {int(row[RING_GENERATION]): arena.noted(int(row[RING_GENERATION])) for row in rows.values()}
+    generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
+    content = {"rows": [rows[step] for step in sorted(rows)], "reports": list(said), "generations": list(generations.values())}
+    checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
 
 
 @contextmanager
