@@ -74,6 +74,36 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_runs_over():
     assert made.reasons[1].startswith("left 4 slots that will be out of service, moves from n1 to n2 and holds 2 of 4 slots")
 
 
+def test_a_run_moves_to_a_machine_that_lies_idle_and_what_it_leaves_goes_to_the_other():
+    runs = [on(ALICE, 1, 2, node="n1"), on(BOB, 3, 4, node="n1")]
+    made = decide(TWO, runs, ONE)
+    assert made.grants == {1: ON_N2, 2: frozenset({3, 4})}
+    assert made.reasons[1] == (
+        "moves from n1 to n2, where more is free, and holds 4 of 4 slots on n2: all there are on n2, and a run trains on one machine"
+    )
+    assert decide(*applied(made, TWO, runs), ONE).grants == {1: ON_N2, 2: ON_N1}
+
+
+@pytest.mark.parametrize(
+    "why_not",
+    [
+        {"remaining_s": 30.0},  # it is nearly done
+        {"engines": 5},  # four slots would make it half as fast again
+        {"max_slots": 2},
+    ],
+)
+def test_a_run_does_not_move_for_little(why_not):
+    runs = [on(replace(ALICE, **why_not), 1, 2, node="n1"), on(replace(BOB, **why_not), 3, 4, node="n1")]
+    made = decide(TWO, runs, ONE)
+    assert made.grants == {1: frozenset({1, 2}), 2: frozenset({3, 4})}
+
+
+def test_a_run_does_not_move_beyond_its_quota():
+    runs = [on(ALICE, 1, 2, node="n1"), on(BOB, 3, 4, node="n1")]
+    made = decide(TWO, runs, replace(ONE, person_quota={"alice": 2, "bob": 3}))
+    assert nodes_of(made) == {1: {"n1"}, 2: {"n1"}}
+
+
 def test_a_run_that_holds_nothing_prefers_the_machine_where_its_process_waits():
     made = decide(TWO, [on(ALICE, node="n2")], ONE)
     assert nodes_of(made) == {1: {"n2"}}

@@ -145,7 +145,7 @@ def _supply(pool: tuple[str, str | None], ends: Iterable[tuple[float, int, int]]
         rooms = ((device, node, room) for device, of in limits.machines.items() for node, room in of.room.items())
         return Apart([Supply(of_machine[device, node], room) for device, node, room in rooms if name in (None, device)])
     if kind == "device":
-        free = sum(limits.room.values()) if name is None else sum(room for device, room in limits.room.items() if device == name)
+        free = sum(limits.left(device) for device in limits.rooms if name in (None, device))
         return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)
     quotas: Mapping[str, int] = rules.person_quota if kind == "person" else rules.project_quota
     used = limits.persons if kind == "person" else limits.projects

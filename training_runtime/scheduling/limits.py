@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.demand import Block, Demand
@@ -40,16 +41,18 @@ def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
 class Limits:
     """What may still be taken: room per class of slots, on each machine where a run has only one, and quotas of persons and projects.
 
-    Quotas are counted only where there are any; `machines` is empty where runs may be spread.
+    `rooms`: what is left of each class, by machine; under None, where runs may be spread (`machines` is empty then). Quotas are counted only
+    where there are any.
     """
 
     def __init__(self, capacity: Capacity, rules: Rules) -> None:
         self.capacity = capacity.of_class
         self.at_once = capacity.at_once
-        self.room = dict(capacity.of_class)
         self.machines: dict[Device, Machines] = {}
+        self.rooms: dict[Device, dict[str | None, int]] = {device: {None: count} for device, count in capacity.of_class.items()}
         if rules.one_machine:
             self.machines = {device: Machines(of_node) for device, of_node in capacity.on_machine.items()}
+            self.rooms = {device: cast("dict[str | None, int]", of.room) for device, of in self.machines.items()}
         self.person_quota, self.project_quota = rules.person_quota, rules.project_quota
         self.any_quota = bool(rules.person_quota or rules.project_quota)
         self.persons: Counter[str] = Counter()
@@ -65,23 +68,20 @@ class Limits:
 
     def take(self, demand: Demand, step: int) -> bool:
         """Give `step` more slots to the run if they fit. On one machine: one that starts, or must leave its own, gets another."""
-        device = demand.device
+        device, name = demand.device, demand.node
         assert device is not None, "a run is bound to a class of slots before it gets any"
-        left = self.room[device] - step
-        if left < 0 or (self.any_quota and self.over_quota(demand.run, step) is not None):
+        if self.any_quota and self.over_quota(demand.run, step) is not None:
             return False
-        if self.machines:
-            machines, name = self.machines[device], demand.node
-            if name is None or machines.room[name] < step:
-                name = None if demand.size else machines.choose(demand)
-                if name is None:
-                    return False
-                demand.node = name
-            machines.room[name] -= step
+        rooms = self.rooms[device]
+        left = rooms.get(name, 0) - step
+        if left < 0:
+            if demand.size or not self.machines or (name := self.machines[device].choose(demand)) is None:
+                return False
+            demand.node = name
+            left = rooms[name] - step
+        rooms[name] = left
         if self.any_quota:
-            self.persons[demand.run.person] += step
-            self.projects[demand.run.project] += step
-        self.room[device] = left
+            self._count(demand.run, step)
         demand.size = size = demand.size + step
         demand.larger = next_size(size, engines=demand.run.engines, most=demand.most) if size < demand.most else None
         return True
@@ -90,20 +90,33 @@ class Limits:
         """Let the run have what it holds, quotas or not: nobody can take it away now."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
         demand.size = demand.held
-        self.room[demand.device] -= demand.size
-        if self.machines and demand.node is not None:
-            self.machines[demand.device].room[demand.node] -= demand.size
-        self.persons[demand.run.person] += demand.size
-        self.projects[demand.run.project] += demand.size
+        self.rooms[demand.device][demand.node] -= demand.size
+        self._count(demand.run, demand.size)
+
+    def move(self, demand: Demand, *, to: str, size: int) -> None:
+        """Let the run have `size` slots on machine `to` instead of those that it has where it is."""
+        assert demand.device is not None, "a run with slots is bound to a class of slots"
+        rooms = self.rooms[demand.device]
+        rooms[demand.node] += demand.size
+        rooms[to] -= size
+        self._count(demand.run, size - demand.size)
+        demand.node, demand.size = to, size
+        demand.larger = next_size(size, engines=demand.run.engines, most=demand.most)
+
+    def _count(self, run: RunFacts, step: int) -> None:
+        self.persons[run.person] += step
+        self.projects[run.project] += step
+
+    def left(self, device: Device) -> int:
+        """How many slots of the class nobody has taken."""
+        return sum(self.rooms[device].values())
 
     def room_for(self, demand: Demand) -> int:
         """How many more slots the run could have where it is, quotas aside."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
-        if self.machines and demand.node is not None:
-            return self.machines[demand.device].room[demand.node]
-        return self.room[demand.device]
+        return self.rooms[demand.device][demand.node]
 
     def room_at_once(self, device: Device | None) -> int:
         """The most slots that one newcomer could have now of the class, or of any (None), quotas aside."""
-        of_class = {each: max(of.room.values()) for each, of in self.machines.items()} if self.machines else self.room
-        return max(of_class.values(), default=0) if device is None else of_class.get(device, 0)
+        rooms = [max(of.values(), default=0) for each, of in self.rooms.items() if device in (None, each)]
+        return max(rooms, default=0)

@@ -167,7 +167,10 @@ def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene
         return f"starts with {_amount(demand, scene)}{_received(granted, scene)}"
     left = sorted({scene.slots[slot].node for slot in held if slot in scene.slots} - {demand.node})
     if demand.node is not None and left:
-        return f"{_given(held - granted, scene)}, moves from {listed(left)} to {demand.node} and holds {_amount(demand, scene)}"
+        forced = any(slot in scene.owner or (slot in scene.slots and scene.slots[slot].draining) for slot in held)
+        given = f"{_given(held - granted, scene)}, " if forced else ""
+        why = "" if forced else ", where more is free,"
+        return f"{given}moves from {listed(left)} to {demand.node}{why} and holds {_amount(demand, scene)}"
     if len(granted) > len(held):
         return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene)}"
     if len(granted) < len(held):

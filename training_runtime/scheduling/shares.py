@@ -26,6 +26,7 @@ from training_runtime.scheduling.demand import Block, Demand, positive
 from training_runtime.scheduling.demands import demands_of
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.limits import Capacity, Limits, capacity_of
+from training_runtime.scheduling.relocation import relocate
 
 # (slots per weight, 0 where the step is held already else 1, then what decides a tie, number): the smallest goes first; the number makes it
 # total. Runs are told apart by `Demand.order`; persons by when their oldest run was submitted.
@@ -116,6 +117,8 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
             if demand.size == 0:
                 demand.device, demand.on = demand.first, None
         limits = _fill_anywhere(wanting, capacity, rules=rules)
+    if rules.one_machine:
+        relocate(wanting, limits)
     for demand in wanting:
         if demand.size == 0:
             blocks[demand.run.id] = limits.over_quota(demand.run, demand.least) or "room"
@@ -132,7 +135,7 @@ def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rule
         for demand in wanting:
             if demand.size or demand.run.device is not None:
                 continue
-            others = [(limits.room[device], device) for device in capacity.of_class if device not in tried[demand.run.id]]
+            others = [(limits.left(device), device) for device in capacity.of_class if device not in tried[demand.run.id]]
             able = [(room, device) for room, device in others if capacity.at_once[device] >= demand.least]
             if able:
                 demand.device = max(able)[1]
@@ -158,8 +161,8 @@ def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) ->
         levels = [list(level) for _, level in groupby(ordered, key=lambda demand: demand.run.priority)]
     by_device = [_by_device(level) for level in levels]
     for place, level in enumerate(by_device):
-        for device in sorted(limits.room):
-            if not limits.room[device] or device not in level:
+        for device in sorted(limits.rooms):
+            if device not in level or not limits.left(device):
                 continue
             if limits.machines:
                 below = (demand for lower in by_device[place + 1 :] for demand in lower.get(device, ()))
@@ -179,8 +182,8 @@ def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rul
     """Progressive filling of one class of slots among equals: see the module's own words."""
     turns = [person.turn() for person in _serve_in_peace(_persons(level, rules=rules), level, device, limits=limits)]
     heapify(turns)
-    room = limits.room
-    while turns and room[device]:
+    rooms = limits.rooms[device]
+    while turns and rooms.get(None, 1):
         person = turns[0][4]
         if person.step(limits):
             heapreplace(turns, person.turn())
@@ -197,7 +200,7 @@ def _serve_in_peace(persons: Sequence[Person], level: Iterable[Demand], device: 
     if limits.any_quota or limits.machines:
         return list(persons)
     widest = max(demand.most for demand in level)
-    calm = (limits.room[device] - widest * len(persons)) / sum(person.weight for person in persons)
+    calm = (limits.left(device) - widest * len(persons)) / sum(person.weight for person in persons)
     if calm <= 0:
         return list(persons)
     left = []
