@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from webapp.studio.programs import all_of_them
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
@@ -53,6 +55,7 @@ class Studio:
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    others: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -83,6 +86,23 @@ class Studio:
         except AssertionError:
             raise AssertionError(f"the studio did not start:\n{self.tail()}") from None
         return time.monotonic() - began
+
+    def join(self, node: str) -> None:
+        """Let a second node take part: a host and an agent of its own beside the studio's, on the same folders."""
+        programs = {each.name: each for each in all_of_them(home=self.home, node=node, listener=0, slots=self.slots, own_broker=False)}
+        for name in ("host", "agent"):
+            program = programs[name]
+            self.others.append(
+                subprocess.Popen(
+                    list(program.argv),
+                    cwd=program.folder,
+                    env=dict(program.environment),
+                    stdout=self.output.open("ab"),
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        wait_until(lambda: self.rows("SELECT id FROM experiments_node WHERE name = ?", node), f"node {node} is known")
 
     def _answers(self) -> bool:
         assert self.process is not None
@@ -146,6 +166,8 @@ class Studio:
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        for other in self.others:
+            other.wait(10)
         if self.process is not None:
             self.process.wait(10)
         shutil.rmtree(self.home, ignore_errors=True)
