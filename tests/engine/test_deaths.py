@@ -17,6 +17,7 @@ LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
 LIMIT_BYTES = 32 << 20
 GROUPS = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))  # of version 1 and of version 2
+LIMITS = ("memory.limit_in_bytes", "memory.max")
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +26,13 @@ def memory_group():
     for root in GROUPS:
         with contextlib.suppress(OSError):
             folder = Path(tempfile.mkdtemp(prefix="edt-test-", dir=root))
-            for name in ("memory.limit_in_bytes", "memory.max"):
-                with contextlib.suppress(OSError):
-                    (folder / name).write_text(str(LIMIT_BYTES))
-                    yield folder / "cgroup.procs"
-                    folder.rmdir()
-                    return
+            limit = next((path for name in LIMITS if (path := folder / name).exists()), None)  # else it is a folder like any other
+            if limit is not None:
+                limit.write_text(str(LIMIT_BYTES))
+                yield folder / "cgroup.procs"
             folder.rmdir()
+            if limit is not None:
+                return
     pytest.skip("this machine lets nobody limit the memory of a process group")
 
 
@@ -53,56 +54,45 @@ def warnings(run) -> list[str]:
     return [w.message for w in run.events("warning")]
 
 
-def test_a_worker_killed_by_the_kernel_for_lack_of_memory_costs_a_step_at_most(start, fixed, memory_group):
-    run = play(start, {"phase": "backward", "step": 30, "rank": 1, "do": "kernel"}, MEMORY_GROUP=str(memory_group))
-    (told,) = warnings(run)
-    assert "the kernel says that memory ran out" in told
+def test_workers_without_memory_and_with_closed_descriptors_cost_a_step_each_at_most(start, fixed, memory_group):
+    what = {20: "kernel", 35: "python", 50: "torch", 65: "close"}
+    faults = [{"phase": "backward", "step": step, "rank": step // 5 % 2, "do": do} for step, do in what.items()]
+    run = play(start, *faults, {"phase": "backward", "step": 80, "rank": 1, "do": "close"}, MEMORY_GROUP=str(memory_group))
+    told = warnings(run)
+    for words in ("the kernel says that memory ran out", "ran out of memory (MemoryError)", "can't allocate memory"):
+        assert sum(words in message for message in told) == 1, (words, told)
+    assert sum("lost its connections" in message for message in told) in (1, 2), "a first rank has something to say after each step"
+    assert run.events("resumed") == []
     assert all(g.redone <= 1 for g in run.events("generation"))
-    assert any(e.workers == 3 and e.step > 40 for e in run.events("train")), "another worker took its place"
+    assert all((run.result_dir / f"fault-{i}").exists() for i in range(5))
     same(run, fixed(*LONG))
 
 
 def test_a_step_for_which_the_memory_never_suffices_ends_the_run_with_what_it_was(start, memory_group):
-    fault = {"phase": "backward", "step": 30, "do": "kernel", "always": True}
+    fault = {"phase": "backward", "step": 5, "do": "kernel", "always": True}
     run = play(start, fault, code=1, slots=(0,), MEMORY_GROUP=str(memory_group))
     (failed,) = run.events("error")
     assert failed.message.startswith("3 times at one step a worker was killed")
     assert "memory ran out" in failed.message
-    assert run.step() == 29
-
-
-@pytest.mark.parametrize("what", ["python", "torch"])
-def test_a_worker_that_gets_no_memory_is_a_death_and_not_an_error_of_the_script(start, fixed, what):
-    run = play(start, {"phase": "backward", "step": 30, "rank": 0, "do": what}, slots=(0, 1))
-    (told,) = warnings(run)
-    assert "ran out of memory (" in told
-    same(run, fixed(*LONG))
+    assert run.step() == 4
 
 
 def test_an_error_for_lack_of_memory_that_repeats_fails_the_run_with_its_traceback(start):
-    run = play(start, {"phase": "backward", "step": 30, "do": "python", "always": True}, code=1, slots=(0,))
+    run = play(start, {"phase": "backward", "step": 5, "do": "python", "always": True}, code=1, slots=(0,))
     (failed,) = run.events("error")
     assert failed.message == "3 times at one step a worker ran out of memory (MemoryError)"
     assert "bytearray(1 << 30)" in failed.traceback or "_exhaust_python" in failed.traceback
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_worker_whose_descriptors_are_all_closed_is_replaced(start, fixed, rank):
-    run = play(start, {"phase": "forward", "step": 35, "rank": rank, "do": "close"})
-    assert len(run.events("resumed")) == 0
-    if rank == 0:  # it has something to say after each step
-        assert "lost its connections" in warnings(run)[0]
-    same(run, fixed(*LONG))
-
-
-@pytest.mark.parametrize("how", ["shut down", "shut down for writing"])
-def test_sockets_that_are_shut_down_under_everybody_cost_a_new_start_and_no_step(start, fixed, how):
-    run = play(start, {"phase": "forward", "step": 35, "rank": 1, "do": how})
-    assert sum("are started anew" in told for told in warnings(run)) == 1, warnings(run)
-    (resumed,) = run.events("resumed")
-    assert resumed.step >= 34
-    same(run, fixed(*LONG))
+def test_sockets_that_are_shut_down_under_everybody_cost_a_new_start_and_no_step(start, fixed):
+    ways = {35: "shut down", 70: "shut down for writing"}
+    run = play(start, *({"phase": "forward", "step": step, "rank": 1, "do": do} for step, do in ways.items()))
+    assert sum("are started anew" in told for told in warnings(run)) == 2, warnings(run)
+    first, second = run.events("resumed")
+    assert first.step >= 34
+    assert second.step >= 69
     assert run.spec.attempt == 1
+    same(run, fixed(*LONG))
 
 
 GROWS = ("--epochs", "100000")
@@ -112,7 +102,7 @@ HANDS_OVER = {"phase": "handing over", "step": 20, "rank": 0}
 def grow(start, fault, **env):
     """Two workers; a third joins at step 20, and whoever hands the state over to it meets the fault. What it was told, and whether
     it is the same process that becomes a member at last."""
-    run = start(SCRIPT, *GROWS, env={"FAULTS": json.dumps([fault]), "EDT_HANG_TIMEOUT": "2", **env})
+    run = start(SCRIPT, *GROWS, env={"FAULTS": json.dumps([fault]), "EDT_HANG_TIMEOUT": "1", **env})
     run.members(0, 1)
     run.until_step(20)
     run.members(0, 1, 2)
@@ -137,17 +127,17 @@ def test_a_newcomer_whose_sender_dies_asks_again(start):
 
 
 def test_a_newcomer_whose_sender_stalls_counts_its_waits_until_somebody_else_gives_it_the_state(start):
-    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.4", EDT_PULL_FAILED_LIMITS="50")
+    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.3", EDT_PULL_FAILED_LIMITS="50")
     *waits, last = told
     assert waits
-    assert all(wait.startswith("got no weights within 0.4 s (attempt ") for wait in waits)
+    assert all(wait.startswith("got no weights within 0.3 s (attempt ") for wait in waits)
     assert last == f"got no weights, a death came in between (attempt {len(told)} of 50)"
     assert same_process
 
 
 def test_a_newcomer_that_asked_too_often_is_stopped_also_when_the_others_wait_for_it_already(start):
-    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.3", EDT_PULL_FAILED_LIMITS="2")
-    assert told[:2] == [f"got no weights within 0.3 s (attempt {n} of 2)" for n in (1, 2)]
+    told, same_process = grow(start, {**HANDS_OVER, "signal": "SIGSTOP"}, EDT_PULL_WEIGHT_TIME_OUT="0.2", EDT_PULL_FAILED_LIMITS="2")
+    assert told[:2] == [f"got no weights within 0.2 s (attempt {n} of 2)" for n in (1, 2)]
     assert not same_process, "another one took its place"
 
 
