@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from experiments.models import TrainingRun
 
 MOST_LINES = 500
 LONGEST_PATTERN = 500
+LEAST_LINES = 20  # of each, where several logs are searched
 WALL_S = 10.0
+TOGETHER_S = 5.0
 _AT_ONCE = threading.BoundedSemaphore(2)  # searches of this process: the rest wait their turn
 _PATIENCE_S = 5.0
 
@@ -44,6 +48,22 @@ class Found:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class Together:
+    """What was found in each of those of the `logs` that were searched. `problem`: why there is no answer."""
+
+    found: dict[str, Found]
+    logs: int
+    problem: str = ""
+
+    def total(self) -> int:
+        return sum(each.total for each in self.found.values())
+
+    def cut(self) -> bool:
+        """Whether a log has more lines that match than are shown, or was not searched to its end."""
+        return any(each.total > len(each.lines) or not each.complete for each in self.found.values())
+
+
 def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = MOST_LINES) -> Found:
     """Lines of the log with the pattern, of the level ("debug" to "error") or above."""
     if len(pattern) > LONGEST_PATTERN:
@@ -65,6 +85,19 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
         return Found(problem=said["problem"])
     lines = tuple(FoundLine(number, offset, level, text) for number, offset, level, text in said["lines"])
     return Found(lines, total=said["total"], read_bytes=said["read"], size_bytes=size, complete=said["complete"])
+
+
+def search_together(run: TrainingRun, names: Sequence[str], *, pattern: str = "", regex: bool = False, level: str = "") -> Together:
+    """The same search in several logs, one after the other, as many as there is time for."""
+    most, began = max(LEAST_LINES, MOST_LINES // max(1, len(names))), time.monotonic()
+    found: dict[str, Found] = {}
+    for name in names:
+        if time.monotonic() - began > TOGETHER_S:
+            break
+        found[name] = search(run, name, pattern=pattern, regex=regex, level=level, most=most)
+        if found[name].problem:
+            return Together(found={}, logs=len(names), problem=found[name].problem)
+    return Together(found, logs=len(names))
 
 
 def last_error(run: TrainingRun, name: str) -> FoundLine | None:

@@ -112,6 +112,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "run overview": f"/runs/{run}/overview/",
         "logs": f"/runs/{done}/logs/",
         "all logs": f"/runs/{done}/logs/?name=*",
+        "all logs searched": f"/runs/{done}/logs/?name=*&q=0",
         "results": f"/runs/{done}/results/",
         "picture of a run": f"/runs/{done}/look/confusion.png",
         "text of a run": f"/runs/{done}/look/log/driver/console.log",

@@ -187,9 +187,29 @@ def test_all_logs_are_one_stream_in_the_order_of_the_times_that_they_say(studio:
     ends["driver"] -= len("not fin")
     for name, end in ends.items():
         assert f"log-{run.pk}-{name}@{end} " in page
-    assert 'id="log-search"' not in page
     found = client.get(reverse("run_logs", args=[studio.failed.pk]), {"name": "*", "error": "1"})
     assert "name=driver" in found.url
+
+
+def test_all_logs_are_searched_together(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, client, address = studio.completed, as_(studio.alice), reverse("run_logs", args=[studio.completed.pk])
+    log_of(run).write_text("INFO needle of the driver\n" * 300)
+    log_of(run, "worker-0").write_text("hay\n")
+    log_of(run, "worker-1").write_text("hay\nERROR <b>needle</b> of the worker\n")
+    page = client.get(address, {"name": "*", "q": "needle", "part": "pane"}).content.decode()
+    assert "301 lines match; the last ones of each log are shown" in page
+    assert page.count("<li") == 166 + 1
+    assert f'href="?name=worker-1&amp;at={len("hay") + 1}#here"' in page
+    assert "&lt;b&gt;needle" in page
+    assert "worker-0</a>" not in page
+    for name in ("driver", "worker-0", "worker-1"):
+        assert f"log-{run.pk}-{name}@{log_of(run, name).stat().st_size} " in page, "what they get changes the answer"
+    errors = client.get(address, {"name": "*", "level": "error", "part": "pane"}).content.decode()
+    assert errors.count("<li") == 1
+    assert "No line matches" in client.get(address, {"name": "*", "q": "nothing"}).content.decode()
+    assert "no regular expression" in client.get(address, {"name": "*", "q": "(", "regex": "1"}).content.decode()
+    monkeypatch.setattr(logs, "TOGETHER_S", -1.0)
+    assert "Only the first 0 of 3 logs could be searched" in client.get(address, {"name": "*", "q": "needle"}).content.decode()
 
 
 @pytest.mark.django_db(transaction=True)
