@@ -95,11 +95,14 @@ function receive(message) {
   for (const handler of listeners.get(message.type) || []) handler(message);
 }
 
+/** A log is asked for once, wherever the page stands in it by now. @param {string} topic */
+const followed = (topic) => topic.split('@')[0];
+
 export function subscribe() {
   if (!socket || socket.readyState !== WebSocket.OPEN) return;
-  const fresh = [...topics()].filter((name) => !subscribed.has(name));
+  const fresh = [...topics()].filter((name) => !subscribed.has(followed(name)));
   if (!fresh.length) return;
-  fresh.forEach((name) => subscribed.add(name));
+  fresh.forEach((name) => subscribed.add(followed(name)));
   socket.send(JSON.stringify({ subscribe: fresh }));
 }
 

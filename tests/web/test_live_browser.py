@@ -166,6 +166,8 @@ def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: 
 
 def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Visit, site: Site) -> None:
     page = visit()
+    asked: list[str] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda sent: asked.append(str(sent))))
     site.tell("log-of worker-0 it begins")
     page.goto(site.pages["url"] + site.pages["run"] + "logs/?name=*")
     expect(page.locator("#live")).to_have_text("Live")
@@ -175,6 +177,7 @@ def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Vi
     for line in ("driver   | from the driver\n", "worker-0 | from the first\n", "worker-7 | from the newcomer\n"):
         expect(page.locator("#log")).to_contain_text(line.strip())
         assert (page.locator("#log").text_content() or "").count(line) == 1
+    assert sum("-worker-0@" in each for each in asked) == 1, "wherever the page stands in a log, it asks for it once"
 
 
 def test_the_table_of_the_lanes_follows_their_window(visit: Visit, site: Site) -> None:
