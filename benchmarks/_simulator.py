@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from benchmarks._ledger import Ledger
@@ -112,12 +112,16 @@ def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping
     return place(slots, demands)
 
 
-def elastic(policy: Policy) -> Decide:
-    """The studio's own decision."""
-    rules = Rules(policy=policy)
+def elastic(policy: Policy, *, one_machine: bool = False) -> Decide:
+    """The studio's own decision; with `one_machine` as it is today, when a run has all its slots on one machine."""
+    rules = Rules(policy=policy, one_machine=one_machine)
 
     def decide(active: Sequence[Active], slots: Sequence[SlotFacts], now: float) -> Grants:
-        return plan(slots, [facts(each, now) for each in active], now=now, rules=rules).grants
+        runs = [facts(each, now) for each in active]
+        if one_machine:
+            node_of = {slot.id: slot.node for slot in slots}
+            runs = [replace(run, node=node_of[min(run.held)]) if run.held else run for run in runs]
+        return plan(slots, runs, now=now, rules=rules).grants
 
     return decide
 
@@ -224,6 +228,7 @@ POLICIES: Mapping[str, Decide] = {
     "tiresias": tiresias,
     "fair_share": elastic("fair_share"),
     "priority": elastic("priority"),
+    "fair_share_one_machine": elastic("fair_share", one_machine=True),
 }
 
 

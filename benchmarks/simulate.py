@@ -1,7 +1,8 @@
 """What sharing costs and brings: `python -m benchmarks.simulate [--traces FOLDER [--pollux FOLDER]] [--quick] [--plot FILE.svg]`.
 
-Replays workloads through four policies: static first come, first served (a job gets all it asked for or waits), Tiresias (the same, but
-preempting those that have had much service), and the studio's fair share and priority, which are the very function the studio calls.
+Replays workloads through these policies: static first come, first served (a job gets all it asked for or waits), Tiresias (the same, but
+preempting those that have had much service), and the studio's fair share and priority, which are the very function the studio calls: with
+jobs that may be spread over machines, as the peers' are, and with each on one machine, as the studio runs them today.
 With --traces the eight Philly workloads on 64 slots in 16 machines of 4, with measured profiles, and (without --quick) the trace of 30,940
 jobs; without it generated workloads of the same shape. With --pollux also the eight workloads of Pollux's authors, which the published
 figures belong to. All are read where they are and never copied. A change of members costs what benchmarks.pause has measured at worst.
@@ -21,7 +22,7 @@ from benchmarks._plot import over_time, share_done, write_svg
 from benchmarks._simulator import Outcome, simulate
 from benchmarks._workload import Workload, generated, philly, philly_30940, pollux
 
-OURS = ("fair_share", "priority")
+OURS = ("fair_share", "priority", "fair_share_one_machine")
 POLICIES = ("static", "tiresias", *OURS)
 RESTART_S = 30.0  # what a change costs a peer that restarts from a checkpoint; Pollux charges as much, Sia 15 to 250 s
 COLUMNS = ("avg_jct_h", "p99_jct_h", "makespan_h", "busy_share", "jain", "ftf_under_2_share", "realloc_loss_share")

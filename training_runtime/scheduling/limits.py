@@ -41,8 +41,8 @@ def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
 class Limits:
     """What may still be taken: room per class of slots, on each machine where a run has only one, and quotas of persons and projects.
 
-    `rooms`: what is left of each class, by machine; under None, where runs may be spread (`machines` is empty then). Quotas are counted only
-    where there are any.
+    `rooms`: what is left of each class, by machine; under None where runs may be spread, and `machines` is empty then. Quotas are counted
+    only where there are any.
     """
 
     def __init__(self, capacity: Capacity, rules: Rules) -> None:
