@@ -1,9 +1,9 @@
 """The memory that all processes of a run on one machine share: a memfd made by the driver before it forks, mapped by everybody.
 
-It holds words (int64, each with one writer), doorbells, the table of generations, per-engine metrics, the ring of finished steps, the
-results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here decides; `group`,
-`exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that of x86-64,
-doorbells are barriers besides.
+It holds words (int64, each with one writer), doorbells, the table of generations and word of each, per-engine metrics, the ring of finished
+steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here decides;
+`group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that of
+x86-64, doorbells are barriers besides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The driver's end of the template: what both share is made here, the template is started, started again when it dies, and ended with
 everything it has forked.
 
-The driver is the subreaper of its run: workers whose template died become its children, so that it can tell when they are gone.
+The driver is the subreaper of its run: workers whose template died become its children, so that it can tell when they are gone. While the
+template lives, it is the one who reaps.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It calls the datasets function once, so that all workers of the machine share the dataset copy-on-write; then it only forks, kills and reaps
 on command of the driver and reports every exit. When the driver is gone it tells the workers, waits until they have written down what they
-know, and goes too.
+know, and goes too. For a script that must not be forked, `fresh` makes one that holds nothing of the script's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Protocol
 from training_runtime.elastic import orphans
 from training_runtime.elastic.arena import Arena, Layout
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, is_stopped, outlive_parent, wait
+from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
 
 LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
@@ -129,7 +129,7 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
             alive[fd] = (pid, command["seat"])
             poll.register(fd, select.POLLIN)
             to_driver.send("forked", seat=command["seat"], pid=pid)
-        if to_driver.unsent:
+        if to_driver.unsent and not has_ended(child.driver):
             raise ConnectionError("the socket for reports was shut down")
         if untidy:
             _reap_strays({pid for pid, _ in alive.values()})
