@@ -20,7 +20,7 @@ from experiments import notify, snapshot, states
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
 from experiments.snapshot import NODE_SILENT_S, Snapshot
-from training_runtime.scheduling.changes import difference
+from training_runtime.scheduling.changes import difference, machines
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
@@ -89,7 +89,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Preview:
-    """The plan as things are, the plan with the changes, the runs whose number of slots would differ, and the same in sentences."""
+    """The plan as things are, the plan with the changes, the runs whose slots or machine would differ, and the same in sentences."""
 
     before: Plan
     after: Plan
@@ -127,12 +127,14 @@ def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None,
     slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in seen.slot_facts]
     before = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
     after = plan(slots, changed, now=now.timestamp(), rules=dataclasses.replace(seen.rules, **given))
+    node_of = {slot.id: slot.node for slot in slots}
     differences = [
         Difference(run=seen.runs[facts.id], before=had, after=has, reason=after.reasons.get(facts.id, "It is stopped."))
         for facts in seen.run_facts
         if (had := len(before.grants.get(facts.id, ()))) != (has := len(after.grants.get(facts.id, ())))
+        or machines(before, facts.id, node_of) != machines(after, facts.id, node_of)
     ]
-    return Preview(before, after, tuple(differences), tuple(difference(before, after, seen.run_facts)))
+    return Preview(before, after, tuple(differences), tuple(difference(before, after, seen.run_facts, slots)))
 
 
 def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision: int, now: dt.datetime) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.scheduling.cast import a_run, applied, decide, machine, sizes
+from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts
 
 ONE = Rules(one_machine=True)
@@ -71,6 +72,11 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_runs_over():
     draining = [*machine(4, node="n1", draining=True), *machine(4, node="n2", first=5)]
     made = decide(draining, [on(ALICE, *ON_N1, node="n1"), on(BOB, *ON_N2, node="n2")], ONE)
     assert (sizes(made), nodes_of(made)) == ({1: 2, 2: 2}, {1: {"n2"}, 2: {"n2"}})
+    before = decide(TWO, [on(ALICE, *ON_N1, node="n1"), on(BOB, *ON_N2, node="n2")], ONE)
+    assert difference(before, made, [ALICE, BOB], TWO) == [
+        "alice's run digits-1: 4 -> 2 slots, moves from n1 to n2",
+        "bob's run digits-2: 4 -> 2 slots",
+    ]
     assert made.reasons[1].startswith("left 4 slots that will be out of service, moves from n1 to n2 and holds 2 of 4 slots")
 
 

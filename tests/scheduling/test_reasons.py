@@ -150,5 +150,8 @@ def test_a_preview_tells_who_would_lose_and_who_would_gain():
     before = decide(machine(4), runs[:2], PRIORITY)
     raised = [ALICE, replace(BOB, priority=6000), CAROL]
     after = decide(machine(4), raised, PRIORITY)
-    assert difference(before, after, raised) == ["alice's run digits-1: 2 -> 0 slots (suspended)", "bob's run digits-2: 2 -> 4 slots"]
-    assert difference(after, after, raised) == []
+    assert difference(before, after, raised, machine(4)) == [
+        "alice's run digits-1: 2 -> 0 slots (suspended)",
+        "bob's run digits-2: 2 -> 4 slots",
+    ]
+    assert difference(after, after, raised, machine(4)) == []
