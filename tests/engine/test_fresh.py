@@ -63,6 +63,18 @@ def test_a_script_with_threads_is_run_by_each_worker_and_survives_what_others_su
     until_gone(run.pid)
 
 
+def test_a_datasets_function_that_starts_a_thread_is_found_too(start, fixed):
+    thread = "import threading\n    threading.Thread(target=threading.Event().wait, name='reader', daemon=True).start()\n    return Noisy(a"
+    run = start(SMALL.replace("return Noisy(a", thread), *LONG)
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    (told,) = [w.message for w in run.events("warning")]
+    assert "because after the datasets function it runs threads (reader)" in told
+    assert run.train_lines() == fixed(*LONG).train_lines()
+    assert run.weights() == fixed(*LONG).weights()
+    until_gone(run.pid)
+
+
 def test_a_worker_that_comes_to_another_model_is_refused(start):
     code = SMALL.replace("nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)", "nn.Conv2d(1, width, 3), nn.BatchNorm2d(width)")
     code = code.replace("model = nn", "width = 9 if os.path.exists(os.environ['RESULT_DIR'] + '/ran') else 8\nmodel = nn", 1)

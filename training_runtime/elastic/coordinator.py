@@ -8,6 +8,7 @@ each round `membership.decide` says what to do. Only a worker that the template 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ import time
 from typing import Any, Literal
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, membership, vigil
+from training_runtime.elastic import checkpoint, membership, script, vigil
 from training_runtime.elastic.arena import (
     CLOSED,
     COMMITTED,
@@ -66,6 +67,7 @@ class Coordinator:
         self.arena: Arena | None = None
         self.household: Household | None = None
         self.template_deaths = 0
+        self.unforkable: dict[str, Any] | None = None
         self.deaths = Deaths(time.monotonic())
         self.vigil = vigil.Vigil(float(os.environ["EDT_HANG_TIMEOUT"]) if os.environ.get("EDT_HANG_TIMEOUT") else None)
         self.looked = 0.0
@@ -80,6 +82,8 @@ class Coordinator:
             while not self._finished():
                 self._wait(household)
                 self._read_all()
+                if self.unforkable is not None:
+                    self._start_fresh(household, self.unforkable)
                 if household.inbox.severed:
                     self._start_anew(household, "the workers could not be heard any more, something in the script shut down their socket")
                 self._look_for_hangs(household, time.monotonic())
@@ -172,6 +176,15 @@ class Coordinator:
             self._begin_again(why)
         return None
 
+    def _start_fresh(self, household: Household, report: dict[str, Any]) -> None:
+        """The datasets function has made a fork of its process unsafe."""
+        assert self.job.fallback is not None
+        why, self.unforkable = f"after the datasets function {report['why']}", None
+        samples, test_samples = report["lengths"]
+        household.start_fresh(dataclasses.replace(self.job.fallback, why=why, lengths=(samples, test_samples)))
+        self.roster.commands = household.commands
+        self.recorder.write(journal.Warned(script.told(why)))
+
     def _read_all(self) -> None:
         if self.link is not None:
             self.link.poll()
@@ -208,6 +221,8 @@ class Coordinator:
         if kind == "sized":
             if self.arena is None:
                 self._lay_out(report["samples"], report["test_samples"])
+        elif kind == "unforkable":
+            self.unforkable = report
         elif kind == "forked":
             self.roster.forked(seat, report["pid"])
             self._tell_holding()

@@ -135,10 +135,10 @@ class Part:
     def _become_equal(self, job: Job) -> None:
         """Have the datasets and the state that a worker forked from the driver would have had."""
         try:
+            lengths, orders = job.prepare_datasets(), self._orders
             self._place.set_threads()  # the script may have set others
             if script.why_not_fork():
                 job.loader_threads = 0  # loaders would be forked from here
-            lengths, orders = job.prepare_datasets(), self._orders
             if lengths != self._lengths or job.layout(job.shape(*lengths)) != orders.layout:
                 raise UserError(f"{_DIFFERENT} (samples {lengths} and {self._lengths})")
             index = state.index_of(orders.start_fd)

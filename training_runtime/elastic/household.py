@@ -31,8 +31,6 @@ class Household:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
         self.start_fd = os.memfd_create("edt-start")
-        if job.rerun is not None:
-            state.pack(self.start_fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
         kinship.adopt_orphans(True)
         self.start()
 
@@ -46,7 +44,15 @@ class Household:
             self.pid, self.commands = self._start_fresh(self._job.rerun)
         self.handle = os.pidfd_open(self.pid)
 
+    def start_fresh(self, rerun: Rerun) -> None:
+        """Another template, from which workers run the script, instead of one that has not forked any."""
+        self._job.rerun = rerun
+        self._end_template()
+        self.hang_up()
+        self.start()
+
     def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
+        state.pack(self.start_fd, state.capture(self._job.model, self._job.optimizer, self._job.stateful), 0, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         orders = fresh.Orders(
             script=rerun.script,

@@ -43,12 +43,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Rerun:
-    """Workers run the script themselves: `why`, and which call of train() they are for. `lengths` of both datasets."""
+    """Workers run the script themselves: which call of train() they are for, `why`, and the `lengths` of both datasets."""
 
     script: Script
-    why: str
     call: int
-    lengths: tuple[int, int]
+    why: str = ""
+    lengths: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -74,6 +74,7 @@ class Job:
     loader_threads: int = 4
     save_to_onnx: bool = False
     rerun: Rerun | None = None
+    fallback: Rerun | None = None  # what `rerun` is to be made of where the datasets function makes a fork unsafe
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)

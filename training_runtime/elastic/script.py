@@ -16,6 +16,10 @@ import torch
 from training_runtime.elastic.sampler import seed_everything
 
 START_METHOD = "EDT_START_METHOD"  # fork or spawn; without it whatever is safe
+COST = (
+    "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
+    "its batches itself where the script runs threads. The weights are the same"
+)
 _OURS = "host-link"  # does not run when anything is forked
 _HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
 
@@ -69,6 +73,11 @@ def why_not_fork() -> str:
         return "it has imported TensorFlow, which runs threads"
     names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
     return f"it runs threads ({', '.join(names)[:200]})" if names else ""
+
+
+def told(why: str) -> str:
+    """The warning that workers run the script."""
+    return f"workers are not forked from the script's process, because {why}: {COST}"
 
 
 def _is_harmless(thread: threading.Thread) -> bool:

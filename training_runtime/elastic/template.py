@@ -25,6 +25,7 @@ from training_runtime.elastic.arena import Arena, Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
+from training_runtime.elastic.script import why_not_fork
 
 LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
 _LOOK_S = 0.5
@@ -58,6 +59,9 @@ def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket
 
     def prepare() -> tuple[tuple[int, int], Layout]:
         lengths = job.prepare_datasets()
+        if job.fallback is not None and (why := why_not_fork()):
+            to_driver.send("unforkable", why=why, lengths=lengths)
+            theirs.recv(1)  # until the driver ends this process, for another one
         gc.collect()
         gc.freeze()
         return lengths, job.layout(job.shape(*lengths))

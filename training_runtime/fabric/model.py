@@ -43,10 +43,6 @@ SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
 )
-COST_OF_RERUN = (
-    "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
-    "its batches itself where the script runs threads. The weights are the same"
-)
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 
@@ -165,7 +161,7 @@ class FabricModel:
     def _train_in_studio(self, job: Job, session: driver.Session) -> None:
         if session.trained:
             raise UserError(SECOND_TRAIN)
-        job.rerun = _rerun(job, self._calls)
+        _choose_start(job, self._calls)
         session.attendant.pause()
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
@@ -192,7 +188,7 @@ class FabricModel:
             raise UserError(f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own")
         self._trained_in.add(job.result_dir)
         began = time.monotonic()
-        job.rerun = _rerun(job, self._calls)
+        _choose_start(job, self._calls)
         writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, screen=console)
@@ -307,20 +303,21 @@ def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None)
 
 
-def _rerun(job: Job, call: int) -> Rerun | None:
-    """How workers are to run the script themselves, where they must not be forked from this process and the script can be run again."""
+def _choose_start(job: Job, call: int) -> None:
+    """Whether workers are to run the script themselves: where they must not be forked from this process and the script can be run again."""
     method = os.environ.get(script.START_METHOD) or ""
     if method not in ("", "fork", "spawn"):
         raise UserError(f"{script.START_METHOD} must be fork or spawn, not {method!r}")
-    why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork() if not method else ""
-    found = script.running() if why else None
-    return None if found is None else Rerun(found, why, call, job.measure())
+    found = script.running()
+    if found is not None and method != "fork":
+        job.fallback = Rerun(found, call)
+        why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork()
+        job.rerun = Rerun(found, call, why, job.measure()) if why else None
 
 
 def _warn_of_threads(recorder: Recorder, job: Job) -> None:
     why = script.why_not_fork()
     if job.rerun is not None:
-        message = f"workers are not forked from the script's process, because {job.rerun.why}: {COST_OF_RERUN}"
-        recorder.write(journal.Warned(message))
+        recorder.write(journal.Warned(script.told(job.rerun.why)))
     elif why:
         recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))
