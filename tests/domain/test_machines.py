@@ -53,6 +53,16 @@ def settle(*hosts: cast.Host, since: dt.datetime, rounds: int = 5) -> dt.datetim
     return since + rounds * SECOND
 
 
+def sent_off(first: cast.Host, second: cast.Host, *, by: User) -> dt.datetime:
+    """The first machine is taken out of service, and its run asked to go on on the second."""
+    now = settle(first, second, since=NOW)
+    services.set_node_draining(first.node, by=by, draining=True)
+    scheduling.tick(now)
+    first.apply(now)
+    scheduling.tick(now)
+    return now
+
+
 def test_two_peoples_runs_have_a_machine_each_and_no_slot_lies_idle(
     alices: TrainingRun, bobs: TrainingRun, first: cast.Host, second: cast.Host
 ) -> None:
@@ -98,11 +108,7 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_run_over(
 def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(
     alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
-    now = settle(first, second, since=NOW)
-    services.set_node_draining(first.node, by=dora, draining=True)
-    scheduling.tick(now)
-    first.apply(now)
-    scheduling.tick(now)
+    now = sent_off(first, second, by=dora)
     assert fresh(alices).leave_revision is not None
     first.apply(now + SECOND, knows={alices.pk: -9})
     assert fresh(alices).state == RunState.SUSPENDED
@@ -114,11 +120,7 @@ def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(
 def test_a_run_that_is_stopped_on_its_way_is_stopped(
     alices: TrainingRun, alice: User, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
-    now = settle(first, second, since=NOW)
-    services.set_node_draining(first.node, by=dora, draining=True)
-    scheduling.tick(now)
-    first.apply(now)
-    scheduling.tick(now)
+    now = sent_off(first, second, by=dora)
     services.stop_run(fresh(alices), by=alice, now=now)
     first.apply(now + SECOND, exits={alices.pk: -9})
     assert fresh(alices).state == RunState.STOPPED
