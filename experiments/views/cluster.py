@@ -106,6 +106,7 @@ def _totals(lanes: list[Lane]) -> dict[str, int]:
     live = TrainingRun.objects.filter(state__in=LIVE)
     return {
         "slots": len(lanes),
+        "nodes": len({lane.slot.node_id for lane in lanes}),
         "held": sum(lane.is_held() for lane in lanes),
         "free": sum(lane.state == "free" for lane in lanes),
         "away": sum(lane.state in ("draining", "silent") and not lane.is_held() for lane in lanes),

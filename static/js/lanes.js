@@ -6,6 +6,7 @@ import { clock } from './times.js';
 
 const NS = 'http://www.w3.org/2000/svg';
 const AXIS = 24;
+const HEADING = 22;
 export const LEFT = 104;
 export const RIGHT = 12;
 const COLOURS = 14;
@@ -88,11 +89,23 @@ export class Lanes {
     this.bars = [];
     const height = this.laneHeight;
     const named = Math.ceil(14 / (height + this.gap)); // labels of very many lanes would lie over each other
-    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => this.lane(lane, row * (height + this.gap), height, row % named === 0));
-    const total = answer.lanes.length * (height + this.gap) + AXIS;
+    const several = new Set(answer.lanes.map((/** @type {any} */ lane) => lane.node)).size > 1;
+    let y = 0;
+    answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => {
+      if (several && lane.node !== answer.lanes[row - 1]?.node) y = this.heading(lane.node, y);
+      this.lane(lane, y, height, row % named === 0);
+      y += height + this.gap;
+    });
+    const total = y + AXIS;
     this.svg.setAttribute('height', String(total));
     this.height = total;
     for (const line of [this.hand, this.event]) line.setAttribute('y2', String(total - AXIS));
+  }
+
+  /** Where there are several machines each has its name above its lanes; where these begin. @param {string} node @param {number} y */
+  heading(node, y) {
+    make('text', { class: 'lane-node', x: LEFT, y: y + HEADING - 6 }, this.body).textContent = node;
+    return y + HEADING;
   }
 
   /** @param {any} lane @param {number} y @param {number} height @param {boolean} named */

@@ -54,6 +54,9 @@ def test_a_job_moves_to_another_machine_when_its_own_is_taken_out_of_service(
     alice.goto(f"{studio.url}/runs/{run}/")
     expect(alice.locator("#head")).to_contain_text("holds 4 of 4 slots")
 
+    admin.goto(f"{studio.url}/cluster/")
+    expect(admin.locator("svg.lanes .lane-node")).to_have_text(["local", "second"])
+
     alice.on("dialog", lambda dialog: dialog.accept())
     alice.get_by_role("button", name="Stop").click()
     wait_until(lambda: state(studio, run) == "stopped", "it is stopped")
