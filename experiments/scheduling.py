@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 SUSPENDED_REASON = "Its slots went elsewhere; its state is kept and it goes on with the next step."
+TRAINED_REASON = "Its training is done. What its script does now needs no slot."
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: P
 
 def _leaving_reason(grant: Grant, decision: Plan) -> str:
     if grant.run.outcome == TRAINED:
-        return "Its training is done."
+        return TRAINED_REASON
     stopping = grant.run.stop_reason or ("It is being stopped." if grant.run.is_live() else "It has ended.")
     return decision.reasons.get(grant.run_id) or stopping
 
@@ -293,13 +294,14 @@ def _change_states(seen: Snapshot, granted: Iterable[tuple[int, int]], now: dt.d
 
 def _store_words(seen: Snapshot, decision: Plan) -> None:
     """Reasons, queue positions and forecasts, where they say something new."""
-    for run in seen.runs.values():
+    trained = [run for run in seen.leaving.values() if run.outcome == TRAINED]
+    for run in (*seen.runs.values(), *trained):
         waiting = decision.queue.get(run.pk)
         position = waiting.position if waiting is not None else None
         expected = (
             waiting.expected_s if waiting is not None and waiting.expected_s is not None and math.isfinite(waiting.expected_s) else None
         )
-        words = decision.reasons.get(run.pk, "")
+        words = decision.reasons.get(run.pk, TRAINED_REASON if run.outcome == TRAINED else "")
         if (words, position) == (run.plan_reason, run.queue_position) and _about_equal(expected, run.expected_start_s):
             continue
         run.plan_reason, run.queue_position, run.expected_start_s = words, position, expected
