@@ -46,7 +46,8 @@ class Warm:
         while True:
             reply = self._receive()
             if "started" in reply:
-                return reply["started"]
+                self.codes.pop(reply["started"], None)  # of a process long gone: after some thousands of runs their numbers come again
+                return int(reply["started"])
 
     def _receive(self) -> dict:
         reply = json.loads(self.channel.recv(65536))
