@@ -107,7 +107,8 @@ def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping
     demands = []
     for each in sorted((one for one in active if sizes[one.job.id]), key=_by_arrival):
         run, held = facts(each, now), len(each.held)
-        demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", None, held=held, occupied=held, weight=1.0, size=sizes[run.id])
+        order = (0.0, run.submitted_at, run.id)
+        demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", None, held, held, 1.0, order, size=sizes[run.id])
         demands.append(demand)
     return place(slots, demands)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from training_runtime.protocol import Device
@@ -31,15 +30,11 @@ class Demand:
     held: int
     occupied: int
     weight: float
+    order: tuple[float, float, int]
     keeps: bool = False
     node: str | None = None
     size: int = 0
     larger: int | None = None
-    order: tuple[float, float, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        left = math.inf if self.run.remaining_s is None else self.run.remaining_s
-        self.order = (left, self.run.submitted_at, self.run.id)
 
 
 def positive(weight: float) -> float:

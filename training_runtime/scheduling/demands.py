@@ -7,6 +7,7 @@ bound to theirs as well; the others choose when they start (see `machines`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -50,7 +51,8 @@ def demands_of(
         elif places and device:
             keeps = sum(of == device for of, _ in places)
         occupied = keeps + leaving[run.id, device]
-        demands[run.id] = Demand(run, least, most, first, device, on, held=keeps, occupied=occupied, weight=positive(run.weight))
+        order = (math.inf if run.remaining_s is None else run.remaining_s, run.submitted_at, run.id)
+        demands[run.id] = Demand(run, least, most, first, device, on, keeps, occupied, positive(run.weight), order)
     return demands, blocks
 
 

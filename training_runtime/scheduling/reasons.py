@@ -101,6 +101,7 @@ def _scene(
     leaver.update(
         {slot.id: slot.holder for slot in slots.values() if slot.holder is not None and owner.get(slot.id, slot.holder) != slot.holder}
     )
+    waiting = bool(shares.blocks)  # who holds how much is told to those who wait
     sharers: dict[tuple[Device, str | None, int], set[str]] = defaultdict(set)
     taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
     lowest: dict[Device | None, int] = {}
@@ -110,7 +111,7 @@ def _scene(
             continue
         for device in _classes(demand, shares):
             sharers[device, demand.node, run.priority if rules.policy == "priority" else 0].add(run.person)
-        if demand.size:
+        if demand.size and waiting:
             for pool in (demand.device, None):
                 taken[pool][run.person] += demand.size
                 lowest[pool] = min(run.priority, lowest.get(pool, run.priority))
