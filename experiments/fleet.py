@@ -14,7 +14,7 @@ from typing import cast
 from django.db import transaction
 from django.db.models import Q
 
-from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, snapshot, states
+from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -73,6 +73,7 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
         if run is None:
             continue
         _count(run, seen)
+        slotuse.keep(run, seen, now=now)
         if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
             _finish(run, seen, exit_code=seen.exit_code, now=now)
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}

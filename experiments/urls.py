@@ -90,6 +90,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/pictures/<path:path>", results.picture, name="run_picture"),
     path("runs/<int:pk>/series", curves.series, name="run_series"),
     path("runs/<int:pk>/points", curves.points, name="run_points"),
+    path("runs/<int:pk>/use", curves.use, name="run_use"),
     path("runs/<int:pk>/log", logs.log, name="run_log"),
     path("runs/<int:pk>/log/<str:name>/download", downloads.log_file, name="run_log_file"),
     path("runs/<int:pk>/files/<path:path>", downloads.file, name="run_file"),

@@ -90,13 +90,22 @@ DriverState = Literal["starting", "running", "stopping", "exited"]
 
 
 @dataclass(frozen=True)
+class SlotMemory:
+    """Bytes that a run has on one slot: of its worker where the slot is a CPU share, of the device where it is a GPU."""
+
+    slot: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class RunObservation:
     """What a node host sees of one run.
 
     `holding` lists the slot ids for which a process of the run may still be alive: a slot that left this list is free, proven.
     `exit_code` is set once the driver and every process of the run are gone: 0 completed, >0 failed, <0 killed by that signal.
     `journal_bytes` is the journal's size when last heard of. `busy_s`: seconds in which its slots were at work, added up over the slots
-    of this attempt; never more than they were held. None: this machine cannot tell.
+    of this attempt; never more than they were held. None: this machine cannot tell. `counted_s`: over how many seconds of its slots that
+    was counted; both only grow, so whoever sees them twice knows the share in between. `memory`: of the slots where it is known now.
     """
 
     run: int
@@ -107,6 +116,8 @@ class RunObservation:
     exit_code: int | None = None
     detail: str = ""
     busy_s: float | None = None
+    counted_s: float = 0.0
+    memory: tuple[SlotMemory, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,16 @@ from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Node,
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
-from experiments.models.history import GenerationRecord, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunTransition
+from experiments.models.history import (
+    GenerationRecord,
+    JournalCursor,
+    Metric,
+    MetricSeries,
+    MetricStretch,
+    RunEvent,
+    RunTransition,
+    SlotUse,
+)
 from experiments.models.notices import Delivery, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
@@ -37,6 +46,7 @@ __all__ = [
     "RunState",
     "RunTransition",
     "Slot",
+    "SlotUse",
     "TrainingDefinition",
     "TrainingRun",
     "User",

@@ -1,5 +1,5 @@
 """What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
-RunTransition, which `transition` writes."""
+RunTransition, which `transition` writes, and SlotUse, which fleet does."""
 
 from __future__ import annotations
 
@@ -115,3 +115,25 @@ class MetricStretch(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["series", "index"], name="one_stretch_per_place")]
+
+
+class SlotUse(models.Model):
+    """What the run's slots did and took at a moment, as its machine has measured it; null where that cannot tell.
+
+    `busy_s` of `counted_s` slot-seconds of this attempt so far were work: two rows of an attempt give the share in between, also where rows
+    between them are left out. Bytes: of all slots together, and of the one that has the most.
+    """
+
+    EVERY_S = 5
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="use")
+    tick = models.BigIntegerField()  # Unix time in units of EVERY_S: there is one row in each, however many write at once
+    t = models.FloatField()  # Unix seconds
+    busy_s = models.FloatField(null=True)
+    counted_s = models.FloatField()
+    memory_bytes = models.BigIntegerField(null=True)
+    largest_bytes = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["tick"]
+        constraints = [models.UniqueConstraint(fields=["run", "tick"], name="one_use_per_tick")]

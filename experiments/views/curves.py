@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, selectors
 from experiments.models import GenerationRecord
 from experiments.selectors import run_pages
+from experiments.selectors.use import use as use_of
 from experiments.views.shown import number, person
 
 MOST_POINTS = 2000
@@ -81,5 +82,17 @@ def points(request: HttpRequest, pk: int) -> JsonResponse:
     rows = [[group, name, step, t, finite(value), workers, epoch] for group, name, step, t, value, workers, epoch in new.points]
     answer = {"type": "points", "topic": f"run-{pk}", "after": new.after, "seq": new.seq, "points": rows}
     response = JsonResponse({**answer, "progress": new.progress, "reload": new.reload})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_safe
+def use(request: HttpRequest, pk: int) -> JsonResponse:
+    """How the run's slots worked, and their memory, after a tick: [t, share, bytes of all slots, of the largest], oldest first."""
+    run = access.run(person(request), pk)
+    after = number(request, "after", 0, least=0, most=1 << 40)
+    found = use_of(run, after=after)
+    shares = (None if each.share is None else round(each.share, 3) for each in found)
+    response = JsonResponse({"points": [[each.t, share, each.memory, each.largest] for each, share in zip(found, shares, strict=True)]})
     response["Cache-Control"] = "no-store"
     return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse
@@ -12,9 +13,11 @@ from experiments import access, accounting, selectors
 from experiments.models import TrainingRun
 from experiments.selectors import run_pages
 from experiments.selectors.arguments import arguments
+from experiments.selectors.use import known, use
 from experiments.views.shown import later, page, person, run_crumbs
 
 HEAD = {"head": "runs/_head.html"}  # the head of every tab is refetched from Monitor
+TABLE_ROWS = 20  # of the table beside the charts of the slots' use
 
 
 def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict[str, object]]:
@@ -40,13 +43,21 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
+        "use_known": later(lambda: known(run)),
+        "use": later(lambda: [(each, dt.datetime.fromtimestamp(each.t, dt.UTC)) for each in reversed(use(run, most=TABLE_ROWS))]),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),
         "events": later(lambda: list(run.events.order_by("-seq")[:20])),
         "watches": later(lambda: list(run.watches.filter(person=person(request)))),
         "metric_names": later(lambda: selectors.metric_names(run.experiment)),
     }
-    parts = {**HEAD, "tiles": "runs/_tiles_live.html", "notes": "runs/_notes.html", "watches": "runs/_watches.html"}
+    parts = {
+        **HEAD,
+        "tiles": "runs/_tiles_live.html",
+        "notes": "runs/_notes.html",
+        "watches": "runs/_watches.html",
+        "use": "runs/_use.html",
+    }
     return page(request, "runs/monitor.html", context, parts=parts)
 
 

@@ -104,6 +104,24 @@ export class Curves {
     return axis === 'time' ? at.t : axis === 'step' ? at.step : this.samplesAt(at.step);
   }
 
+  /** A moment on the axis; null before the first and after the last point of the curves. @param {number} t @param {Axis} axis */
+  moment(t, axis) {
+    const { times, steps } = this.longest() || { times: [], steps: [] };
+    if (!times.length || t < times[0] || t > times[times.length - 1]) return null;
+    if (axis === 'time') return t;
+    const after = Math.max(1, times.findIndex((each) => each >= t));
+    const part = (t - times[after - 1]) / (times[after] - times[after - 1] || 1);
+    const [from, to] = [after - 1, after].map((place) => this.x({ step: steps[place], t }, axis));
+    return from + part * (to - from);
+  }
+
+  /** The training curve with the most points, two at least. @returns {Curve | null} */
+  longest() {
+    let longest = /** @type {Curve | null} */ (null);
+    for (const both of this.byName.values()) if (both.train && both.train.steps.length > (longest?.steps.length || 1)) longest = both.train;
+    return longest;
+  }
+
   /** Changes of members (not the first ones), placed on the axis. @param {Axis} axis */
   changes(axis) {
     return this.marks
@@ -123,8 +141,7 @@ export class Curves {
 
   /** Steps a second over stretches of the longest training curve: [xs, ys]. @param {Axis} axis @returns {[number[], (number | null)[]]} */
   rates(axis) {
-    let longest = /** @type {Curve | null} */ (null);
-    for (const both of this.byName.values()) if (both.train && both.train.steps.length > (longest?.steps.length || 1)) longest = both.train;
+    const longest = this.longest();
     if (!longest) return [[], []];
     const xs = [];
     const ys = [];

@@ -5,7 +5,9 @@
 import { axes, colour, elapsed, figure, fit, markPlugin, nearest, plainX, smooth, wholeNumbers } from './chart.js';
 import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
+import * as live from './live.js';
 import * as feed from './points.js';
+import { memoryOptions, memoryWords, shareOptions, shareWords, Use } from './use.js';
 
 /** @typedef {{chart: any, box: HTMLElement, text: HTMLElement, release: () => void, make: () => any, data: () => any[], words: (index: number | null | undefined) => string, height: number, log: boolean}} Drawn */
 
@@ -16,6 +18,8 @@ const MOST_POINTS = 6000; // of one curve, before the server is asked for a down
 const FIRST = ['loss', 'accuracy'];
 const WORKERS = '\0workers';
 const RATES = '\0rates';
+const BUSY = '\0busy';
+const MEMORY = '\0memory';
 
 const section = /** @type {HTMLElement} */ (document.querySelector('[data-charts]'));
 const list = /** @type {HTMLElement} */ (document.getElementById('chart-list'));
@@ -23,6 +27,15 @@ const unzoom = /** @type {HTMLElement} */ (document.getElementById('unzoom'));
 const run = Number(section.dataset.charts);
 
 const curves = new Curves();
+const use = new Use(section.dataset.use || '', curves);
+/** The low charts: their place on the page, their title, and what they draw. @typedef {{key: string, title: string, make: () => any, data: () => any[], words: (index: number | null | undefined) => string}} Low */
+/** @type {Map<string, Low>} */
+const lows = new Map([
+  [WORKERS, { key: ':workers', title: 'Workers', make: workerOptions, data: () => curves.workers(axis), words: workerWords }],
+  [RATES, { key: ':rates', title: 'Steps a second', make: rateOptions, data: () => curves.rates(axis), words: rateWords }],
+  [BUSY, { key: ':busy', title: 'Slots at work', make: () => ({ ...shareOptions(common(() => drawn.get(BUSY)), section), height: LOW_HEIGHT }), data: () => use.share(axis), words: (index) => shareWords(use.share(axis), index, at) }],
+  [MEMORY, { key: ':memory', title: 'Memory', make: () => ({ ...memoryOptions(common(() => drawn.get(MEMORY)), section), height: LOW_HEIGHT }), data: () => use.memory(axis), words: (index) => memoryWords(use.memory(axis), index, at) }],
+]);
 /** @type {Map<string, Drawn>} */
 const drawn = new Map();
 let axis = /** @type {import('./curves.js').Axis} */ (['step', 'time', 'samples'].find((a) => a === kept('axis', localStorage.getItem('edt-axis') || '')) || 'step');
@@ -78,6 +91,8 @@ function draw() {
   if (empty) empty.hidden = curves.byName.size > 0;
   const wanted = curves.byName.size ? names() : [];
   if (wanted.length && curves.marks.length) wanted.push(WORKERS, RATES);
+  if (use.hasShare()) wanted.push(BUSY);
+  if (use.hasMemory()) wanted.push(MEMORY);
   for (const name of wanted) {
     if (!drawn.has(name)) place(name);
     const one = /** @type {Drawn} */ (drawn.get(name));
@@ -87,7 +102,7 @@ function draw() {
 
 /** A figure whose chart is made when it comes into view: a run with fifty metrics costs no more than what is looked at. @param {string} name */
 function place(name) {
-  const low = name === WORKERS || name === RATES;
+  const low = lows.get(name);
   const box = figureFor(name, low);
   const one = /** @type {Drawn} */ ({
     chart: null,
@@ -96,8 +111,7 @@ function place(name) {
     release: () => {},
     height: low ? LOW_HEIGHT : HEIGHT,
   });
-  if (name === WORKERS) Object.assign(one, { make: workerOptions, data: () => curves.workers(axis), words: workerWords });
-  else if (name === RATES) Object.assign(one, { make: rateOptions, data: () => curves.rates(axis), words: rateWords });
+  if (low) Object.assign(one, { make: low.make, data: low.data, words: low.words });
   else Object.assign(one, { make: () => metricOptions(name), data: () => metricData(name), words: (/** @type {any} */ i) => metricWords(name, one, i) });
   drawn.set(name, one);
   new IntersectionObserver((entries, observer) => {
@@ -107,9 +121,9 @@ function place(name) {
   }, { rootMargin: '200px' }).observe(box);
 }
 
-/** The figure that the page came with, which keeps its place free, or a new one. @param {string} name @param {boolean} low */
+/** The figure that the page came with, which keeps its place free, or a new one. @param {string} name @param {Low | undefined} low */
 function figureFor(name, low) {
-  const key = name === WORKERS ? ':workers' : name === RATES ? ':rates' : name;
+  const key = low ? low.key : name;
   const there = [...list.querySelectorAll('[data-chart]')].find((each) => each.getAttribute('data-chart') === key);
   if (there) return /** @type {HTMLElement} */ (there);
   const box = document.createElement('figure');
@@ -117,13 +131,13 @@ function figureFor(name, low) {
   box.dataset.chart = key;
   const caption = document.createElement('figcaption');
   const title = document.createElement('b');
-  title.append(Object.assign(document.createElement('bdi'), { textContent: low ? (name === WORKERS ? 'Workers' : 'Steps a second') : name }));
+  title.append(Object.assign(document.createElement('bdi'), { textContent: low ? low.title : name }));
   caption.append(title, ' ', Object.assign(document.createElement('span'), { className: 'quiet numbers' }));
   box.append(caption, Object.assign(document.createElement('div'), { className: 'chart-body' }));
-  let lows = list.querySelector('.chart-lows');
-  if (low && !lows) list.append((lows = Object.assign(document.createElement('div'), { className: 'chart-lows' })));
-  if (low) lows?.append(box);
-  else list.insertBefore(box, FIRST.includes(name) ? lows : null);
+  let row = list.querySelector('.chart-lows');
+  if (low && !row) list.append((row = Object.assign(document.createElement('div'), { className: 'chart-lows' })));
+  if (low) row?.append(box);
+  else list.insertBefore(box, FIRST.includes(name) ? row : null);
   return box;
 }
 
@@ -285,6 +299,12 @@ function rateWords(index) {
   return `${index === null || index === undefined ? '' : `${at(xs[place])} · `}${figure(ys[place])}${samples}`;
 }
 
+async function fetchUse() {
+  if (!(await use.fetch())) return;
+  /** @type {HTMLElement} */ (document.getElementById('use-table')).hidden = false;
+  schedule();
+}
+
 function redraw() {
   for (const one of drawn.values()) {
     if (!one.chart) continue;
@@ -328,6 +348,9 @@ function controls() {
 }
 
 controls();
+fetchUse();
+live.on('changed', (message) => void (message.topic === `run-${run}` && message.what.includes('use') && fetchUse()));
+live.on('subscribed', (message) => void (message.topics.includes(`run-${run}`) && fetchUse()));
 feed.follow(run, {
   load,
   points: section.dataset.points || '',

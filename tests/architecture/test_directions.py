@@ -34,7 +34,7 @@ LAYERS = (
     ("selectors", "forms"),
     ("access",),
     ("services",),
-    ("scheduling", "fleet", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
+    ("scheduling", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states",),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
     ("models",),

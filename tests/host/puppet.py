@@ -121,6 +121,19 @@ def compute(puppet: Puppet) -> int:
     return puppet.serve()
 
 
+def hoard(puppet: Puppet) -> int:
+    """Each worker takes so many bytes once the file "take" is there."""
+    kept: list[bytes] = []
+
+    def take() -> None:
+        if not kept and Path(puppet.spec.result_dir, "take").exists():
+            kept.append(b"x" * int(puppet.spec.argv[1]))
+        time.sleep(0.02)
+
+    puppet.work = take
+    return puppet.serve()
+
+
 def script(puppet: Puppet) -> int:
     """Runs the script named by the second argument, as the engine's driver does."""
     sys.argv = list(puppet.spec.argv[1:])
@@ -227,7 +240,7 @@ def stop_without_a_word(puppet: Puppet) -> int:
 
 
 ACTS: dict[str, Callable[[Puppet], int]] = {
-    act.__name__: act for act in (obey, compute, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
+    act.__name__: act for act in (obey, compute, hoard, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
 }
 
 

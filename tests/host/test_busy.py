@@ -9,9 +9,11 @@ import pytest
 
 from tests.host.conftest import HostUnderTest
 from training_runtime.host import processes
-from training_runtime.host.busy import Meter, boot_s, nvidia_share
+from training_runtime.host.busy import GpuUse, Meter, boot_s, nvidia
 from training_runtime.host.live import LiveRun
-from training_runtime.protocol import Device, SlotRef, Worker
+from training_runtime.protocol import Device, SlotMemory, SlotRef, Worker
+
+SHARED_BYTES = 64 << 20
 
 
 def myself_as_worker(device: Device) -> LiveRun:
@@ -36,23 +38,61 @@ def test_a_cpu_slot_is_as_busy_as_its_worker_and_never_more_than_it_is_held() ->
     work(0.2)
     meter.sample([run])
     assert run.busy_s is not None
-    assert 0.15 <= run.busy_s <= boot_s() - began + 0.02
+    assert 0.15 <= run.busy_s <= run.counted_s <= boot_s() - began + 0.02
+
+
+def test_memory_that_processes_share_is_counted_once() -> None:
+    """What a driver has loaded is in its forked workers too: each has its part, and all of them together no more than there is."""
+    data = b"x" * SHARED_BYTES
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until its parent has looked
+        os._exit(len(data) == 0)
+    try:
+        both = [processes.memory_bytes(pid) for pid in (os.getpid(), child)]
+        run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+        meter.sample([run])
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
+        os.close(reader)
+    alone = processes.memory_bytes(os.getpid())
+    assert None not in (*both, alone)
+    assert both[0] + SHARED_BYTES / 4 < alone, "half of the data was its child's"
+    assert both[1] > SHARED_BYTES / 4
+    assert run.memory[3] == pytest.approx(both[0], rel=0.1)
+
+
+def test_memory_is_looked_at_seldom_and_forgotten_with_its_worker() -> None:
+    run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+    meter.sample([run])
+    before, more = run.memory[3], b"y" * SHARED_BYTES
+    meter.sample([run])
+    assert run.memory[3] == before, f"{len(more)} bytes are not seen at once: looking costs"
+    run.workers.clear()
+    meter.sample([run])
+    assert run.observation().memory == ()
 
 
 def test_a_gpu_slot_is_as_busy_as_its_driver_says() -> None:
-    run, meter = myself_as_worker("gpu"), Meter({0: 0.5}.get)
+    run, meter = myself_as_worker("gpu"), Meter({0: GpuUse(0.5, 3 << 30)}.get)
     meter.sample([run])
     began = boot_s()
     work(0.05)
     meter.sample([run])
     assert run.busy_s == pytest.approx((boot_s() - began) / 2, abs=0.02)
+    assert run.counted_s == pytest.approx(2 * run.busy_s)
+    assert run.observation().memory == (SlotMemory(3, 3 << 30),)
 
 
 def test_what_cannot_be_measured_is_unknown_and_stays_so() -> None:
     run, meter = myself_as_worker("gpu"), Meter(lambda _: None)
     meter.sample([run])
-    assert run.observation().busy_s is None
-    Meter({0: 1.0}.get).sample([run])
+    seen = run.observation()
+    assert (seen.busy_s, seen.counted_s, seen.memory) == (None, 0.0, ())
+    Meter({0: GpuUse(1.0, None)}.get).sample([run])
     assert run.busy_s is None
 
 
@@ -64,8 +104,8 @@ def test_a_worker_of_which_the_studio_has_not_spoken_yet_is_left_alone() -> None
 
 
 def test_without_a_driver_nothing_is_known_of_gpus() -> None:
-    share = nvidia_share()(0)
-    assert share is None or 0 <= share <= 1
+    found = nvidia()(0)
+    assert found is None or (0 <= found.share <= 1 and (found.memory_bytes is None or found.memory_bytes > 0))
 
 
 def test_the_host_tells_work_from_waiting(host: HostUnderTest) -> None:
@@ -79,6 +119,17 @@ def test_the_host_tells_work_from_waiting(host: HostUnderTest) -> None:
     assert found[8] is not None
     assert 0.5 < found[7] <= time.monotonic() - began
     assert found[8] < found[7] / 2
+
+
+def test_the_memory_of_a_worker_grows_with_what_it_takes(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "hoard", str(SHARED_BYTES)), 1, 2)
+    host.apply()
+    began = host.until_run(7, lambda run: len(run.memory) == 2)
+    assert {each.slot for each in began.memory} == {1, 2}
+    (host.result(7) / "take").touch()
+    host.until_run(
+        7, lambda run: all(now.bytes >= was.bytes + SHARED_BYTES * 0.9 for now, was in zip(run.memory, began.memory, strict=True))
+    )
 
 
 def test_what_was_counted_outlives_the_host(own_host: HostUnderTest) -> None:

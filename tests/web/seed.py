@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from experiments import fleet, ingest, notices, runfiles, services
+from experiments import fleet, ingest, notices, runfiles, services, slotuse
 from experiments.datastore import Part
 from experiments.models import (
     DataAsset,
@@ -38,7 +38,7 @@ from experiments.models import (
 from experiments.services import watches
 from tests import cast
 from training_runtime import journal
-from training_runtime.protocol import NodeFacts
+from training_runtime.protocol import NodeFacts, RunObservation, SlotMemory
 
 SCRIPT = '''"""Handwritten digits, elastic."""
 import argparse
@@ -236,7 +236,16 @@ class Runs:
             changes.append((until_s, len(slots), len(slots) + len(was)))
         self._journal(run, began_s=began_s, ended_s=0, steps=steps, changes=changes, outcome="")
         _write(runfiles.folder(run.pk) / "log" / "driver" / "console.log", b"INFO training begins\n")
+        self._use(run, began_s=began_s)
         return TrainingRun.objects.get(pk=run.pk)
+
+    def _use(self, run: TrainingRun, *, began_s: float) -> None:
+        """What its machine said of its slots every six seconds."""
+        for ago in range(int(began_s) - 1, 0, -6):
+            held_s = 2 * (began_s - ago)
+            sizes = tuple(SlotMemory(slot, (3 + slot) * 10**8) for slot in (1, 2))
+            seen = RunObservation(run.pk, 1, "running", (1, 2), busy_s=0.8 * held_s, counted_s=held_s, memory=sizes)
+            slotuse.keep(run, seen, now=self._ago(ago))
 
     def ended(self, experiment: Experiment, by: User, *, began_s: float, lasted_s: float, state: str, steps: int) -> TrainingRun:
         run = self._new(experiment, by, began_s)

@@ -3,8 +3,8 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "strange" adds very many of everything, "changed"
-tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
+train on, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "use 0.5" says how far its slots were at work,
+"strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -134,10 +134,11 @@ def _addresses(studio: Seeded) -> dict[str, str]:
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notices, notify, runfiles, services
+    from experiments import ingest, notices, notify, runfiles, services, slotuse
     from experiments.models import TrainingRun
     from tests import cast
     from tests.web import strange
+    from training_runtime.protocol import RunObservation, SlotMemory
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -160,6 +161,11 @@ def _obey(words: list[str], studio: Seeded) -> None:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["retell"]:
             services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
+        case ["use", share]:
+            last = run.use.latest("tick")
+            counts = {"busy_s": (last.busy_s or 0) + 20 * float(share), "counted_s": last.counted_s + 20}
+            seen = RunObservation(run.pk, 1, "running", (1, 2), memory=(SlotMemory(1, 10**9), SlotMemory(2, 3 * 10**9)), **counts)
+            slotuse.keep(run, seen, now=timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone()))
         case ["strange"]:
             strange.many_metrics(studio, now=now)
             strange.many_slots(studio, now=now)

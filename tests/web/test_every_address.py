@@ -40,7 +40,7 @@ MEMBERS = {
     "copy_definition",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
-    "run_series", "run_points", "run_log",
+    "run_series", "run_points", "run_use", "run_log",
     "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",

@@ -7,7 +7,7 @@ import threading
 
 from playwright.sync_api import WebSocketRoute, expect
 
-from tests.web.browsing import Site, Visit, go
+from tests.web.browsing import Site, Visit, go, violations
 
 
 def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site: Site) -> None:
@@ -116,6 +116,30 @@ def test_what_the_reader_chose_on_a_run_survives_a_reload_and_a_link(visit: Visi
     expect(page.get_by_role("button", name="Whole run")).to_be_visible()
     page.locator('[data-chart=":workers"] canvas').wait_for()
     expect(page.locator('[data-chart=":rates"]')).to_contain_text("samples a second")
+
+
+def test_the_use_of_slots_is_drawn_live_on_every_axis_and_said_in_a_table(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    busy, memory = page.locator('[data-chart=":busy"]'), page.locator('[data-chart=":memory"]')
+    memory.scroll_into_view_if_needed()
+    for chart in (busy, memory):
+        expect(chart.locator(".uplot")).to_be_visible()
+    expect(busy).to_contain_text("80 %")
+    expect(memory).to_contain_text("900 MB · largest slot 500 MB")
+    page.get_by_text("The use of its slots as a table").click()
+    site.tell("steps 2")  # so that the point lies within the curves
+    site.tell("use 0.1")
+    expect(busy).to_contain_text("10 %")
+    expect(memory).to_contain_text("4.0 GB · largest slot 3.0 GB")
+    table = page.get_by_role("table", name="How far the run's slots were at work")
+    expect(table).to_contain_text("4.0 GB")
+    page.evaluate("window.scrollTo(0, 0)")  # else the page's own head covers what axe measures
+    assert not violations(page)
+    for axis in ("Time", "Samples", "Step"):
+        page.get_by_role("button", name=axis, exact=True).click()
+        expect(busy.locator(".uplot")).to_be_visible()
+        expect(busy).to_contain_text("10 %")
 
 
 def test_a_job_of_the_cluster_gets_another_priority_where_it_stands(visit: Visit, site: Site) -> None:

@@ -56,8 +56,30 @@ def test_curves_come_with_what_their_axes_need(studio: Seeded, as_: As) -> None:
     answer = as_(studio.alice).get(reverse("run_series", args=[studio.running.pk])).json()
     assert answer["shape"] == {"batch": 1024, "steps_per_epoch": 4, "samples": 5120}
     page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
-    assert [part.split('"')[0] for part in page.split('data-chart="')[1:]] == ["loss", "accuracy", ":workers", ":rates"]
+    assert [part.split('"')[0] for part in page.split('data-chart="')[1:]] == ["loss", "accuracy", ":workers", ":rates", ":busy", ":memory"]
     assert "ends at about" in page
+
+
+def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    page = client.get(reverse("run", args=[studio.running.pk])).content.decode()
+    table = page.split('id="use-table"')[1].split("</table>")[0]
+    assert "80.0 %" in table
+    assert "900 MB" in table
+    assert "500 MB" in table
+    assert 10 <= table.count("<tr>") <= 25, "however many points there are"
+    points = client.get(reverse("run_use", args=[studio.running.pk])).json()["points"]
+    assert [each[1:] for each in points] == [[0.8, 900_000_000, 500_000_000]] * len(points)
+    last = int(points[-3][0] // 5)
+    assert client.get(reverse("run_use", args=[studio.running.pk]), {"after": last}).json()["points"] == points[-2:]
+    other = client.get(reverse("run", args=[studio.completed.pk])).content.decode()
+    assert ":rates" in other
+    assert not {":busy", ":memory"} & set(re.findall(r'data-chart="([^"]+)"', other))
+    assert 'id="use-table" hidden' in other
+    assert 'id="use-table">' in page
+    TrainingRun.objects.get(pk=studio.running.pk).use.update(memory_bytes=None, largest_bytes=None)
+    page = client.get(reverse("run", args=[studio.running.pk])).content.decode()
+    assert (":busy" in page, ":memory" in page) == (True, False)
 
 
 def test_the_overview_takes_the_command_apart_and_draws_the_slots(studio: Seeded, as_: As) -> None:

@@ -36,7 +36,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.told, run.socket_token = list(record.told), record.socket_token
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None
-    run.journal_bytes, run.busy_s = journal_size(run.result_dir), record.busy_s
+    run.journal_bytes, run.busy_s, run.counted_s = journal_size(run.result_dir), record.busy_s, record.counted_s
     return run
 
 

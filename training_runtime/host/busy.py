@@ -1,4 +1,5 @@
-"""How long the slots of a run were at work: processor time of the worker on a CPU slot, what the driver of the device says on a GPU slot.
+"""How long the slots of a run were at work, and what memory they take: that of the worker on a CPU slot, and what the driver of the device
+says on a GPU slot.
 
 Read from the kernel and from NVIDIA's library, sampled by the host's loop; what a run says of itself is not believed. It decides nothing.
 """
@@ -10,61 +11,85 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from training_runtime.host import processes
 from training_runtime.host.live import LiveRun
-from training_runtime.protocol import SlotRef, Worker
+from training_runtime.protocol import Worker
 
 log = logging.getLogger(__name__)
 SAMPLE_S = 1.0
+MEMORY_S = 3.0
+_MEMORY_COST = 100  # a worker's memory is looked at so seldom that this takes a hundredth of the time at most
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
-# The share of a GPU's recent time in which it computed, by its number; None where nobody can tell.
-GpuShare = Callable[[int], float | None]
+
+@dataclass(frozen=True)
+class GpuUse:
+    """The share of a GPU's recent time in which it computed, and its memory that is in use, by whomever; None where it does not say."""
+
+    share: float
+    memory_bytes: int | None
+
+
+# By the GPU's number; None where nobody can tell.
+Gpu = Callable[[int], GpuUse | None]
 
 
 class Meter:
-    """Adds to `LiveRun.busy_s`. A slot is busy for at most as long as it is held, however many threads its worker has.
+    """Adds to `LiveRun.busy_s` and `counted_s`, and keeps `memory` up to date. A slot is busy for at most as long as it is held, however
+    many threads its worker has.
 
     A worker that an earlier host has started counts from now on. All times are seconds after boot.
     """
 
-    def __init__(self, gpu_share: GpuShare) -> None:
-        self._gpu_share = gpu_share
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._began = boot_s()
         self._sampled = self._began
         self._last: dict[Worker, tuple[float, float]] = {}  # when it was looked at, processor seconds until then
+        self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
 
     def sample_if_due(self, runs: Iterable[LiveRun]) -> None:
         if boot_s() - self._sampled >= SAMPLE_S:
             self.sample(runs)
 
-    def sample(self, runs: Iterable[LiveRun]) -> None:
-        """Take the time since each worker was last looked at into account."""
+    def sample(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
+        """Take the time since each worker was last looked at into account. `hurry`: somebody waits, so memory is as last looked at."""
         now = self._sampled = boot_s()
         workers: dict[Worker, tuple[float, float]] = {}
         for run in runs:
             run.slots |= {slot.id: slot for slot in run.members or ()}
+            run.memory = {}
             for worker in run.workers:
-                self._look(run, worker, now, into=workers)
+                self._look(run, worker, now, into=workers, hurry=hurry)
         self._last = workers
+        self._memory = {worker: known for worker, known in self._memory.items() if worker in workers}
 
-    def _look(self, run: LiveRun, worker: Worker, now: float, *, into: dict[Worker, tuple[float, float]]) -> None:
+    def _look(self, run: LiveRun, worker: Worker, now: float, *, into: dict[Worker, tuple[float, float]], hurry: bool) -> None:
         slot, used = run.slots.get(worker.slot), processes.processor_s(worker.pid, worker.start_ticks)
         if slot is None or used is None:
             return  # an earlier host's, of which the studio has not spoken yet; or it has ended since
         started = worker.start_ticks / _TICKS_A_SECOND
         since, before = self._last.get(worker, (started, 0.0) if started >= self._began else (now, used))
         into[worker] = (now, used)
-        work = self._work(slot, used - before, now - since)
+        work = max(0.0, min(used - before, now - since)) if slot.device == "cpu" else None
+        memory = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None
+        if slot.device == "gpu" and (gpu := self._gpu(slot.index)) is not None:
+            work, memory = gpu.share * (now - since), gpu.memory_bytes
         run.busy_s = None if work is None or run.busy_s is None else run.busy_s + work
+        run.counted_s += 0.0 if work is None else now - since
+        if memory is not None:
+            run.memory[slot.id] = memory
 
-    def _work(self, slot: SlotRef, used: float, passed: float) -> float | None:
-        """How much of the `passed` seconds the slot was at work; None where that cannot be known."""
-        if slot.device == "cpu":
-            return max(0.0, min(used, passed))
-        share = self._gpu_share(slot.index)
-        return None if share is None else share * passed
+    def _memory_of(self, worker: Worker, *, hurry: bool) -> int | None:
+        """When last looked at, which is now if it is due."""
+        now = boot_s()
+        due, memory = self._memory.get(worker, (now, None))
+        if now >= due and not hurry:
+            memory = processes.memory_bytes(worker.pid)
+            self._memory[worker] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), memory)
+        return memory
 
 
 def boot_s() -> float:
@@ -76,8 +101,13 @@ class _Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
-def nvidia_share() -> GpuShare:
-    """Asks NVIDIA's management library, which comes with the driver: the share of the last second or so in which a kernel ran.
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def nvidia() -> Gpu:
+    """Asks NVIDIA's management library, which comes with the driver: the share of the last second or so in which a kernel ran, and the
+    device's memory that is in use (a container does not know its processes by the numbers under which the driver lists them).
 
     Devices are told apart by their minor numbers, as in `node_facts`. Without the library nothing is known.
     """
@@ -88,13 +118,14 @@ def nvidia_share() -> GpuShare:
         log.info("how busy GPUs are cannot be known: %s", error)
         return lambda _index: None
 
-    def share(index: int) -> float | None:
-        found = _Utilization()
+    def use(index: int) -> GpuUse | None:
+        found, memory = _Utilization(), _Memory()
         if index not in handles or library.nvmlDeviceGetUtilizationRates(handles[index], ctypes.byref(found)):
             return None
-        return min(1.0, float(found.gpu) / 100)
+        unknown = library.nvmlDeviceGetMemoryInfo(handles[index], ctypes.byref(memory))
+        return GpuUse(min(1.0, float(found.gpu) / 100), None if unknown else int(memory.used))
 
-    return share
+    return use
 
 
 def _devices(library: ctypes.CDLL) -> dict[int, ctypes.c_void_p]:

@@ -13,7 +13,7 @@ from training_runtime.host.processes import Traces
 from training_runtime.host.reconcile import Phase, SeenRun, ended_how, holding
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
-from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, Worker
+from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotMemory, SlotRef, Worker
 
 _TAIL_BYTES = 1 << 18
 
@@ -25,8 +25,9 @@ class LiveRun:
 
     `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
-    connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`: see `protocol.RunObservation`.
-    `stopped_at`: since when the driver is known to be stopped by a signal.
+    connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
+    `protocol.RunObservation`. `memory`: bytes by slot, when last looked at. `stopped_at`: since when the driver is known to be stopped by a
+    signal.
     """
 
     run: int
@@ -53,6 +54,8 @@ class LiveRun:
     workers: dict[Worker, int] = field(default_factory=dict)
     slots: dict[int, SlotRef] = field(default_factory=dict)
     busy_s: float | None = 0.0
+    counted_s: float = 0.0
+    memory: dict[int, int] = field(default_factory=dict)
     journal_start: int = 0
     journal_bytes: int = 0
     stop_asked_at: float | None = None
@@ -103,6 +106,8 @@ class LiveRun:
             exit_code=self.exit_code if self.phase == "ended" and not goes_on else None,
             detail="interrupted; it goes on with the next attempt" if goes_on else self._detail(),
             busy_s=self.busy_s,
+            counted_s=self.counted_s,
+            memory=tuple(SlotMemory(slot, size) for slot, size in sorted(self.memory.items())),
         )
 
     def _state(self) -> DriverState:
@@ -140,6 +145,7 @@ class LiveRun:
             stop_asked=self.stop_asked_at is not None,
             detail=self.problem,
             busy_s=self.busy_s,
+            counted_s=self.counted_s,
         )
 
 

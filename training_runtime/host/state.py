@@ -51,6 +51,7 @@ class SavedRun:
     stop_asked: bool
     detail: str
     busy_s: float | None = None
+    counted_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import time
 
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import begin, ending, environment, reconcile, talk
-from training_runtime.host.busy import Meter, nvidia_share
+from training_runtime.host.busy import Meter, nvidia
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, Start, TellMembers, Terminate
@@ -45,7 +45,7 @@ class Supervisor:
         self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
-        self._meter = Meter(nvidia_share() if facts.gpus else lambda _index: None)
+        self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
         self._signals = socket.socketpair()
@@ -176,11 +176,11 @@ class Supervisor:
         elif run is None:
             return
         elif isinstance(action, TellMembers):
-            self._meter.sample(self._node.runs.values())  # those who leave are gone at the next look
+            self._meter.sample(self._node.runs.values(), hurry=True)  # those who leave are gone at the next look
             revision = self._node.revision + (self._shutdown_since is not None)
             talk.tell(self._node, run, revision=revision, slots=action.slots, reason=action.reason)
         elif isinstance(action, AskToStop):
-            self._meter.sample(self._node.runs.values())
+            self._meter.sample(self._node.runs.values(), hurry=True)
             talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
         elif isinstance(action, Terminate):
             ending.terminate(run, now=now)
