@@ -163,6 +163,8 @@ def results_can_be_had(page: Page, studio: Studio, camera: Camera, run: int) -> 
     """Opened only now, the pages show the whole history; metrics, model and log are there."""
     page.goto(f"{studio.url}/runs/{run}/")
     expect(page.locator("canvas").first).to_be_visible()
+    expect(page.locator('[data-chart=":busy"]')).to_contain_text("%")
+    expect(page.locator('[data-chart=":memory"]')).to_contain_text("largest slot")
     camera.shoot(page, "09-completed")
     page.get_by_role("link", name="Results").click()
     expect(page.get_by_text("Test accuracy")).to_be_visible()
