@@ -44,6 +44,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
         "use_known": later(lambda: known(run)),
+        "use_open": request.GET.get("table") == "use",  # without script; else it is fetched when it is opened
         "use": later(lambda: [(each, dt.datetime.fromtimestamp(each.t, dt.UTC)) for each in reversed(use(run, most=TABLE_ROWS))]),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),

@@ -126,7 +126,7 @@ export function refresh(element, gap = MIN_GAP_MS) {
   known.timer = window.setTimeout(() => {
     known.timer = 0;
     known.last = Date.now();
-    if (!element.isConnected) return;
+    if (!element.isConnected || element.closest('details.disclosure:not([open])')) return; // what is closed is fetched when it is opened
     if (busy(element)) setTimeout(() => refresh(element), 1000);
     else element.dispatchEvent(new CustomEvent('refresh'));
   }, wait);

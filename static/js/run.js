@@ -25,6 +25,7 @@ const section = /** @type {HTMLElement} */ (document.querySelector('[data-charts
 const list = /** @type {HTMLElement} */ (document.getElementById('chart-list'));
 const unzoom = /** @type {HTMLElement} */ (document.getElementById('unzoom'));
 const run = Number(section.dataset.charts);
+const table = /** @type {HTMLDetailsElement} */ (document.getElementById('use-table'));
 
 const curves = new Curves();
 const use = new Use(section.dataset.use || '', curves);
@@ -301,7 +302,7 @@ function rateWords(index) {
 
 async function fetchUse() {
   if (!(await use.fetch())) return;
-  /** @type {HTMLElement} */ (document.getElementById('use-table')).hidden = false;
+  table.hidden = false;
   schedule();
 }
 
@@ -349,6 +350,7 @@ function controls() {
 
 controls();
 fetchUse();
+table.addEventListener('toggle', () => table.open && live.refresh(/** @type {Element} */ (document.getElementById('use'))));
 live.on('changed', (message) => void (message.topic === `run-${run}` && message.what.includes('use') && fetchUse()));
 live.on('subscribed', (message) => void (message.topics.includes(`run-${run}`) && fetchUse()));
 feed.follow(run, {

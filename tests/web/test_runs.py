@@ -63,7 +63,10 @@ def test_curves_come_with_what_their_axes_need(studio: Seeded, as_: As) -> None:
 def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(studio: Seeded, as_: As) -> None:
     client = as_(studio.alice)
     page = client.get(reverse("run", args=[studio.running.pk])).content.decode()
-    table = page.split('id="use-table"')[1].split("</table>")[0]
+    assert "80.0 %" not in page, "the table is fetched when it is opened"
+    whole = client.get(reverse("run", args=[studio.running.pk]), {"table": "use"}).content.decode()
+    table = whole.split('id="use-table" open')[1].split("</table>")[0]
+    assert table.count("80.0 %") == client.get(reverse("run", args=[studio.running.pk]), {"part": "use"}).content.decode().count("80.0 %")
     assert "80.0 %" in table
     assert "900 MB" in table
     assert "500 MB" in table
