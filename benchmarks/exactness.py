@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import signal
 import tempfile
 import time
@@ -22,13 +23,14 @@ from typing import Any
 
 from benchmarks import report
 from tests.engine.faults import DRIVER_PHASES, FAULTS, PHASES
-from tests.engine.harness import Run, Warm, until_gone
+from tests.engine.harness import Run, Warm, in_session, until_gone
 from tests.engine.scripts import SMALL
 
 STEPS_PER_EPOCH, EPOCHS = 6, 6
 STEPS = STEPS_PER_EPOCH * EPOCHS
 OPTIMIZERS = ("SGD", "Nesterov", "Adam", "Adadelta", "Clipped")
 HANG_S = 1.0
+GRACE_S = 20.0  # the host's is 30 s
 
 
 def schedule(seed: int) -> dict[str, Any]:
@@ -94,6 +96,18 @@ def strike(run: Run, victims: list[str]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def clear(session: int) -> None:
+    """Give workers that have lost their driver time to write down what they know, then end whoever is left, as the host does: one may
+    have been stopped over it."""
+    end = time.monotonic() + GRACE_S
+    while in_session(session) and time.monotonic() < end:
+        select.select([], [], [], 0.005)
+    for pid in in_session(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until_gone(session)
+
+
 def follow(run: Run, job: dict[str, Any]) -> None:
     """Grant and strike at the steps of the schedule; start the driver again where it is killed, as the host does."""
     blows = [(f["step"], ("strike", f["strike"])) for f in job["faults"] if "strike" in f]
@@ -103,7 +117,7 @@ def follow(run: Run, job: dict[str, Any]) -> None:
         if run.pid in run.warm.codes:
             if (code := run.wait()) != -signal.SIGKILL:
                 break
-            until_gone(run.pid)
+            clear(run.pid)
             run.again()
             run.members(*wanted)
         while waiting and run.step() >= waiting[0][0]:
