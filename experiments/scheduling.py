@@ -208,7 +208,8 @@ def _settle(seen: Snapshot, decision: Plan) -> set[int]:
     """Give each run that is promised slots its home, so that its driver starts before the slots are free; the runs for which that is news.
 
     A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `let_go`) it has
-    none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work.
+    none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work. A script
+    that had slots and never came to train() is not sent off: its process may be at work without them, and nothing of it is written down.
     """
     settled = set()
     for run_id, slots in decision.grants.items():
@@ -218,6 +219,8 @@ def _settle(seen: Snapshot, decision: Plan) -> set[int]:
             continue
         if run.home_id is None:
             run.home_id = home
+        elif run.engines is None and run.state != RunState.QUEUED:
+            continue
         elif run.home_id in seen.silent:
             run.home_id, run.leave_revision, run.attempt = home, None, run.attempt + 1
         elif run.leave_revision is None:

@@ -28,12 +28,19 @@ def second(first: cast.Host) -> cast.Host:
 
 @pytest.fixture
 def alices(project: Project, alice: User) -> TrainingRun:
-    return cast.run(project, by=alice, name="alices", now=NOW)
+    return trains(cast.run(project, by=alice, name="alices", now=NOW))
 
 
 @pytest.fixture
 def bobs(project: Project, bob: User) -> TrainingRun:
-    return cast.run(project, by=bob, name="bobs", now=NOW + SECOND)
+    return trains(cast.run(project, by=bob, name="bobs", now=NOW + SECOND))
+
+
+def trains(run: TrainingRun) -> TrainingRun:
+    """Its script has come to train(), as its journal says."""
+    run.engines = 4
+    run.save(update_fields=["engines"])
+    return run
 
 
 def node_of(run: TrainingRun) -> set[str]:
@@ -115,6 +122,17 @@ def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(
     assert alices.home == first.node, "the host still knows it"
     settle(first, second, since=now + 2 * SECOND)
     assert node_of(alices) == {"second"}
+
+
+def test_a_script_that_never_came_to_train_is_not_ended_for_a_move(
+    alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
+) -> None:
+    """It may be at work without slots, and would begin anew."""
+    TrainingRun.objects.filter(pk=alices.pk).update(engines=None)
+    now = sent_off(first, second, by=dora)
+    assert fresh(alices).leave_revision is None
+    assert alices.home == first.node
+    assert alices.pk in {wish.spec.run for wish in fleet.wanted(first.node, now=now).runs}
 
 
 def test_a_run_that_is_stopped_on_its_way_is_stopped(
