@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ def environment() -> dict[str, str]:
     return found | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-class Peer:
+class Peer(ABC):
     """One run. `lines` is every finished step of every worker so far."""
 
     def __init__(self, width: int) -> None:
@@ -63,21 +64,24 @@ class Peer:
             process.kill()
         for process in self._started:
             process.wait(DEADLINE_S)
+        end = time.monotonic() + DEADLINE_S
         while left := [process for process in psutil.process_iter(["cmdline"]) if str(self.folder) in (process.info["cmdline"] or ())]:
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, DEADLINE_S)
+            if time.monotonic() > end:
+                raise Stuck(f"processes {[process.pid for process in left]} do not end")
         self._log.close()
         self._temporary.cleanup()
 
+    @abstractmethod
     def fixed(self, workers: int) -> None:
         """Start with so many workers, a number that stays."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _one_more(self, number: int) -> subprocess.Popen:
         """Start the member of that number, of one worker."""
-        raise NotImplementedError
 
     def members(self, count: int) -> float:
         """Ask for `count` workers; seconds until those that are too many have ended."""
@@ -93,10 +97,10 @@ class Peer:
         self._members += [self._one_more(number) for number in range(len(self._members), count)]
         return time.monotonic() - asked
 
-    def struck(self, pid: int) -> None:
+    def struck(self, pid: int) -> None:  # noqa: B027 - not every peer has something to do
         """A worker was killed: what the peer's own supervisor would do at once."""
 
-    def cleared(self, pid: int) -> None:
+    def cleared(self, pid: int) -> None:  # noqa: B027
         """The others go on without a worker that was stopped: put another one in its place."""
 
     def start(self, *command: str, **options: object) -> subprocess.Popen:
