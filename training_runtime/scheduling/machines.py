@@ -9,7 +9,6 @@ machine, where its process already waits, goes before an equal one.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -44,11 +43,11 @@ class Machines:
         self.alone = self._left(self.beside, below)
 
     def _left(self, room: Mapping[str, int], demands: Iterable[Demand]) -> dict[str, int]:
-        taken: Counter[str] = Counter()
+        left = dict(room)
         for demand in demands:
             if demand.node is not None and not demand.size:
-                taken[demand.node] += min(demand.most, self.capacity[demand.node])
-        return {name: free - taken[name] for name, free in room.items()}
+                left[demand.node] -= min(demand.most, self.capacity[demand.node])
+        return left
 
     def choose(self, demand: Demand) -> str | None:
         """The machine on which the run starts; None when none has room for its least. What was chosen counts from now on."""

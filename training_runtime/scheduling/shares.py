@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
-from operator import attrgetter
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.demand import Block, Demand, positive
@@ -28,10 +27,10 @@ from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.limits import Capacity, Limits, capacity_of
 from training_runtime.scheduling.relocation import relocate
 
-# (slots per weight, 0 where the step is held already else 1, then what decides a tie, number): the smallest goes first; the number makes it
-# total. Runs are told apart by `Demand.order`; persons by when their oldest run was submitted.
+# The smallest goes first; the number makes it total. A run: (slots per weight, whether the step is new to it, what decides a tie). A person
+# among those with equal slots per weight: (whether the step is new to them, when their oldest run was submitted, number).
 RunTurn = tuple[float, bool, tuple[float, float, int], Demand]
-PersonTurn = tuple[float, int, float, int, "Person"]
+PersonTurn = tuple[bool, float, int, "Person"]
 
 # How often a plan is taken as carried out and asked again. Two are enough for nearly all facts that hypothesis could think of.
 ROUNDS = 6
@@ -54,9 +53,8 @@ class Person:
     slots: int = 0
 
     def turn(self) -> PersonTurn:
-        """Their place in the order of those who share."""
-        slots = self.slots
-        return (slots / self.weight, 0 if self.claim > slots else 1, self.since, self.number, self)
+        """Their place among those who have as many slots for their weight."""
+        return (self.claim <= self.slots, self.since, self.number, self)
 
     def step(self, limits: Limits) -> bool:
         """Start or grow the first run in turn for which that fits; those before it have all they can get. False when no run is left."""
@@ -180,15 +178,23 @@ def _by_device(level: Iterable[Demand]) -> dict[Device | None, list[Demand]]:
 
 def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rules) -> None:
     """Progressive filling of one class of slots among equals: see the module's own words."""
-    turns = [person.turn() for person in _serve_in_peace(_persons(level, rules=rules), level, device, limits=limits)]
-    heapify(turns)
     rooms = limits.rooms[device]
-    while turns and rooms.get(None, 1):
-        person = turns[0][4]
-        if person.step(limits):
-            heapreplace(turns, person.turn())
-        else:
-            heappop(turns)
+    # Everybody's turns by their slots per weight. A step always makes that larger, so a list is complete before its turn comes.
+    turns: dict[float, list[PersonTurn]] = defaultdict(list)
+    for person in _serve_in_peace(_persons(level, rules=rules), level, device, limits=limits):
+        turns[person.slots / person.weight].append(person.turn())
+    shares = list(turns)
+    heapify(shares)
+    while shares:
+        for *_, person in sorted(turns.pop(heappop(shares))):
+            if not rooms.get(None, 1):
+                return
+            if not person.step(limits):
+                continue
+            share = person.slots / person.weight
+            if share not in turns:
+                heappush(shares, share)
+            turns[share].append(person.turn())
 
 
 def _serve_in_peace(persons: Sequence[Person], level: Iterable[Demand], device: Device, *, limits: Limits) -> list[Person]:
@@ -224,16 +230,17 @@ def _persons(level: Sequence[Demand], *, rules: Rules) -> list[Person]:
     persons: list[Person] = []
     for name, own in by_person.items():
         oldest, claim, slots = own[0].run, 0, 0
+        first: list[Demand] = []
+        later: list[Demand] = []
         for demand in own:
-            slots += demand.size
-            if demand.held:
-                demand.keeps = demand.run.submitted_at <= overtaken[name]
-                if demand.run.submitted_at <= since:
-                    claim += min(max(demand.occupied, demand.least), demand.most)
+            demand.keeps = demand.held > 0 and demand.run.submitted_at <= overtaken[name]
+            if demand.held and demand.run.submitted_at <= since:
+                claim += min(max(demand.occupied, demand.least), demand.most)
+            if demand.size:
+                slots += demand.size
             else:
-                demand.keeps = False
-        starts = sorted((demand for demand in own if not demand.size), key=attrgetter("keeps"), reverse=True)
-        starts.reverse()
+                (first if demand.keeps else later).append(demand)
+        starts = [*reversed(later), *reversed(first)]
         if starts:
             persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, starts, slots=slots))
     return persons
