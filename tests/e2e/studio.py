@@ -133,12 +133,16 @@ class Studio:
         """Open grants by run id."""
         return dict(self.rows("SELECT run_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY run_id"))
 
-    def processes(self) -> list[psutil.Process]:
-        """Every process that belongs to this studio: its home is on the command line, in the environment or the working folder."""
+    def processes(self, module: str | None = None) -> list[psutil.Process]:
+        """Every process that belongs to this studio: its home is on the command line, in the environment or the working folder.
+
+        `module`: of those only the ones that run this module.
+        """
         mine = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and self._is_mine(process):
+                other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+                if other and self._is_mine(process) and module in (None, *process.cmdline()):
                     mine.append(process)
         return mine
 

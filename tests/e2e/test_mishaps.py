@@ -131,9 +131,8 @@ def test_training_goes_on_while_everything_above_it_is_killed(studio: Studio, pe
     assert studio.process is not None
     os.kill(studio.process.pid, signal.SIGKILL)
     studio.process.wait(10)
-    for process in studio.processes():
-        if "training_runtime.host" in process.cmdline() and "training_runtime.host.warm" not in process.cmdline():
-            process.kill()
+    for process in studio.processes("training_runtime.host"):
+        process.kill()
     before = len(steps_in_journal(studio, run))
     wait_until(lambda: len(steps_in_journal(studio, run)) > before + 3, "the job trains on with nobody above it")
 
