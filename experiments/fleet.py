@@ -84,9 +84,10 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
 
 def _count(run: TrainingRun, seen: RunObservation) -> None:
     """Which attempt it is, and how long its slots were at work so far: unknown for good once its machine could not tell."""
-    before = (run.attempt, run.busy_s, run.busy_counted_s)
+    before = (run.busy_s, run.busy_counted_s)
     again = seen.attempt > run.attempt
-    run.attempt = max(run.attempt, seen.attempt)
+    if again:  # only upwards: sending a run to another machine raises it too
+        TrainingRun.objects.filter(pk=run.pk, attempt__lt=seen.attempt).update(attempt=seen.attempt)
     if seen.busy_s is None or run.busy_counted_s is None:
         run.busy_s = run.busy_counted_s = None
     else:
@@ -94,8 +95,8 @@ def _count(run: TrainingRun, seen: RunObservation) -> None:
         counted = 0.0 if again else run.busy_counted_s
         run.busy_s = (run.busy_s or 0.0) + max(0.0, seen.busy_s - counted)
         run.busy_counted_s = max(counted, seen.busy_s)
-    if before != (run.attempt, run.busy_s, run.busy_counted_s):
-        run.save(update_fields=["attempt", "busy_s", "busy_counted_s"])
+    if before != (run.busy_s, run.busy_counted_s):
+        run.save(update_fields=["busy_s", "busy_counted_s"])
 
 
 def nudge_silent(now: dt.datetime) -> list[str]:
