@@ -25,6 +25,13 @@ def test_weights_optimizer_state_and_metrics_are_equal_for_any_number_of_workers
 def test_a_run_that_goes_4_2_3_1_4_equals_a_fixed_one(start, fixed):
     one = fixed(*LONG)
     run = start(SMALL, *LONG)
+    goes_4_2_3_1_4(run)
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+    assert run.test_lines() == one.test_lines()
+
+
+def goes_4_2_3_1_4(run):
     run.members(0, 1, 2, 3)
     for at, slots in ((20, (0, 1)), (50, (0, 1, 3)), (90, (3,)), (130, (0, 1, 2, 3))):
         run.until_step(at)
@@ -32,9 +39,23 @@ def test_a_run_that_goes_4_2_3_1_4_equals_a_fixed_one(start, fixed):
         run.until_workers(len(slots))
     assert run.wait() == 0, run.tail()
     assert [len(g.members) for g in run.events("generation")] == [4, 2, 3, 1, 4]
-    assert run.weights() == one.weights()
-    assert run.train_lines() == one.train_lines()
-    assert run.test_lines() == one.test_lines()
+
+
+# What a worker on a GPU does: it adds up in memory of its own and puts into the shared rows what is left. Here with the processor's memory.
+OWN_ROWS = """
+from training_runtime.elastic import exchange
+exchange.keeps_rows = lambda device: {which}
+"""
+
+
+@pytest.mark.parametrize("which", ["True", "__import__('os').getpid() % 2 == 0"], ids=["all", "some"])
+@pytest.mark.parametrize("optimizer", ["Adam", "Clipped"])
+def test_workers_that_add_up_in_memory_of_their_own_get_the_same(start, fixed, optimizer, which):
+    options = ("--optimizer", optimizer, *LONG)
+    run = start(OWN_ROWS.format(which=which) + SMALL, *options)
+    goes_4_2_3_1_4(run)
+    assert run.weights() == fixed(*options).weights()
+    assert run.train_lines() == fixed(*options).train_lines()
 
 
 MIXED = """
@@ -79,11 +100,12 @@ FabricModel(model, data, nn.functional.cross_entropy, optimizer, user_callback=[
 """
 
 
-def test_mixed_dtypes_frozen_and_unused_parameters_autocast_and_a_scheduler(start):
+@pytest.mark.parametrize("rows", ["", OWN_ROWS.format(which="True")], ids=["shared rows", "rows of their own"])
+def test_mixed_dtypes_frozen_and_unused_parameters_autocast_and_a_scheduler(start, rows):
     one = start(MIXED, max_slots=5)
     one.members(0)
     assert one.wait() == 0, one.tail()
-    run = start(MIXED, max_slots=5)
+    run = start(rows + MIXED, max_slots=5)
     run.members(0, 1)
     for at, slots in ((20, (0, 1, 2)), (60, (2, 4)), (90, (0, 1, 2, 3, 4))):
         run.until_step(at)

@@ -5,6 +5,10 @@ cache, and dropped. An engine whose first addition is to its left neighbour on t
 After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
 in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
 
+A worker on a GPU adds up in rows of its own there and copies only what is left when it has made its own additions; one that is alone copies
+nothing. The additions between workers are made in the shared memory by the processor all the same: adding two numbers gives the same
+everywhere.
+
 Who may write when: a row and its flags of use, between a second barrier and the next first one, by the worker that computes its engine; the
 sum, between a first barrier and the second, each piece by one worker; both are read in between. So nobody needs a lock. Each element is
 added in one order by one worker: exact.
@@ -13,6 +17,7 @@ added in one order by one worker: exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -41,21 +46,35 @@ def _padded(p: torch.Tensor) -> int:
     return -(-p.numel() // step) * step
 
 
-class Exchange:
-    """The gradient rows of one worker. `parameters` are the optimizer's, in its order, the same in all workers."""
+def keeps_rows(device: torch.device) -> bool:
+    """Whether a worker on `device` adds up in rows of its own there, because the shared memory is far away from it."""
+    return device.type != "cpu"
 
-    def __init__(self, arena: Arena, parameters: Sequence[torch.Tensor]) -> None:
-        self._arena, self._parameters = arena, tuple(parameters)
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Memory for one gradient of everything: flat, a tensor for each lane; and `views` of them, one shaped like each parameter."""
+
+    flats: list[torch.Tensor]
+    views: list[torch.Tensor]
+
+
+class Exchange:
+    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers."""
+
+    def __init__(self, arena: Arena, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
+        self._arena, self._parameters, self._device = arena, tuple(parameters), device
         self._engines = arena.layout.engines
+        self._apart = keeps_rows(device)
         self._flat = [[arena.lane(row, lane) for lane in arena.layout.lanes] for row in range(self._engines + 1)]
-        self._views: dict[int, list[torch.Tensor]] = {}
+        self._shared: dict[int, Row] = {}
+        self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
+        self._spare: list[Row] = []
         self._target: list[torch.Tensor] = []  # of the engine that is being computed; empty: gradients stay where autograd puts them
         self._adding = False
         self._times = [0] * len(self._parameters)
-        self._own: list[torch.Tensor] = []
         self._versions: list[int] = []
         self._used: list[int] = []
-        self._on_cpu = all(p.device.type == "cpu" for p in self._parameters)
         self._where = {id(p): i for i, p in enumerate(self._parameters)}
         for p in self._parameters:
             flag = p.requires_grad
@@ -63,23 +82,37 @@ class Exchange:
             p.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
             p.requires_grad_(flag)
 
-    def _row(self, row: int) -> list[torch.Tensor]:
-        """Views of `row`, one shaped like each parameter."""
-        if row not in self._views:
-            places = {lane.dtype: i for i, lane in enumerate(self._arena.layout.lanes)}
-            at = [0] * len(places)
-            views = []
-            for p in self._parameters:
-                i = places[p.dtype]
-                views.append(self._flat[row][i][at[i] : at[i] + p.numel()].view(p.shape))
-                at[i] += _padded(p)
-            self._views[row] = views
-        return self._views[row]
+    def _row(self, place: int) -> Row:
+        """Where the part of the tree is summed that begins with engine `place`."""
+        if self._apart:
+            return self._own(place)
+        if place not in self._shared:
+            self._shared[place] = self._shaped(self._flat[place])
+        return self._shared[place]
+
+    def _own(self, place: int) -> Row:
+        """A row on this worker's device."""
+        if place not in self._held:
+            self._held[place] = self._spare.pop() if self._spare else self._new()
+        return self._held[place]
+
+    def _new(self) -> Row:
+        return self._shaped([torch.empty(lane.size, dtype=lane.dtype, device=self._device) for lane in self._arena.layout.lanes])
+
+    def _shaped(self, flats: list[torch.Tensor]) -> Row:
+        places = {lane.dtype: i for i, lane in enumerate(self._arena.layout.lanes)}
+        at = [0] * len(places)
+        views = []
+        for p in self._parameters:
+            i = places[p.dtype]
+            views.append(flats[i][at[i] : at[i] + p.numel()].view(p.shape))
+            at[i] += _padded(p)
+        return Row(flats, views)
 
     def begin(self, engine: int, mine: range, engines: int) -> None:
         """From now on gradients are those of `engine`."""
         self._adding = (engine - 1, engine) in tree.own_merges(mine, engines)[engine]
-        self._target = self._row(engine - 1 if self._adding else engine)
+        self._target = self._row(engine - 1 if self._adding else engine).views
         self._times = [0] * len(self._parameters)
 
     def _take(self, p: torch.Tensor) -> None:
@@ -108,7 +141,7 @@ class Exchange:
         for view, p, times in zip(self._target, self._parameters, self._times, strict=True):
             if self._adding:
                 if p.grad is not None:
-                    view.add_(p.grad if scale is None else p.grad.mul_(scale))
+                    view.add_((p.grad if scale is None else p.grad.mul_(scale)).to(view.device))
                     p.grad = None
                 elif p.requires_grad:  # another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0
                     view.add_(0)
@@ -120,8 +153,20 @@ class Exchange:
         self._target = []
         for left, right in tree.own_merges(mine, engines)[engine]:
             if not (self._adding and right == engine):
-                for a, b in zip(self._flat[left], self._flat[right], strict=True):
+                for a, b in zip(self._row(left).flats, self._row(right).flats, strict=True):
                     a.add_(b)
+                self._let_go(right)
+
+    def offer(self) -> None:
+        """What this worker could not add up alone is put where the others see it. Before the first barrier."""
+        for place, row in tuple(self._held.items()):
+            for shared, own in zip(self._flat[place], row.flats, strict=True):
+                shared.copy_(own)
+            self._let_go(place)
+
+    def _let_go(self, place: int) -> None:
+        if place in self._held:
+            self._spare.append(self._held.pop(place))
 
     def merge_joint(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
@@ -153,22 +198,18 @@ class Exchange:
 
         Where something may change gradients in place (clipping), each worker gets a copy: the sum belongs to all of them.
         """
-        row = self._row(self._engines if workers > 1 else 0)
         if workers == 1:
+            row = self._row(0)
             self.read_used(engines)
-        if not self._on_cpu:
-            row = [view.to(p.device) for view, p in zip(row, self._parameters, strict=True)]
-        elif workers > 1 and may_change_gradients(optimizer):
-            row = self._copy(row)
-        for p, view, some in zip(self._parameters, row, self._used, strict=True):
-            p.grad = view if some else None
+        elif self._apart or may_change_gradients(optimizer):
+            row = self._own(self._engines)
+            for own, total in zip(row.flats, self._flat[self._engines], strict=True):
+                own.copy_(total)
+        else:
+            row = self._row(self._engines)
+        for p, view, some in zip(self._parameters, row.views, self._used, strict=True):
+            p.grad = view.to(p.device) if some else None
         self._versions = [flat._version for flat in self._flat[self._engines]]
-
-    def _copy(self, row: list[torch.Tensor]) -> list[torch.Tensor]:
-        if not self._own:
-            self._own = [torch.empty_like(view) for view in row]
-        torch._foreach_copy_(self._own, row)
-        return self._own
 
     def check(self) -> None:
         """After the optimizer's step: the shared sum must be as it was. Raises UserError where it is not (see `may_change_gradients`)."""
@@ -182,6 +223,8 @@ class Exchange:
         self._target = []
         for p in self._parameters:
             p.grad = None
+        for place in tuple(self._held):
+            self._let_go(place)
 
 
 def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:

@@ -54,7 +54,7 @@ class Life(ABC):
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
         self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
         job.model.to(place.device())
-        self.exchange = Exchange(arena, job.trained)
+        self.exchange = Exchange(arena, job.trained, place.device())
         self.buffers = SharedBuffers(arena, job.model)
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)

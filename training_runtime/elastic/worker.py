@@ -68,6 +68,8 @@ class Worker(Life):
         if not alone:
             self.buffers.ensure_kept()
         rows = [self._engine(unit, m, mine, sizes) for m in mine]
+        if group.size > 1:
+            self.exchange.offer()
         agreed = self._sync()
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
