@@ -8,8 +8,6 @@ import sys
 import threading
 from types import ModuleType
 
-import torch
-
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime.elastic import script
@@ -103,8 +101,6 @@ def test_what_makes_a_process_unsafe_to_fork_is_named(monkeypatch):
         end.set()
     monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
     assert "TensorFlow" in script.why_not_fork()
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert script.why_not_fork() == "it has initialised CUDA"
 
 
 def test_files_of_the_script_do_not_hide_modules_from_the_interpreter(tmp_path):

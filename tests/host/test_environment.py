@@ -61,6 +61,7 @@ def test_the_warm_process_keeps_nothing_that_is_not_on_the_list_and_nothing_that
     assert own.items() <= kept.items()
     assert not set(secret) & set(kept)
     assert kept["OMP_NUM_THREADS"] == "1"
+    assert (kept["CUDA_DEVICE_ORDER"], kept["PYTORCH_NVML_BASED_CUDA_CHECK"]) == ("PCI_BUS_ID", "1")
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,14 @@ class Compute:
 
     def __init__(self, job: Job, shape: Shape, device: torch.device) -> None:
         self.job, self.shape, self.device = job, shape, device
-        job.model.to(device)
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
-        self.compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
-        if self.compiled:
+        compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
+        if compiled:
             self._settle_compiler()
+        if device.type != "cpu":
+            be_deterministic()
+        self.starts_slowly = compiled or device.type != "cpu"  # a GPU loads its libraries and kernels when they are first used
 
     def _settle_compiler(self) -> None:
         # Else what is compiled for a batch size would depend on the sizes that this very process has seen before.
@@ -38,8 +40,8 @@ class Compute:
             config.compile_threads = torch.get_num_threads()  # a slot's share; more would start a pool of processes in each worker
 
     def warm_up(self) -> None:
-        """Have torch.compile do its work for every batch size to come, which may take minutes: before the others wait for it in a step.
-        Leaves gradients behind, and changed buffers."""
+        """Compute a batch of every size to come, for which torch.compile may take minutes and a GPU a second: before the others wait for it
+        in a step. Leaves gradients behind, and changed buffers."""
         job, shape, modes = self.job, self.shape, [module.training for module in self.job.model.modules()]
         job.model.train()
         for count in sorted({*shape.sizes(0), *shape.sizes(shape.steps_per_epoch - 1)}):
@@ -126,6 +128,17 @@ class Compute:
 
 def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:
     return Task(purpose, (0, 0, 0), tuple(i % len(data) for i in range(count)))
+
+
+def be_deterministic() -> None:
+    """Have a device compute the same bits each time, where torch has a way to: some of its fastest kernels add in any order. Whoever would
+    rather have those sets EDT_DETERMINISTIC=0, and gives up that results do not depend on who computed them."""
+    if os.environ.get("EDT_DETERMINISTIC") == "0":
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts, which it has not yet
+    torch.backends.cudnn.benchmark = False  # it would choose by the clock
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # all that is computed with has been written to
 
 
 class TestBatches:

@@ -52,8 +52,8 @@ class Life(ABC):
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
+        state.move(job.model, job.optimizer, place.device())
         self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
-        job.model.to(place.device())
         self.exchange = Exchange(arena, job.trained, place.device())
         self.buffers = SharedBuffers(arena, job.model)
         self.hooks = WorkerHooks(job, self._report)

@@ -67,12 +67,23 @@ def running() -> Script | None:
 
 def why_not_fork() -> str:
     """What makes it unsafe to fork this process, in words; empty where nothing does."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "it has initialised CUDA"
+    if _has_touched_cuda():
+        return "it has initialised CUDA, or asked for its devices in a way that does"
     if "tensorflow" in sys.modules:
         return "it has imported TensorFlow, which runs threads"
     names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
     return f"it runs threads ({', '.join(names)[:200]})" if names else ""
+
+
+def _has_touched_cuda() -> bool:
+    """Whether CUDA could not be used in a fork of this process. Even `torch.cuda.is_available()` may have that effect, of which the process
+    knows nothing itself: torch tells it in the fork."""
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        return False
+    pid = os.fork()
+    if not pid:
+        os._exit(bool(torch.cuda._is_in_bad_fork()))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
 
 
 def told(why: str) -> str:

@@ -44,8 +44,7 @@ class Place:
 
     def settle(self, result_dir: Path, *, in_studio: bool) -> None:
         """Make this process a worker: its one GPU, its thread count, its own log. Before anything touches a device."""
-        if self.kind == "gpu":
-            os.environ["CUDA_VISIBLE_DEVICES"] = str(self.index)
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(self.kind, self.index, in_studio=in_studio)
         self._held.update({fd: _identity(fd) for fd in self._descriptors()})
         with suppress(OSError):  # of a run's processes the kernel should kill a worker first: its death costs least
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
@@ -86,6 +85,15 @@ class Place:
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
+
+
+def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:
+    """What CUDA_VISIBLE_DEVICES says in a worker: the GPU of its slot, by its number on the machine or by its place among those that a
+    person left us; none where the slot has none."""
+    if kind != "gpu":
+        return ""
+    seen = "" if in_studio else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return seen.split(",")[index].strip() if seen else str(index)
 
 
 def place_of(command: Mapping[str, Any], **ends: Any) -> Place:

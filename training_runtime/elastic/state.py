@@ -90,19 +90,36 @@ def restore(tree: dict[str, Any], source: Source, model: nn.Module, optimizer: t
         module.training = flag
     for p, value in zip(trained_parameters(optimizer), tree["optimizer"], strict=True):
         optimizer.state.pop(p, None)
-        if not value:
-            continue
-        made = replace(value, source.make, source.leaf)
-        # Scalars (Adam's step) stay on the CPU, where torch keeps them.
-        optimizer.state[p] = made if p.device.type == "cpu" else replace(made, partial(_to_device, p.device))
+        if value:
+            optimizer.state[p] = replace(value, source.make, source.leaf)
     for group, values in zip(optimizer.param_groups, tree["groups"], strict=True):
         group.update(replace(values, source.make, source.leaf))
+    follow(optimizer)
     for c, values in zip(callbacks, replace(tree["callbacks"], source.make, source.leaf), strict=True):
         _restore_callback(c, values)
 
 
-def _to_device(device: torch.device, value: torch.Tensor) -> torch.Tensor:
-    return value if value.dim() == 0 else value.to(device)
+def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Put model and optimizer on `device`: the same parameters, buffers and entries of the state, elsewhere."""
+    model.to(device)
+    for p in trained_parameters(optimizer):
+        if p.device != device:  # one that is not the model's own
+            p.data = p.data.to(device)
+    follow(optimizer)
+
+
+def follow(optimizer: torch.optim.Optimizer) -> None:
+    """Have the optimizer's state where its parameters are. Scalars (Adam's step) stay on the CPU as torch has them, but for optimizers that
+    count on the device."""
+    for group in optimizer.param_groups:
+        scalars = bool(group.get("capturable") or group.get("fused"))
+        for p in group["params"]:
+            if p.device.type != "cpu" and p in optimizer.state:
+                optimizer.state[p] = replace(optimizer.state[p], partial(_to_device, p.device, scalars))
+
+
+def _to_device(device: torch.device, scalars: bool, value: torch.Tensor) -> torch.Tensor:
+    return value.to(device) if scalars or value.dim() else value
 
 
 def replace(value: Any, tensor: Callable[[Any], Any], kind: type[Any] = torch.Tensor) -> Any:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 def warm_up() -> None:
     """Import all that a training needs and take one step of a tiny net.
@@ -16,8 +22,22 @@ def warm_up() -> None:
     from training_runtime.fabric import callbacks, elog, emetrics, model  # noqa: F401
 
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(0.1), nn.Flatten(), nn.Linear(8, 2))
-    for optimizer in (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), torch.optim.Adam(net.parameters())):
-        outputs = net(torch.zeros(2, 1, 4, 4))
-        nn.functional.cross_entropy(outputs, torch.zeros(2, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
+    with _no_gpus():
+        for optimizer in (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), torch.optim.Adam(net.parameters())):
+            outputs = net(torch.zeros(2, 1, 4, 4))
+            nn.functional.cross_entropy(outputs, torch.zeros(2, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@contextmanager
+def _no_gpus() -> Iterator[None]:
+    """An optimizer looks for a GPU and would initialise it, after which nothing that is forked from this process could use one."""
+    seen = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = ""
+    try:
+        yield
+    finally:
+        del os.environ[VISIBLE]
+        if seen is not None:
+            os.environ[VISIBLE] = seen

@@ -42,7 +42,7 @@ class Worker(Life):
         self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
         super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
-        self.warm_up = self.compute.warm_up if self.compute.compiled else None
+        self.warm_up = self.compute.warm_up if self.compute.starts_slowly else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
 

@@ -1,0 +1,80 @@
+"""What must hold for GPUs and can be seen without one. Whether torch then computes there, only a machine with a GPU can tell."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from training_runtime.elastic import compute, script, seat, state, warm
+
+
+@pytest.mark.parametrize("touched", [True, False])
+def test_a_process_that_has_so_much_as_asked_for_gpus_is_not_forked(monkeypatch, touched):
+    here = os.getpid()
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    # A build of torch with CUDA answers like this, in the fork alone.
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: touched and os.getpid() != here)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+    assert ("initialised CUDA" in script.why_not_fork()) is touched
+
+
+def test_the_warm_process_leaves_gpus_alone():
+    seen = []
+    hook = register_optimizer_step_pre_hook(lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+    try:
+        before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        warm.warm_up()
+    finally:
+        hook.remove()
+    assert seen == ["", ""], "torch's optimizers look for a GPU at every step"
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_studio", "before", "after"),
+    [
+        ("gpu", True, "5", "1"),
+        ("gpu", False, None, "1"),
+        ("gpu", False, "2, 3", "3"),
+        ("gpu", False, "GPU-aa,GPU-bb", "GPU-bb"),
+        ("cpu", True, "2,3", ""),
+        ("cpu", False, None, ""),
+    ],
+)
+def test_a_worker_sees_the_gpu_of_its_slot_alone(monkeypatch, kind, in_studio, before, after):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    assert seat.visible_gpu(kind, 1, in_studio=in_studio) == after
+
+
+@pytest.mark.parametrize(("options", "counts_on"), [({}, "cpu"), ({"capturable": True}, "meta"), ({"fused": True}, "meta")])
+def test_the_state_of_an_optimizer_goes_where_its_parameters_are(options, counts_on):
+    there, here = nn.Parameter(torch.empty(3, device="meta")), nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.Adam([{"params": [there], **options}, {"params": [here], **options}])
+    for p in (there, here):
+        optimizer.state[p] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3)}
+    state.follow(optimizer)
+    assert {k: v.device.type for k, v in optimizer.state[there].items()} == {"step": counts_on, "exp_avg": "meta", "exp_avg_sq": "meta"}
+    assert {v.device.type for v in optimizer.state[here].values()} == {"cpu"}
+
+
+def test_a_device_is_told_to_compute_the_same_bits_each_time_unless_somebody_does_not_want_it(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    try:
+        monkeypatch.setenv("EDT_DETERMINISTIC", "0")
+        compute.be_deterministic()
+        assert torch.backends.cudnn.benchmark and not torch.are_deterministic_algorithms_enabled()
+        monkeypatch.delenv("EDT_DETERMINISTIC")
+        compute.be_deterministic()
+        assert not torch.backends.cudnn.benchmark
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
