@@ -79,8 +79,11 @@ class Run:
         max_slots: int = 4,
         env: dict[str, str] | None = None,
         attempt: int = 1,
+        device: str = "cpu",
+        gpus: int = 0,
     ):
-        self.warm, self.folder = warm, folder
+        """Its slots are of class `device`; `gpus` of them share that many GPUs."""
+        self.warm, self.folder, self.device, self.gpus = warm, folder, device, gpus
         self.code_dir, self.result_dir = folder / "code", folder / "result"
         self.result_dir.mkdir(parents=True, exist_ok=True)
         if isinstance(code, Path):
@@ -134,9 +137,9 @@ class Run:
                 assert time.monotonic() < end, "the driver does not listen"
                 select.select([], [], [], 0.005)
 
-    def members(self, *slots: int, reason: str = "test", device: str = "cpu") -> None:
+    def members(self, *slots: int, reason: str = "test") -> None:
         self.revision += 1
-        refs = tuple(SlotRef(slot, "node", slot, device) for slot in slots)  # type: ignore[arg-type]
+        refs = tuple(SlotRef(s, "node", s % self.gpus if self.gpus else s, self.device) for s in slots)  # type: ignore[arg-type]
         with contextlib.suppress(BrokenPipeError):  # the run may have ended
             self.connection.sendall(encode(Members(self.revision, refs, reason)))
 
