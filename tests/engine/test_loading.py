@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from training_runtime.elastic.loaders import pack, unpack
 from training_runtime.elastic.loading import another
+from training_runtime.elastic.processors import Processors
 
 SLOW = '''
 """A dataset that waits as a disk makes it wait, and draws from every generator there is."""
@@ -144,3 +146,16 @@ def test_a_batch_keeps_values_strides_and_alignment_on_its_way(tmp_path):
         assert torch.equal(back[name], t)
         assert back[name].stride() == t.stride()
         assert back[name].data_ptr() % 64 == t.data_ptr() % 64
+
+
+def test_how_busy_processors_are_is_told_for_those_that_may_be_used_since_the_last_look(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 11})
+    stat = tmp_path / "stat"
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    stat.write_text("cpu 9 9 9 9\ncpu1 0 0 0 100 0 0 0 0 0 0\ncpu2 50 0 0 0 50 0 0 0 50 0\ncpu11 0 0 0 0 0 0 0 0 0 0\nintr 1 2\n")
+    processors = Processors(stat)
+    assert (processors.count, processors.busy()) == (3, 0.0)
+    stat.write_text("cpu1 0 0 0 200 0 0 0 0 0 0\ncpu2 60 10 10 0 100 5 5 10 60 0\ncpu11 0 0 0 50 50 0 0 0 0 0\ncpu3 9 0 0 0 0 0 0 0\n")
+    # of 3 x 100 ticks: cpu2 worked 50 and waited for a disk 50, the others had nothing to do
+    assert processors.busy() == 0.5
+    assert processors.busy() == 0.0

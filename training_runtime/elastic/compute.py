@@ -172,7 +172,7 @@ def correct(outputs: Any, targets: Any) -> float | None:
         return None
     if targets.shape != outputs.shape[:1] + outputs.shape[2:] or not targets.numel():
         return None
-    return float((outputs.argmax(1) == targets).sum()) / targets.numel()
+    return float((outputs.max(1).indices == targets).sum()) / targets.numel()  # argmax() takes more than twice as long on processors
 
 
 def _percent(outputs: Any, targets: Any) -> float:

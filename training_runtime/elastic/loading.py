@@ -8,7 +8,6 @@ dropped. Loaders are started when waiting for data is found to cost time, one by
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from torch.utils.data import TensorDataset, default_collate
 from training_runtime.elastic import tree
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loaders import Loader, LoaderFailed, Nursery
+from training_runtime.elastic.processors import Processors
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 
 JUDGED = 16  # batches after which the time is looked at that went into waiting for them
@@ -54,6 +54,7 @@ class Feed:
         self._ready: dict[Key, Any] = {}
         self._count, self._since, self._waited_s = 0, 0.0, 0.0
         self._own_s = self._own_cpu_s = 0.0
+        self._processors = Processors()
 
     def close(self) -> None:
         """End the loaders."""
@@ -155,7 +156,7 @@ class Feed:
             self._job.loader_threads,
             waited=waited,
             computes=self._own_cpu_s > self._own_s / 2,
-            spare=_spare(workers * torch.get_num_threads(), workers * len(self._loaders)),
+            spare=self._spare(workers),
             workers=workers,
         ):
             try:
@@ -164,6 +165,11 @@ class Feed:
                 return self._give_up(error)
         self._since = ended
         return None
+
+    def _spare(self, workers: int) -> int:
+        """Processors that nobody needs: this run's threads compute on some, others may be busy too. What its loaders did does not count."""
+        others = self._processors.busy() - workers * len(self._loaders)
+        return round(self._processors.count - max(workers * torch.get_num_threads(), others))
 
     def _give_up(self, error: Exception) -> None:
         self._warn(f"a batch could not be loaded ahead ({error}); this worker loads its batches itself from now on")
@@ -177,13 +183,6 @@ def another(have: int, most: int, *, waited: float, computes: bool, spare: int, 
     if have >= most or waited < WORTH:
         return False
     return not computes or have < spare // workers
-
-
-def _spare(computing: int, loading: int) -> int:
-    """Processors that nobody needs: so many of this run's threads compute, so many of its loaders load, and others may be busy too."""
-    mine = len(os.sched_getaffinity(0))
-    busy = round(os.getloadavg()[0]) - loading if mine == os.cpu_count() else 0  # the load is that of the whole machine
-    return mine - max(computing, busy)
 
 
 def load_task(job: Job, task: Task, *, devices: bool = False) -> Any:
