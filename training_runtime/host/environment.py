@@ -105,6 +105,8 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "MPLCONFIGDIR": f"{places.temporary}/matplotlib",
         "XDG_CACHE_HOME": f"{places.temporary}/cache",
         "TORCH_HOME": f"{places.temporary}/torch",
+        "CUDA_CACHE_PATH": f"{places.temporary}/cuda",
+        "TRITON_CACHE_DIR": f"{places.temporary}/triton",
         "MPLBACKEND": "Agg",
         "PYTHONPATH": f"{places.packages}:{places.fabric_home}/libs/fabric.zip",
     }
