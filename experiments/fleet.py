@@ -28,7 +28,8 @@ END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed"
 
 
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
-    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU shares."""
+    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU shares. More slots than
+    GPUs share them."""
     with transaction.atomic():
         node, made = Node.objects.select_for_update().get_or_create(name=facts.name)
         before = (node.cpu_count, node.memory_bytes, node.gpus, node.torch_version, node.sandbox_level, node.sandbox_notes)
@@ -156,7 +157,7 @@ def _set_slots(node: Node, *, count: int | None, gpus: int) -> bool:
 
 
 def _slot_ref(slot: Slot) -> SlotRef:
-    return SlotRef(id=slot.pk, node=slot.node.name, index=slot.index, device=cast(Device, slot.device))
+    return SlotRef(id=slot.pk, node=slot.node.name, index=slot.place, device=cast(Device, slot.device))
 
 
 def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, now: dt.datetime) -> WantedRun | None:
@@ -169,7 +170,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, now: dt.datetime) -> 
         states.transition(run, RunState.FAILED, reason=str(refusal), now=now)
         notify.nudge_schedule()
         return None
-    return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: s.index)), reason=reason[:2000], stop=stop)
+    return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: (s.index, s.id))), reason=reason[:2000], stop=stop)
 
 
 def _spec(run: TrainingRun) -> RunSpec:

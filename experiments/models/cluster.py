@@ -31,7 +31,7 @@ class Node(models.Model):
 
 
 class Slot(models.Model):
-    """The unit that is shared: one GPU, or one CPU share where there is none."""
+    """The unit that is shared: a GPU or a share of one, or a CPU share where there is none. `index`: its place among those of its node."""
 
     class Device(models.TextChoices):
         CPU = "cpu", "CPU"
@@ -47,8 +47,14 @@ class Slot(models.Model):
         ordering = ["node__name", "index"]
         constraints = [models.UniqueConstraint(fields=["node", "index", "device"], name="one_slot_per_place")]
 
+    @property
+    def place(self) -> int:
+        """The number of its GPU on the machine: where there are more slots than GPUs they are dealt out in turn. Of a CPU share its own."""
+        return self.index % len(self.node.gpus) if self.device == self.Device.GPU and self.node.gpus else self.index
+
     def label(self) -> str:
-        return f"{self.device.upper()} {self.index}"
+        name = f"{self.device.upper()} {self.place}"
+        return name if self.place == self.index else f"{name} share {self.index // len(self.node.gpus) + 1}"
 
 
 class Grant(models.Model):

@@ -46,9 +46,10 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
 
 
 def _devices(node: Node, lanes: Sequence[Lane]) -> list[str]:
-    """ "4 × NVIDIA H200" for each kind of GPU; for a node without one, what its CPU shares are."""
+    """ "4 × NVIDIA H200" for each kind of GPU, and how many slots share them; for a node without one, what its CPU shares are."""
     if node.gpus:
-        return [f"{count} × {name}" for name, count in Counter(map(str, node.gpus)).items()]
+        shared = [f"shared by {len(lanes)} slots"] if len(lanes) > len(node.gpus) else []
+        return [f"{count} × {name}" for name, count in Counter(map(str, node.gpus)).items()] + shared
     return [f"{len(lanes)} CPU share{'' if len(lanes) == 1 else 's'} of {node.cpu_count} processors"] if lanes else []
 
 

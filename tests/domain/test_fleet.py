@@ -56,6 +56,15 @@ def test_a_node_has_a_slot_per_gpu_else_four_cpu_shares_unless_told(db: None, mo
     assert len(places(fleet.register(cast.facts("d"), now=NOW))) == 4
 
 
+def test_more_slots_than_gpus_share_them(project: Project, alice: User) -> None:
+    node = cast.node("a", slots=5, gpus=2, now=NOW)
+    assert [slot.label() for slot in node.slots.all()] == ["GPU 0", "GPU 1", "GPU 0 share 2", "GPU 1 share 2", "GPU 0 share 3"]
+    cast.run(project, by=alice, max_slots=3, now=NOW)
+    scheduling.tick(NOW)
+    (wanted,) = fleet.wanted(node, now=NOW).runs
+    assert [(slot.device, slot.index) for slot in wanted.slots] == [("gpu", 0), ("gpu", 0), ("gpu", 1)], "each worker is told its GPU"
+
+
 def test_slots_that_a_node_loses_are_retired_and_come_back(db: None) -> None:
     node = cast.node("a", slots=4, now=NOW)
     cast.node("a", slots=2, now=NOW)
