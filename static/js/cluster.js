@@ -3,7 +3,7 @@
 
 import { axes, colour, figure, fit, markPlugin, nearest } from './chart.js';
 import { keep, kept } from './kept.js';
-import { labels, Lanes, LEFT, moments, RIGHT } from './lanes.js';
+import { hasRoom, labels, Lanes, LEFT, moments, RIGHT } from './lanes.js';
 import * as live from './live.js';
 import * as feed from './points.js';
 import { clock } from './times.js';
@@ -156,7 +156,9 @@ function build() {
     return colour(host, '--run-color');
   });
   const [x, y] = axes(host, labels);
-  x.splits = (/** @type {any} */ u) => moments(...span(), u.bbox.width / (window.devicePixelRatio || 1));
+  const wide = (/** @type {any} */ u) => u.bbox.width / (window.devicePixelRatio || 1);
+  x.splits = (/** @type {any} */ u) => moments(...span(), wide(u));
+  x.values = (/** @type {any} */ u, /** @type {number[]} */ found) => labels(found).map((word, i) => (hasRoom(u.valToPos(found[i], 'x'), wide(u)) ? word : ''));
   const options = {
     width: host.clientWidth || 600,
     height: HEIGHT,

@@ -39,6 +39,11 @@ export function labels(found) {
   });
 }
 
+/** Whether the word at `px` of `width` has room: at the edges half of it would be cut off. @param {number} px @param {number} width */
+export function hasRoom(px, width) {
+  return px >= 20 && px <= width - 16;
+}
+
 /** What stands beside a slot's name when it is not simply free or held. */
 const STATES = /** @type {Record<string, string>} */ ({ draining: 'draining', silent: 'lost', stuck: 'stuck', leaving: 'leaving' });
 
@@ -209,7 +214,7 @@ export class Lanes {
     const nodes = [];
     found.forEach((t, i) => {
       nodes.push(make('line', { x1: x(t), x2: x(t), y1: (this.height || 0) - AXIS, y2: (this.height || 0) - AXIS + 5, class: 'tick' }));
-      if (x(t) < LEFT + 20 || x(t) > LEFT + inner - 16) return;
+      if (!hasRoom(x(t) - LEFT, inner)) return;
       const label = make('text', { x: x(t), y: (this.height || 0) - 6, 'text-anchor': 'middle' });
       label.textContent = words[i];
       nodes.push(label);
