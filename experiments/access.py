@@ -19,6 +19,7 @@ from experiments.models import (
     DataUpload,
     DefinitionVersion,
     Experiment,
+    ExperimentWatch,
     Membership,
     MetricWatch,
     Node,
@@ -172,6 +173,14 @@ def notice(user: AnyUser, pk: int) -> Notice:
 def watch(user: AnyUser, pk: int) -> MetricWatch:
     """A threshold that the person set."""
     found = _fetch(MetricWatch.objects.all(), pk, "threshold")
+    if found.person_id != user.pk:
+        raise Http404("There is no such threshold.")
+    return found
+
+
+def experiment_watch(user: AnyUser, pk: int) -> ExperimentWatch:
+    """A threshold that the person set on an experiment."""
+    found = _fetch(ExperimentWatch.objects.all(), pk, "threshold")
     if found.person_id != user.pk:
         raise Http404("There is no such threshold.")
     return found

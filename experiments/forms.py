@@ -6,7 +6,7 @@ Each form that makes something carries a hidden `request_id`: sent twice, it mak
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django import forms
@@ -15,8 +15,10 @@ from django.core.exceptions import ValidationError
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.scheduling import ClusterWish
+from experiments.services.watches import MOST_WATCHES, Crossing
 
 T = TypeVar("T")
+EMPTY_LINES = 2
 FILE_AGAIN = "Choose the .zip file again: browsers do not keep a chosen file when a form comes back."
 
 
@@ -310,13 +312,47 @@ class WebhookForm(forms.Form):
 
 
 class WatchForm(forms.Form):
-    metric = forms.CharField(label="Metric", max_length=206)
-    side = forms.ChoiceField(label="Direction", choices=[("below", "falls below"), ("above", "rises above")])
-    threshold = forms.FloatField(label="Value")
+    """One line: which metric, which way, which value."""
 
-    def wanted(self) -> dict[str, Any]:
+    metric = forms.CharField(
+        label="Metric",
+        max_length=206,
+        widget=forms.TextInput(
+            attrs={"class": "input", "list": "metric-names", "placeholder": "train loss", "aria-label": "Metric", "autocomplete": "off"}
+        ),
+    )
+    side = forms.ChoiceField(
+        label="Direction",
+        choices=[("below", "falls below"), ("above", "rises above")],
+        initial="below",
+        widget=forms.Select(attrs={"class": "input select-inline", "aria-label": "Direction"}),
+    )
+    threshold = forms.FloatField(
+        label="Value", widget=forms.NumberInput(attrs={"class": "input small-input", "aria-label": "Value", "step": "any"})
+    )
+
+    def wanted(self) -> Crossing:
         sent = self.cleaned_data
-        return {"metric": sent["metric"], "above": sent["side"] == "above", "threshold": sent["threshold"]}
+        return Crossing(sent["metric"], sent["side"] == "above", sent["threshold"])
+
+    def first_error(self) -> str:
+        return " ".join(f"{self.fields[name].label}: {errors[0]}" for name, errors in self.errors.items())
+
+
+def watch_forms(data: Mapping[str, Any] | None, *, start: Sequence[Crossing] = ()) -> list[WatchForm]:
+    """The lines of a larger form, some of them empty for more: those that were sent, or those to start with.
+    One that is left empty counts for none."""
+    if data is not None:
+        count = sum(f"threshold-{place}-metric" in data for place in range(MOST_WATCHES))
+        sent = [WatchForm(data, prefix=f"threshold-{place}") for place in range(count)]
+    else:
+        sides = {True: "above", False: "below"}
+        filled = [{"metric": one.metric, "side": sides[one.above], "threshold": repr(one.threshold).removesuffix(".0")} for one in start]
+        lines = [*filled, *({} for _ in range(EMPTY_LINES))][:MOST_WATCHES]
+        sent = [WatchForm(initial=line or None, prefix=f"threshold-{place}") for place, line in enumerate(lines)]
+    for form in sent:
+        form.empty_permitted, form.use_required_attribute = True, False
+    return sent
 
 
 class ThemeForm(forms.Form):

@@ -14,7 +14,7 @@ from experiments.models.history import (
     RunTransition,
     SlotUse,
 )
-from experiments.models.notices import Delivery, MetricWatch, Notice, NoticeKind, Webhook
+from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 
@@ -28,6 +28,7 @@ __all__ = [
     "Delivery",
     "Experiment",
     "ExperimentDefinition",
+    "ExperimentWatch",
     "GenerationRecord",
     "Grant",
     "JournalCursor",

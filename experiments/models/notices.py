@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from experiments.models.experiments import Experiment
 from experiments.models.projects import Project, User
 from experiments.models.runs import TrainingRun
 
@@ -41,15 +42,39 @@ class Notice(models.Model):
         ]
 
 
-class MetricWatch(models.Model):
-    """A person wants to be told, once, when a curve of a run crosses a value. Written by services.watches, `told_*` by notices."""
+class Threshold(models.Model):
+    """A person wants to be told when a curve crosses a value."""
 
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="watches")
     group = models.CharField(max_length=8, choices=[("train", "Train"), ("test", "Test")])
     name = models.CharField(max_length=200)
     above = models.BooleanField()
     threshold = models.FloatField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.name} {'above' if self.above else 'below'} {self.threshold:g}"
+
+
+class ExperimentWatch(Threshold):
+    """For the runs that an experiment will have: each gets a MetricWatch like it when it is made. Written by services.watches."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="watches")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["person", "experiment", "group", "name", "above", "threshold"], name="one_of_an_experiment")
+        ]
+
+
+class MetricWatch(Threshold):
+    """A threshold of one run, told once. Written by services.watches, `told_*` by notices. `inherited`: from the run's experiment."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="watches")
+    inherited = models.BooleanField(default=False)
     told_at = models.DateTimeField(null=True)
     told_step = models.BigIntegerField(null=True)
     told_value = models.FloatField(null=True)
@@ -58,9 +83,6 @@ class MetricWatch(models.Model):
         ordering = ["id"]
         indexes = [models.Index(fields=["run"], condition=Q(told_at=None), name="waiting_watches")]
         constraints = [models.UniqueConstraint(fields=["person", "run", "group", "name", "above", "threshold"], name="one_watch_each")]
-
-    def __str__(self) -> str:
-        return f"{self.group} {self.name} {'above' if self.above else 'below'} {self.threshold:g}"
 
     def is_crossed_by(self, value: float | None) -> bool:
         return value is not None and (value > self.threshold if self.above else value < self.threshold)

@@ -1,7 +1,15 @@
 """Reads for pages, a module for each kind of page: tables of runs, the timeline, curves, files. Nothing here writes or checks rights."""
 
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
-from experiments.selectors.experiment_runs import ExperimentTables, RunFilter, RunRow, RunTable, experiment_tables, metric_names
+from experiments.selectors.experiment_runs import (
+    ExperimentTables,
+    RunFilter,
+    RunRow,
+    RunTable,
+    experiment_tables,
+    metric_names,
+    recent_metric_names,
+)
 from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file, pictures
 from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
@@ -32,6 +40,7 @@ __all__ = [
     "open_file",
     "pictures",
     "points_after",
+    "recent_metric_names",
     "run_slots",
     "series",
 ]

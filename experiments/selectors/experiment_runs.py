@@ -14,11 +14,12 @@ from typing import Any
 
 from django.utils import timezone
 
-from experiments.models import Experiment, MetricSeries, RunState, Slot, TrainingRun
+from experiments.models import Experiment, MetricSeries, Project, RunState, Slot, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.selectors.jobs import slots_held
 
 MOST_COLUMNS = 40
+LATEST_RUNS = 20
 ROWS_AT_ONCE = 500  # of a query: databases limit how many numbers can stand in one
 FACTS = ("pk", "state", "started_at", "ended_at")
 SEARCHED = ("name", "submitted_by__username", "command", "note")
@@ -110,6 +111,13 @@ def experiment_tables(experiment: Experiment, wanted: RunFilter = RunFilter(), *
 def metric_names(experiment: Experiment) -> list[str]:
     """The names of the metrics that runs of the experiment have."""
     series = MetricSeries.objects.filter(run__experiment=experiment).order_by("group", "name")
+    return [f"{group} {name}" for group, name in series.values_list("group", "name").distinct()[:MOST_COLUMNS]]
+
+
+def recent_metric_names(project: Project) -> list[str]:
+    """The names of the metrics that the project's latest runs have."""
+    latest = list(TrainingRun.objects.filter(experiment__project=project).order_by("-pk").values_list("pk", flat=True)[:LATEST_RUNS])
+    series = MetricSeries.objects.filter(run__in=latest).order_by("group", "name")
     return [f"{group} {name}" for group, name in series.values_list("group", "name").distinct()[:MOST_COLUMNS]]
 
 

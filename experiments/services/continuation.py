@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from experiments import bundles, notify, runfiles, states
 from experiments.models import JournalCursor, Project, TrainingRun, User
-from experiments.services import checks
+from experiments.services import checks, watches
 
 CHECKPOINT = "checkpoint/engine.pt"  # what the engine writes to resume from
 
@@ -72,6 +72,7 @@ def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID
         continues=source.pk,
     )
     JournalCursor.objects.create(run=run)
+    watches.inherit([run], experiment=source.experiment)
     states.begin(run, reason=f"Submitted by {by.username}, to continue from the last checkpoint of run {source.pk}.", now=now, actor=by)
     notify.nudge_schedule()
     return run

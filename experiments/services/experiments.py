@@ -12,9 +12,19 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from experiments import bundles, ingest, notify, runfiles, scheduling, states
-from experiments.models import DataAsset, DefinitionVersion, Experiment, ExperimentDefinition, JournalCursor, Project, TrainingRun, User
+from experiments.models import (
+    DataAsset,
+    DefinitionVersion,
+    Experiment,
+    ExperimentDefinition,
+    ExperimentWatch,
+    JournalCursor,
+    Project,
+    TrainingRun,
+    User,
+)
 from experiments.models.runs import LIVE
-from experiments.services import checks
+from experiments.services import checks, watches
 
 MAX_DEFINITIONS = 200
 RUN_NAME_LIMIT = 160
@@ -31,13 +41,14 @@ def create_experiment(
     global_command: str = "",
     versions: Iterable[DefinitionVersion],
     commands: Mapping[int, str] | None = None,
+    thresholds: Iterable[watches.Crossing] = (),
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
     """An experiment that runs these versions, in this order.
 
     `commands`, by a version's id, replace its own; `global_command`, where given, replaces them all. `source_folder` is below `data_asset`
-    where one is given, else below the shared data root.
-    Fields: name, description, data_asset, source_folder, global_command, versions.
+    where one is given, else below the shared data root. `thresholds`: what its maker wants to be told of in each of its runs.
+    Fields: name, description, data_asset, source_folder, global_command, versions, thresholds.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
     if (before := checks.same_request(mine, request_id)) is not None:
@@ -53,6 +64,7 @@ def create_experiment(
     command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
     own = {version.pk: said for version in chosen if (said := (commands or {}).get(version.pk, "").strip()) != version.command}
     checks.each(errors, lambda: _check_versions(project, chosen, own, command or ""))
+    wanted = checks.each(errors, lambda: watches.checked(thresholds))
     checks.collected(errors)
     facts = {"name": clean_name, "description": clean_text, "data_asset": data_asset, "source_folder": folder, "global_command": command}
     try:
@@ -64,6 +76,7 @@ def create_experiment(
                     for place, version in enumerate(chosen)
                 ]
             )
+            ExperimentWatch.objects.bulk_create([ExperimentWatch(experiment=experiment, person=by, **each) for each in wanted or ()])
             notify.changed(f"project-{project.pk}", "experiments")
     except IntegrityError:  # the same form at the same moment: the other was faster
         if (before := checks.same_request(mine, request_id)) is None:
@@ -73,7 +86,7 @@ def create_experiment(
 
 
 def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None) -> Experiment:
-    """The same again under another name, without running it."""
+    """The same again under another name, without running it. Of the thresholds, those of who duplicates it."""
     parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
     return create_experiment(
         experiment.project,
@@ -85,6 +98,7 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
         global_command=experiment.global_command,
         versions=[part.version for part in parts],
         commands={part.version_id: part.command for part in parts},
+        thresholds=watches.crossings(experiment, of=by),
         request_id=request_id,
     )
 
@@ -102,6 +116,7 @@ def run_experiment(
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
             runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
+            watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
     except IntegrityError:
         if (before := _sent_before(experiment, by, request_id)) is None:

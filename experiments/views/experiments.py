@@ -19,11 +19,12 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, attempt
+from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
+from experiments.services import watches
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
@@ -45,11 +46,13 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
     inline_sent = request.method == "POST" and (f"{INLINE}-name" in request.POST) and _filled(request)
     inline = DefinitionForm(request.POST if inline_sent else None, request.FILES if inline_sent else None, prefix=INLINE)
-    if request.method == "POST" and form.is_valid() and (not inline_sent or inline.is_valid()):
-        experiment = _create_and_run(project, user, form, inline if inline_sent else None, _commands(request, None))
+    lines = watch_forms(request.POST if request.method == "POST" else None, start=watches.crossings(again, of=user) if again else ())
+    forms = [form, *lines, *([inline] if inline_sent else [])]
+    if request.method == "POST" and all([each.is_valid() for each in forms]):  # a list: each one says what is wrong with it
+        experiment = _create_and_run(project, user, form, inline if inline_sent else None, _commands(request, None), lines)
         if experiment:
             return redirect("experiment", experiment.pk)
-    if inline_sent and (form.errors or inline.errors) and "upload" not in inline.errors and inline.is_bound:
+    if inline_sent and any(each.errors for each in forms) and "upload" not in inline.errors and inline.is_bound:
         inline.add_error("upload", FILE_AGAIN)
     commands = _commands(request, again)
     context = {
@@ -57,6 +60,9 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         "project": project,
         "form": form,
         "inline": inline,
+        "lines": lines,
+        "lines_used": any(line.has_changed() if line.is_bound else line.initial for line in lines),
+        "metric_names": later(lambda: selectors.recent_metric_names(project)),
         "panel": DefinitionForm(auto_id=PANEL_IDS),
         "choices": later(lambda: source.associated(choices, commands)),
         "associated": later(lambda: source.associated(_associated(form, choices), commands)),
@@ -121,7 +127,12 @@ def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion]) -> l
 
 
 def _create_and_run(
-    project: Project, user: User, form: ExperimentForm, inline: DefinitionForm | None, commands: dict[int, str]
+    project: Project,
+    user: User,
+    form: ExperimentForm,
+    inline: DefinitionForm | None,
+    commands: dict[int, str],
+    lines: list[WatchForm],
 ) -> Experiment | None:
     versions = _associated(form, form.fields["versions"].queryset)  # type: ignore[attr-defined]
     if inline is not None:
@@ -130,6 +141,7 @@ def _create_and_run(
             return None
         versions = [*versions, added]
     said = {key: form.cleaned_data[key] for key in ("name", "description", "data_asset", "source_folder", "global_command", "request_id")}
+    said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
     experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, commands=commands, **said))
     if experiment is not None:
         # The same request id: a form that was sent twice finds the runs of the first time.
@@ -211,8 +223,14 @@ def compare(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
     experiment, tab = _tab(request, pk, "overview")
-    parts = later(lambda: list(experiment.parts.select_related("version__definition")))
-    return page(request, "experiments/overview.html", {**tab, "parts": parts})
+    context = {
+        **tab,
+        "parts": later(lambda: list(experiment.parts.select_related("version__definition"))),
+        "watches": later(lambda: list(experiment.watches.filter(person=person(request)))),
+        "line": WatchForm(auto_id=False),
+        "metric_names": later(lambda: selectors.metric_names(experiment) or selectors.recent_metric_names(experiment.project)),
+    }
+    return page(request, "experiments/overview.html", context)
 
 
 @require_POST

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from experiments import access, accounting, selectors
+from experiments.forms import WatchForm
 from experiments.models import TrainingRun
 from experiments.selectors import run_pages
 from experiments.selectors.arguments import arguments
@@ -50,6 +51,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "generations": later(lambda: selectors.generations(run, limit=20)),
         "events": later(lambda: list(run.events.order_by("-seq")[:20])),
         "watches": later(lambda: list(run.watches.filter(person=person(request)))),
+        "line": WatchForm(auto_id=False),
         "metric_names": later(lambda: selectors.metric_names(run.experiment)),
     }
     parts = {

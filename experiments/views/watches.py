@@ -1,6 +1,8 @@
-"""Thresholds of a run's metrics: whoever may see the run may ask to be told when one is crossed. They are the person's own."""
+"""Thresholds of metrics, on a run or an experiment: whoever may see it may ask to be told when one is crossed. They are personal."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -16,15 +18,33 @@ from experiments.views.shown import act, person, refused
 def add(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     run = access.run(user, pk)
-    form = WatchForm(request.POST)
-    to = reverse("run", args=[pk])
+    form, to = WatchForm(request.POST), reverse("run", args=[pk])
     if not form.is_valid():
-        return refused(request, " ".join(f"{form.fields[name].label}: {errors[0]}" for name, errors in form.errors.items()), to=to)
+        return refused(request, form.first_error(), to=to)
     said = "You are told when that happens."
-    return act(request, lambda: watches.watch_metric(run, by=user, **form.wanted()), said=said, to=to)
+    return act(request, lambda: watches.watch_metric(run, by=user, **asdict(form.wanted())), said=said, to=to)
 
 
 @require_POST
 def drop(request: HttpRequest, pk: int) -> HttpResponse:
     watch = access.watch(person(request), pk)
-    return act(request, lambda: watches.drop_watch(watch), said="The threshold is removed.", to=reverse("run", args=[watch.run_id]))
+    said = "The threshold is removed from this run alone." if watch.inherited else "The threshold is removed."
+    return act(request, lambda: watches.drop_watch(watch), said=said, to=reverse("run", args=[watch.run_id]))
+
+
+@require_POST
+def add_to_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    experiment = access.experiment(user, pk)
+    form, to = WatchForm(request.POST), reverse("experiment_overview", args=[pk])
+    if not form.is_valid():
+        return refused(request, form.first_error(), to=to)
+    said = "You are told when that happens in a run that is made from now on."
+    return act(request, lambda: watches.watch_experiment(experiment, by=user, **asdict(form.wanted())), said=said, to=to)
+
+
+@require_POST
+def drop_from_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+    watch = access.experiment_watch(person(request), pk)
+    said = "The threshold is removed: runs that are made from now on do not have it."
+    return act(request, lambda: watches.drop_watch(watch), said=said, to=reverse("experiment_overview", args=[watch.experiment_id]))

@@ -7,9 +7,10 @@ import datetime as dt
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import ingest, services
-from experiments.models import Delivery, MetricSeries, MetricWatch, Notice, NoticeKind, Project, TrainingRun, User
+from experiments import ingest, runfiles, services
+from experiments.models import Delivery, ExperimentWatch, MetricSeries, MetricWatch, Notice, NoticeKind, Project, TrainingRun, User
 from experiments.services import watches
+from experiments.services.watches import Crossing
 from tests import cast
 from training_runtime import journal
 
@@ -102,3 +103,72 @@ def test_there_is_an_end_to_thresholds(run: TrainingRun, alice: User) -> None:
     MetricWatch.objects.all().delete()
     with pytest.raises(ValidationError, match="has ended"):
         watches.watch_metric(run, by=alice, metric="train loss", above=True, threshold=1)
+
+
+def inherited(run: TrainingRun) -> set[tuple[str, str]]:
+    return {(watch.person.username, str(watch)) for watch in run.watches.filter(inherited=True)}
+
+
+def test_every_run_that_is_made_of_an_experiment_has_its_thresholds(run: TrainingRun, alice: User, victor: User) -> None:
+    experiment = run.experiment
+    of_victor = watches.watch_experiment(experiment, by=victor, metric="train loss", above=False, threshold=0.5)
+    again = watches.watch_experiment(experiment, by=victor, metric="train loss", above=False, threshold=0.5)
+    assert again == of_victor, "set twice, it is one"
+    watches.watch_experiment(experiment, by=alice, metric="test accuracy", above=True, threshold=99)
+    assert inherited(run) == set(), "it was made before"
+    second, third = (services.run_experiment(experiment, by=alice)[0] for _ in range(2))
+    both = {("victor", "train loss below 0.5"), ("alice", "test accuracy above 99")}
+    assert inherited(second) == inherited(third) == both
+    arrives(second, cast.step(1, loss=0.25))
+    arrives(third, cast.step(4, loss=0.1))
+    assert [told.text for told in Notice.objects.order_by("id")] == [
+        "rates: train loss below 0.5, 0.25 at step 1.",
+        "rates: train loss below 0.5, 0.1 at step 4.",
+    ]
+    watches.drop_watch(second.watches.get(person=alice))
+    watches.drop_watch(of_victor)
+    assert inherited(third) == both, "what a run has, it keeps"
+    assert inherited(services.run_experiment(experiment, by=alice)[0]) == {("alice", "test accuracy above 99")}
+
+
+def test_a_run_that_continues_another_has_them_and_who_left_the_project_asks_no_more(
+    run: TrainingRun, project: Project, alice: User, bob: User
+) -> None:
+    for person in (alice, bob):
+        watches.watch_experiment(run.experiment, by=person, metric="train loss", above=False, threshold=0.5)
+    services.remove_member(project, by=alice, username="bob")
+    folder = runfiles.make(run.pk) / "checkpoint"
+    folder.mkdir()
+    (folder / "engine.pt").write_bytes(b"weights")
+    services.stop_run(run, by=alice)
+    assert inherited(services.continue_run(run, by=alice)) == {("alice", "train loss below 0.5")}
+
+
+def test_an_experiment_is_made_with_thresholds_and_a_copy_takes_along_ones_own(project: Project, alice: User, bob: User) -> None:
+    wanted = [Crossing("train loss", False, 0.5), Crossing("test accuracy", True, 99.0)]
+    version = cast.definition(project, by=alice)
+    made = services.create_experiment(project, by=alice, name="rates", versions=[version], thresholds=[*wanted, wanted[0]])
+    watches.watch_experiment(made, by=bob, metric="train norm", above=True, threshold=10)
+    assert watches.crossings(made, of=alice) == wanted
+    assert watches.crossings(services.duplicate_experiment(made, by=alice), of=alice) == wanted
+    copy = services.duplicate_experiment(made, by=bob)
+    assert [str(watch) for watch in copy.watches.all()] == ["train norm above 10"]
+    run = services.run_experiment(made, by=bob)[0]
+    assert len(inherited(run)) == 3
+    services.stop_run(run, by=bob)
+    services.delete_experiment(made, by=alice)
+    assert ExperimentWatch.objects.count() == 3
+
+
+def test_thresholds_of_an_experiment_have_the_limits_of_a_runs(run: TrainingRun, project: Project, alice: User) -> None:
+    version, many = run.version, [Crossing("train loss", True, float(n)) for n in range(watches.MOST_WATCHES + 1)]
+    for wrong in ([Crossing("loss", True, 1.0)], [Crossing("train loss", True, float("inf"))], many):
+        with pytest.raises(ValidationError) as refused:
+            services.create_experiment(project, by=alice, name="rates", versions=[version], thresholds=wrong)
+        assert list(refused.value.message_dict) == ["thresholds"]
+    for crossing in many[:-1]:
+        watches.watch_experiment(run.experiment, by=alice, metric=crossing.metric, above=True, threshold=crossing.threshold)
+    with pytest.raises(ValidationError, match="remove one first"):
+        watches.watch_experiment(run.experiment, by=alice, metric="train loss", above=True, threshold=-1)
+    with pytest.raises(ValidationError, match="Name a curve"):
+        watches.watch_experiment(run.experiment, by=alice, metric="loss", above=True, threshold=1)

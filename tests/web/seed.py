@@ -120,8 +120,11 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     stopped = runs.ended(trial, bob, began_s=2700, lasted_s=300, state=RunState.STOPPED, steps=steps // 4)
     running = runs.live(trial, alice, began_s=480, slots=[0, 1], was=[2, 3], until_s=235, steps=steps)
     other = runs.live(_experiment(cifar, bob, "Baseline", resnet), bob, began_s=232, slots=[2, 3], was=[], until_s=0, steps=steps // 2)
-    queued = runs.waiting(_experiment(digits, bob, "Wider net", lenet), bob)
+    wider = _experiment(digits, bob, "Wider net", lenet)
+    watches.watch_experiment(wider, by=alice, metric="train loss", above=False, threshold=0.05)
+    queued = runs.waiting(wider, bob)
     _ = victor
+    watches.watch_experiment(trial, by=alice, metric="test accuracy", above=True, threshold=99)
     upload = services.begin_upload(digits, by=alice, name="Letters, large", parts=[Part("letters.zip", 4_200_000_000)])
     services.receive(upload, number=0, offset=0, body=io.BytesIO(b"PK" * 50_000))
     return Seeded(

@@ -93,6 +93,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "settings": f"/projects/{project}/settings/",
         "new definition": f"/projects/{project}/definitions/new/",
         "new experiment": f"/projects/{project}/experiments/new/",
+        "edit as new": f"/projects/{project}/experiments/new/?like={studio.experiment.pk}",
         "new data": f"/projects/{project}/data/new/",
         "data": f"/data/{studio.data.pk}/",
         "data folder": f"/data/{studio.data.pk}/?path=train",

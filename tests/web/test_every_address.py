@@ -32,7 +32,13 @@ EVERYBODY = {
     "shared_data_download",
     "shared_data_image",
 }  # fmt: skip  # who is logged in
-PRIVATE = {"notification", "delete_webhook", "try_webhook", "drop_watch"}  # to one person: of anybody else's there is none
+PRIVATE = {
+    "notification",
+    "delete_webhook",
+    "try_webhook",
+    "drop_watch",
+    "drop_experiment_watch",
+}  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {"node_drain", "slot_drain", "preview_sharing", "preview_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
@@ -44,7 +50,7 @@ MEMBERS = {
     "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
-    "watch_metric", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
+    "watch_metric", "watch_experiment", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
@@ -52,7 +58,8 @@ WRITES = {
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "node_drain",
-    "watch_metric", "drop_watch", "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
+    "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
+    "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
 FORMS = {
@@ -93,7 +100,8 @@ def sample(name: str, studio: Seeded) -> str:
         "code": studio.version.pk, "changes": studio.version.pk, "download_version": studio.version.pk,
         "duplicate_experiment": studio.experiment.pk, "selected_runs": studio.experiment.pk,
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
-        "experiment_overview": studio.experiment.pk, "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
+        "experiment_overview": studio.experiment.pk, "watch_experiment": studio.experiment.pk,
+        "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
@@ -102,6 +110,7 @@ def sample(name: str, studio: Seeded) -> str:
         "delete_webhook": studio.hook.pk,
         "try_webhook": studio.hook.pk,
         "drop_watch": studio.watch.pk,
+        "drop_experiment_watch": studio.experiment.watches.get().pk,
     }
     route = next(route for route, each in pages() if each.name == name)
     arguments: dict[str, Any] = {}
@@ -171,7 +180,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
 
 def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
     client = as_(User.objects.get(username="victor"))
-    elsewhere = {"copy_definition", "watch_metric"}  # writes what is one's own; here it only reads
+    elsewhere = {"copy_definition", "watch_metric", "watch_experiment"}  # writes what is one's own; here it only reads
     got = {name: client.post(sample(name, studio)).status_code for name in MEMBERS & (WRITES | FORMS) - elsewhere}
     got |= {name: client.put(sample(name, studio)).status_code for name in PUTS}
     assert set(got.values()) == {403}, got

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import states
-from experiments.models import Delivery, MetricWatch, Notice, NoticeKind, Project, User, Webhook
+from experiments.models import Delivery, Experiment, ExperimentWatch, MetricWatch, Notice, NoticeKind, Project, User, Webhook
 from tests import cast
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -35,10 +36,53 @@ def test_who_may_see_a_run_sets_thresholds_of_their_own(studio: Seeded, as_: As)
     assert "falls below" not in shown, "that is Alice's"
     for wrong in ({"metric": "loss"}, {"threshold": "nan"}, {"threshold": ""}, {"side": "beside"}, {"metric": "train " + "x" * 300}):
         assert victor.post(reverse("watch_metric", args=[studio.running.pk]), {**sent, **wrong}).status_code == 302
-    assert MetricWatch.objects.count() == 2
+    assert studio.running.watches.count() == 2
     assert as_(studio.alice).post(reverse("drop_watch", args=[watch.pk])).status_code == 404
     victor.post(reverse("drop_watch", args=[watch.pk]))
     assert not MetricWatch.objects.filter(pk=watch.pk).exists()
+
+
+def test_thresholds_of_an_experiment_are_set_on_its_overview_and_removed_there(studio: Seeded, as_: As) -> None:
+    victor, alice = as_(User.objects.get(username="victor")), as_(studio.alice)
+    address = reverse("experiment_overview", args=[studio.experiment.pk])
+    sent = {"metric": "train loss", "side": "below", "threshold": "0.25"}
+    assert victor.post(reverse("watch_experiment", args=[studio.experiment.pk]), sent).url == address
+    watch = ExperimentWatch.objects.get(person__username="victor")
+    assert (watch.experiment, str(watch)) == (studio.experiment, "train loss below 0.25")
+    listed = victor.get(address).content.decode().partition('<ul class="watches')[2].partition("</ul>")[0]
+    assert "falls below 0.25" in listed
+    assert "rises above" not in listed, "that is Alice's"
+    for wrong in ({"metric": "loss"}, {"threshold": "inf"}, {"metric": ""}, {"side": "beside"}):
+        assert victor.post(reverse("watch_experiment", args=[studio.experiment.pk]), {**sent, **wrong}).url == address
+    assert studio.experiment.watches.count() == 2
+    assert alice.post(reverse("drop_experiment_watch", args=[watch.pk])).status_code == 404
+    assert victor.post(reverse("drop_experiment_watch", args=[watch.pk])).url == address
+    assert not ExperimentWatch.objects.filter(pk=watch.pk).exists()
+
+
+def test_a_new_experiment_carries_thresholds_and_edit_as_new_takes_them_along(studio: Seeded, as_: As) -> None:
+    alice, address = as_(studio.alice), reverse("new_experiment", args=[studio.digits.pk])
+    started = alice.get(address, {"like": studio.experiment.pk}).content.decode()
+    assert '<details class="disclosure section-form" id="tell" open>' in started
+    assert 'value="test accuracy"' in started
+    assert 'id="tell">' in alice.get(address).content.decode(), "closed, where there is none"
+    sent = {
+        "request_id": str(uuid.uuid4()), "name": "told", "versions": [studio.version.pk],
+        "threshold-0-metric": "train loss", "threshold-0-side": "below", "threshold-0-threshold": "0.5",
+        "threshold-1-metric": "", "threshold-1-side": "below", "threshold-1-threshold": "",
+    }  # fmt: skip
+    for wrong, said in (({"threshold-0-threshold": ""}, "Value: This field"), ({"threshold-0-metric": "loss"}, "loss: Name a curve")):
+        refused = alice.post(address, {**sent, **wrong}).content.decode()
+        assert said in refused
+        assert 'id="tell" open>' in refused
+    assert not Experiment.objects.filter(name="told").exists()
+    made = Experiment.objects.get(pk=alice.post(address, sent).url.split("/")[2])
+    assert [str(watch) for watch in made.watches.all()] == ["train loss below 0.5"]
+    shown = alice.get(reverse("run", args=[made.runs.get().pk])).content.decode()
+    assert "from its <a" in shown
+    dropped = alice.post(reverse("drop_watch", args=[made.runs.get().watches.get().pk]), follow=True).content.decode()
+    assert "removed from this run alone" in dropped
+    assert made.watches.count() == 1
 
 
 def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Project, alice: User, as_: As) -> None:
