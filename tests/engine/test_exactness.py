@@ -41,14 +41,15 @@ def goes_4_2_3_1_4(run):
     assert [len(g.members) for g in run.events("generation")] == [4, 2, 3, 1, 4]
 
 
-# What a worker on a GPU does: it adds up in memory of its own and puts into the shared rows what is left. Here with the processor's memory.
+# What a worker on a GPU does: it adds up in memory of its own and puts into the shared rows what is left, and loads its next batch while
+# the GPU computes. Here with the processor and its memory.
 OWN_ROWS = """
-from training_runtime.elastic import exchange
-exchange.keeps_rows = lambda device: {which}
+from training_runtime.elastic.seat import Place
+Place.apart = property(lambda place: {which})
 """
 
 
-@pytest.mark.parametrize("which", ["True", "__import__('os').getpid() % 2 == 0"], ids=["all", "some"])
+@pytest.mark.parametrize("which", ["True", "place.slot % 2 == 0"], ids=["all", "some"])
 @pytest.mark.parametrize("optimizer", ["Adam", "Clipped"])
 def test_workers_that_add_up_in_memory_of_their_own_get_the_same(start, fixed, optimizer, which):
     options = ("--optimizer", optimizer, *LONG)

@@ -2,7 +2,7 @@
 
 All engines of a step start from the same buffers. What engine 0 made of them goes through shared memory to everyone; what the other engines
 made of them is dropped. The shared copy is double (by the parity of the step), so that a slow reader of one step never meets the writer of
-the next.
+the next. A worker on a GPU packs and unpacks them there, so that one copy goes to or from the shared memory, and none while it is alone.
 """
 
 from __future__ import annotations
@@ -15,18 +15,26 @@ from training_runtime.elastic.state import Buffers
 
 
 class SharedBuffers:
-    def __init__(self, arena: Arena, model: nn.Module) -> None:
-        self._found = Buffers(model)
-        self._shared: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-        at = 0
-        for b in self._found.live():
-            for parity in (0, 1):
-                flat = arena.tensor("buffers", b.dtype, b.numel(), parity * arena.layout.buffer_bytes + at)
-                self._shared[parity].append(flat.view(b.shape))
-            at += -(-b.numel() * b.element_size() // 64) * 64
+    """`apart`: they are on `device`, away from the shared memory."""
+
+    def __init__(self, arena: Arena, model: nn.Module, device: torch.device, *, apart: bool) -> None:
+        self._found, self._apart = Buffers(model), apart
+        size = arena.layout.buffer_bytes
+        self._shared = [arena.tensor("buffers", torch.uint8, size, parity * size) for parity in (0, 1)]
+        self._packed = torch.empty(size, dtype=torch.uint8, device=device) if apart else torch.empty(0, dtype=torch.uint8)
+        self._views = [self._shaped(self._packed)] * 2 if apart else [self._shaped(flat) for flat in self._shared]
         self._start: list[torch.Tensor] = []
         self._kept = False
         self.keep()
+
+    def _shaped(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The buffers as they lie in `flat`."""
+        views, at = [], 0
+        for b in self._found.live():
+            size = b.numel() * b.element_size()
+            views.append(flat[at : at + size].view(b.dtype).view(b.shape))
+            at += -(-size // 64) * 64
+        return views
 
     def keep(self) -> None:
         """What the buffers hold now is what every engine of the next step starts from."""
@@ -47,14 +55,18 @@ class SharedBuffers:
         """Before each engine: back to the start of the step."""
         _copy(self._found.live(), self._start)
 
-    def publish(self, parity: int) -> None:
-        """After engine 0."""
-        _copy(self._shared[parity], self._found.live())
+    def publish(self, parity: int, *, alone: bool) -> None:
+        """After engine 0. `alone`: there are no other workers."""
+        _copy(self._views[parity], self._found.live())
+        if self._apart and not alone:
+            self._shared[parity].copy_(self._packed)
 
-    def adopt(self, parity: int) -> None:
+    def adopt(self, parity: int, *, alone: bool) -> None:
         """At the end of the step: everyone takes those of engine 0."""
-        _copy(self._found.live(), self._shared[parity])
-        _copy(self._start, self._shared[parity])
+        if self._apart and not alone:
+            self._packed.copy_(self._shared[parity])
+        _copy(self._found.live(), self._views[parity])
+        _copy(self._start, self._views[parity])
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

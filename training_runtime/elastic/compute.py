@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,12 +25,11 @@ class Compute:
         self.job, self.shape, self.device = job, shape, device
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
-        compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
-        if compiled:
+        self.compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
+        if self.compiled:
             self._settle_compiler()
         if device.type != "cpu":
             be_deterministic()
-        self.starts_slowly = compiled or device.type != "cpu"  # a GPU loads its libraries and kernels when they are first used
 
     def _settle_compiler(self) -> None:
         # Else what is compiled for a batch size would depend on the sizes that this very process has seen before.
@@ -53,10 +53,9 @@ class Compute:
         for module, mode in zip(job.model.modules(), modes, strict=True):
             module.training = mode
 
-    def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> list[float]:
+    def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> Figures:
         """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,
-        multiplied by `weight` (the engine's part of the global batch). Returns the metric columns: samples, samples with accuracy, loss
-        sum, metric sums."""
+        multiplied by `weight` (the engine's part of the global batch)."""
         job = self.job
         inputs, targets = self._move(_pair(batch))
         self._seed(place, "forward")
@@ -66,14 +65,14 @@ class Compute:
         loss = job.loss(outputs, targets)
         (loss * weight).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            return self._columns(float(loss), outputs, targets, count)
+            return self._figures(loss.detach(), outputs, targets, count)
 
     def test(self, place: tuple[int, int, int], batch: Any, count: int) -> list[float]:
         """The metric columns of one test batch."""
         with torch.no_grad():
             inputs, targets = self._for_test(place, batch)
             outputs = self.job.model(inputs)
-            return self._columns(float(self.job.loss(outputs, targets)), outputs, targets, count)
+            return self._figures(self.job.loss(outputs, targets), outputs, targets, count).row()
 
     def _for_test(self, place: tuple[int, int, int], batch: Any) -> tuple[Any, Any]:
         inputs, targets = self._move(_pair(batch))
@@ -110,20 +109,20 @@ class Compute:
             return type(value)(*(self._move(v) for v in value))
         return type(value)(self._move(v) for v in value) if isinstance(value, (list, tuple)) else value
 
-    def _columns(self, loss: float, outputs: Any, targets: Any, count: int) -> list[float]:
+    def _figures(self, loss: Any, outputs: Any, targets: Any, count: int) -> Figures:
         if self.job.metrics is not None:
-            return [count, 0, loss * count, *(float(metric(outputs, targets)) * count for metric in self.job.metrics)]
-        right = correct(outputs, targets)
-        return [count, 0 if right is None else count, loss * count, 0.0 if right is None else right * count]
+            return Figures(count, 0, loss, tuple((metric(outputs, targets), 1) for metric in self.job.metrics))
+        right = hits(outputs, targets)
+        return Figures(count, 0 if right is None else count, loss, ((0.0, 1) if right is None else right,))
 
-    def _train_by_user(self, inputs: Any, targets: Any, count: int) -> list[float]:
+    def _train_by_user(self, inputs: Any, targets: Any, count: int) -> Figures:
         """fn_step_train(model, data, eva, train_loader, fn_args) -> (accuracy in percent, loss); it calls backward() itself, so its
         gradients are weighted afterwards (see Exchange.end)."""
         model: Any = self.job.model
         model.get_optimizer, model.get_loss_function = lambda: self.job.optimizer, lambda: self.job.loss
         assert self.job.train_function is not None
         accuracy, loss = self.job.train_function(model, (inputs, targets), _percent, None, {})
-        return [count, count, float(loss) * count, float(accuracy) / 100 * count]
+        return Figures(count, count, loss, ((accuracy, 100),))
 
 
 def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:
@@ -164,16 +163,33 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     return batch[0], batch[1]
 
 
-def correct(outputs: Any, targets: Any) -> float | None:
-    """The fraction of right classes, where outputs are scores [N, C, ...] and targets integer classes [N, ...]; None where they are not."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came of one batch, still where it was computed: to read it is to wait for the device. Of the mean `loss` and of each metric
+    (a value, and what it is to be divided by) the sums over `samples` are told; `with_accuracy` of them have one."""
+
+    samples: int
+    with_accuracy: int
+    loss: Any
+    metrics: tuple[tuple[Any, int], ...]
+
+    def row(self) -> list[float]:
+        """The metric columns: samples, samples with accuracy, loss sum, metric sums."""
+        return [self.samples, self.with_accuracy, *(float(each) / of * self.samples for each, of in ((self.loss, 1), *self.metrics))]
+
+
+def hits(outputs: Any, targets: Any) -> tuple[torch.Tensor, int] | None:
+    """How many classes are right, of how many, where outputs are scores [N, C, ...] and targets integer classes [N, ...]; None where they
+    are not."""
     if not (isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)):
         return None
     if outputs.dim() < 2 or not outputs.is_floating_point() or targets.is_floating_point() or targets.is_complex():
         return None
     if targets.shape != outputs.shape[:1] + outputs.shape[2:] or not targets.numel():
         return None
-    return float((outputs.max(1).indices == targets).sum()) / targets.numel()  # argmax() takes more than twice as long on processors
+    return (outputs.max(1).indices == targets).sum(), targets.numel()  # argmax() takes more than twice as long on processors
 
 
 def _percent(outputs: Any, targets: Any) -> float:
-    return 100 * (correct(outputs, targets) or 0.0)
+    right, of = hits(outputs, targets) or (0, 1)
+    return 100 * float(right) / of

@@ -46,11 +46,6 @@ def _padded(p: torch.Tensor) -> int:
     return -(-p.numel() // step) * step
 
 
-def keeps_rows(device: torch.device) -> bool:
-    """Whether a worker on `device` adds up in rows of its own there, because the shared memory is far away from it."""
-    return device.type != "cpu"
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """Memory for one gradient of everything: flat, a tensor for each lane; and `views` of them, one shaped like each parameter."""
@@ -60,12 +55,13 @@ class Row:
 
 
 class Exchange:
-    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers."""
+    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers. `apart`: it
+    adds up in rows of its own there, because the shared memory is far away."""
 
-    def __init__(self, arena: Arena, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
+    def __init__(self, arena: Arena, parameters: Sequence[torch.Tensor], device: torch.device, *, apart: bool) -> None:
         self._arena, self._parameters, self._device = arena, tuple(parameters), device
         self._engines = arena.layout.engines
-        self._apart = keeps_rows(device)
+        self._apart = apart
         self._flat = [[arena.lane(row, lane) for lane in arena.layout.lanes] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for

@@ -54,8 +54,8 @@ class Life(ABC):
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
         state.move(job.model, job.optimizer, place.device())
         self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
-        self.exchange = Exchange(arena, job.trained, place.device())
-        self.buffers = SharedBuffers(arena, job.model)
+        self.exchange = Exchange(arena, job.trained, place.device(), apart=place.apart)
+        self.buffers = SharedBuffers(arena, job.model, place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
         self.pages = Pages(arena)

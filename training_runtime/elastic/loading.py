@@ -92,7 +92,8 @@ class Feed:
     def batch(self, task: Task, following: Iterable[Task], *, workers: int) -> Any:
         """The batch of `task`, on the CPU. `following` are those needed after it, in order."""
         if self._nursery is None:
-            return load_task(self._job, task, devices=self._devices)
+            ready = self._ready.pop(task.key, None)
+            return load_task(self._job, task, devices=self._devices) if ready is None else ready
         began = time.monotonic()
         wanted = list(islice(following, 2 * len(self._loaders)))
         try:
@@ -106,6 +107,11 @@ class Feed:
             return load_task(self._job, task, devices=self._devices)
         self._judge(began, time.monotonic(), workers)
         return batch
+
+    def ahead(self, following: Iterator[Task]) -> None:
+        """Load the first of `following` while a device computes, where there will never be a loader to do that."""
+        if self._nursery is None and (task := next(following, None)) is not None and task.key not in self._ready:
+            self._ready = {task.key: load_task(self._job, task, devices=self._devices)}
 
     def _fetch(self) -> None:
         """Take in what has arrived."""

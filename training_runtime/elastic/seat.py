@@ -83,6 +83,11 @@ class Place:
         which its death is noticed, a moment before it has ended. What could not even be sent is nobody else's in any case."""
         return [*(self.inbox.receive() if kinship.wait(self.driver, DYING_S) else ()), *self.reports.unsent]
 
+    @property
+    def apart(self) -> bool:
+        """Whether it computes on a device of its own, beside the processor and away from its memory."""
+        return self.kind != "cpu"
+
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
 

@@ -23,7 +23,7 @@ from training_runtime.elastic.arena import (
     STATE_LEFT,
     Arena,
 )
-from training_runtime.elastic.compute import Compute
+from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import SLICE_S
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
@@ -39,10 +39,10 @@ class Worker(Life):
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
-        self.feed = Feed(job, shape, devices=place.kind != "cpu", warn=lambda message: self._report("warning", message=message))
+        self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
         super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
-        self.warm_up = self.compute.warm_up if self.compute.starts_slowly else None
+        self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
 
@@ -67,7 +67,10 @@ class Worker(Life):
         alone = engines == 1 and group.size == 1
         if not alone:
             self.buffers.ensure_kept()
-        rows = [self._engine(unit, m, mine, sizes) for m in mine]
+        figures = [self._engine(unit, m, mine, sizes) for m in mine]
+        if self.place.apart:
+            self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
+        rows = self._read(unit, mine, figures) if group.size > 1 else []
         if group.size > 1:
             self.exchange.offer()
         agreed = self._sync()
@@ -80,10 +83,12 @@ class Worker(Life):
         if group.size > 1:
             self.exchange.check()
         self.exchange.drop()
+        if group.size == 1:
+            rows = self._read(unit, mine, figures)  # not before: a device has more to do by now, while this process waits for it
         if alone:
             self.buffers.advance_alone()
         else:
-            self.buffers.adopt(parity)
+            self.buffers.adopt(parity, alone=group.size == 1)
         self._commit(self.tick + 1)
         if self.ledger is not None:
             self.ledger.committed(unit.step)
@@ -99,8 +104,15 @@ class Worker(Life):
             tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
             self.arena.words[STATE_BYTES] = state.packed_bytes(tree_of_state)
 
-    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> list[float]:
-        """Compute one engine: its metrics into their row, its gradients into theirs."""
+    def _read(self, unit: Unit, mine: range, figures: list[Figures]) -> list[list[float]]:
+        """What came of this worker's engines, also for whoever records the step."""
+        rows = [each.row() for each in figures]
+        for m, row in zip(mine, rows, strict=True):
+            self.arena.metrics[unit.step % 2, m] = torch.tensor(row, dtype=torch.float64)
+        return rows
+
+    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> Figures:
+        """Compute one engine, its gradients into their row."""
         parity = unit.step % 2
         if m != mine.start:
             self.buffers.rewind()
@@ -110,15 +122,14 @@ class Worker(Life):
             self.exchange.begin(m, mine, len(sizes))
         task, group = self.feed.engine(unit, m), self.group
         batch = self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
-        row = self.compute.train(task.place, batch, sizes[m], weight)
+        figures = self.compute.train(task.place, batch, sizes[m], weight)
         if self.ledger is not None:
             self.ledger.engine(unit.step, unit.epoch + 1, m, task.indices)
-        self.arena.metrics[parity, m] = torch.tensor(row, dtype=torch.float64)
         if m == 0 and not alone:
-            self.buffers.publish(parity)
+            self.buffers.publish(parity, alone=self.group.size == 1)
         if not alone:
             self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
-        return row
+        return figures
 
     def _begin_epoch(self, unit: Unit) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
