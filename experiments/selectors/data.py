@@ -80,10 +80,10 @@ def listing(asset: DataAsset | None, path: str) -> Listing:
     return Listing(found[:MOST_LISTED], len(found))
 
 
-def preview(asset: DataAsset | None, path: str) -> Preview:
+def preview(asset: DataAsset | None, path: str, *, as_text: bool = False) -> Preview:
     """Raises FileNotFoundError for all that is not a regular file."""
     with opened(asset, path) as (file, size):
-        return previews.preview(file, size)
+        return previews.preview(file, size, name=path.rsplit("/", 1)[-1], as_text=as_text)
 
 
 @contextmanager

@@ -1,34 +1,66 @@
-"""What is shown of a file that users or their programs wrote: the beginning of a text, or a picture. Never a page of its own.
+"""What is shown of a file that users or their programs wrote: a text's beginning, a table's or an array's first rows, a picture. Never a
+page of its own.
 
-Names are not believed: a picture is what begins as one, of a kind that runs no script; all else is text in UTF-8 or is not shown.
+Names are not believed: a picture is what begins as one, of a kind that runs no script; all else is text, or is not shown. A name only
+says how text is laid out. Whatever a file holds, a bounded part of it is read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from experiments.selectors import arrays, indented, tables
+from experiments.selectors.arrays import Array
+from experiments.selectors.tables import Table
+
 TEXT_BYTES = 64 * 1024
+JSON_BYTES, JSON_CHARACTERS = 128 * 1024, 256 * 1024  # of it, and of what is made of that
 MOST_IMAGE_BYTES = 20 << 20
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
+_LAID_OUT = {"csv": "Table", "tsv": "Table", "jsonl": "Table", "ndjson": "Table", "json": "Indented"}
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A file. `text` is its beginning, None where it is not text; `image` its type, "" where it is none that can be shown."""
+    """A file. `text` is its beginning, None where it is not text; `image` its type, "" where it is none that can be shown.
+
+    `laid_out` names the other way to show this text, "" where there is none; `as_text`: it is shown as it stands all the same. `said`:
+    what a reader must know."""
 
     size_bytes: int
-    text: str | None
-    whole: bool
-    image: str
+    text: str | None = None
+    whole: bool = True
+    image: str = ""
+    table: Table | None = None
+    arrays: list[Array] = field(default_factory=list)
+    laid_out: str = ""
+    as_text: bool = False
+    said: list[str] = field(default_factory=list)
 
 
-def preview(file: BinaryIO, size_bytes: int) -> Preview:
-    """Of a file that is read from its start."""
+def preview(file: BinaryIO, size_bytes: int, *, name: str, as_text: bool = False) -> Preview:
+    """Of a file that is read from its start. `as_text`: not laid out."""
     head = file.read(TEXT_BYTES)
-    image = picture(head) if size_bytes <= MOST_IMAGE_BYTES else ""
+    suffix = name.rpartition(".")[2].lower() if "." in name else ""
+    if size_bytes <= MOST_IMAGE_BYTES and (image := picture(head)):
+        return Preview(size_bytes, image=image)
+    if head.startswith(arrays.MAGIC):
+        return Preview(size_bytes, arrays=[arrays.npy(file, size_bytes)])
+    if suffix == "npz" and head.startswith(b"PK"):
+        found, said = arrays.npz(file)
+        return Preview(size_bytes, arrays=found, said=said)
+    laid_out = _LAID_OUT.get(suffix, "") if size_bytes else ""
+    if laid_out and not as_text:
+        limit = JSON_BYTES if suffix == "json" else tables.READ_BYTES
+        data = head + file.read(limit - len(head))
+        if not _is_binary(data):
+            return _laid_out(data, size_bytes, suffix)
     whole = size_bytes <= len(head)
-    return Preview(size_bytes, None if image else _text(head, whole=whole), whole, image)
+    if laid_out and not _is_binary(head):
+        text, said = tables.decoded(head, whole=whole)
+        return Preview(size_bytes, text, whole, laid_out=laid_out, as_text=True, said=said)
+    return Preview(size_bytes, _text(head, whole=whole), whole)
 
 
 def picture(head: bytes) -> str:
@@ -36,6 +68,24 @@ def picture(head: bytes) -> str:
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _IMAGES if head.startswith(magic)), "")
+
+
+def _laid_out(data: bytes, size_bytes: int, suffix: str) -> Preview:
+    whole = size_bytes <= len(data)
+    if suffix == "json":
+        text, said = tables.decoded(data, whole=whole)
+        problem = indented.problem(text) if whole else ""
+        said += [f"This is not valid JSON: {problem}."] if problem else []
+        shown, all_of_it = (text, True) if problem else indented.indented(text, limit=JSON_CHARACTERS)
+        return Preview(size_bytes, shown, whole and all_of_it, laid_out="" if problem else _LAID_OUT[suffix], said=said)
+    lines = suffix in ("jsonl", "ndjson")
+    table = tables.json_lines(data, whole=whole) if lines else tables.delimited(data, whole=whole, tabs=suffix == "tsv")
+    return Preview(size_bytes, whole=whole, table=table, laid_out=_LAID_OUT[suffix])
+
+
+def _is_binary(data: bytes) -> bool:
+    """Whether it is no text in any encoding that is read here."""
+    return b"\0" in data and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:

@@ -115,13 +115,22 @@ def _browse(request: HttpRequest, asset: DataAsset | None, context: dict[str, ob
         listing, file = data.listing(asset, path), None
     except FileNotFoundError:
         try:
-            listing, file = None, data.preview(asset, path)
+            listing, file = None, data.preview(asset, path, as_text=request.GET.get("as") == "text")
         except FileNotFoundError:
             raise Http404("There is no such file or folder in this data.") from None
     steps = [part for part in path.split("/") if part]
     within: Crumbs = [(part, "/".join(steps[: place + 1])) for place, part in enumerate(steps)]
-    shown = {"section": "projects", "path": path, "folder": folder, "name": name, "listing": listing, "file": file, "within": within}
+    shown: dict[str, object] = {
+        "section": "projects",
+        "path": path,
+        "folder": folder,
+        "name": name,
+        "listing": listing,
+        "file": file,
+        "within": within,
+    }
     shown |= {link: f"{context[f'to_{link}']}?{urlencode({'path': path})}" for link in ("download", "picture")}
+    shown["ways"] = {way: f"?{urlencode({'path': path, **asked})}" for way, asked in (("laid_out", {}), ("text", {"as": "text"}))}
     shown["back"] = f"{context['here']}?{urlencode({'path': folder})}"
     return page(request, "data/detail.html", {**context, **shown})
 

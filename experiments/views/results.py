@@ -46,16 +46,18 @@ def _by_role(found: list[RunFile]) -> list[tuple[str, list[RunFile]]]:
 
 @require_safe
 def look(request: HttpRequest, pk: int, path: str) -> HttpResponse:
-    """One file of the run: the picture, or the beginning of the text."""
+    """One file of the run: the picture, the first rows of a table or an array, or the beginning of the text, which ?as=text asks for."""
     run, tab = run_tab(request, pk, "results")
+    name = path.rsplit("/", 1)[-1]
     try:
         opened, size = selectors.open_file(run, path)
     except FileNotFoundError:
         raise Http404("There is no such file in this run.") from None
     with opened:
-        file = previews.preview(opened, size)
+        file = previews.preview(opened, size, name=name, as_text=request.GET.get("as") == "text")
+    ways = {"laid_out": request.path, "text": "?as=text"}
     links = {"download": reverse("run_file", args=[pk, path]), "picture": reverse("run_picture", args=[pk, path])}
-    return page(request, "runs/look.html", {**tab, **links, "path": path, "name": path.rsplit("/", 1)[-1], "file": file})
+    return page(request, "runs/look.html", {**tab, **links, "path": path, "name": name, "file": file, "ways": ways})
 
 
 @require_safe

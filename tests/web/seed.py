@@ -10,8 +10,6 @@ import datetime as dt
 import io
 import math
 import random
-import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -37,6 +35,7 @@ from experiments.models import (
 )
 from experiments.services import watches
 from tests import cast
+from tests.web import written
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts, RunObservation, SlotMemory
 
@@ -313,22 +312,10 @@ class Runs:
         failed = TRACEBACK if run.state == RunState.FAILED else ""
         _write(folder / "log" / "driver" / "console.log", (lines + failed).encode())
         _write(folder / "log" / "worker-0" / "console.log", b"worker 0 on GPU 0 ready\n")
-        _write(folder / "confusion.png", _squares(10))
+        _write(folder / "confusion.png", written.squares(10))
         _write(folder / "classes.csv", b"digit,right,wrong\n0,972,8\n1,1128,7\n")
-
-
-def _squares(count: int) -> bytes:
-    """A grey picture of that many squares a side, dark along the diagonal."""
-    side = 12
-    lines = [
-        b"\0" + b"".join(bytes([40 if row == column else 200 + (row * 7 + column * 13) % 50]) * side for column in range(count))
-        for row in range(count)
-    ]
-    pixels = zlib.compress(b"".join(line for line in lines for _ in range(side)))
-    header = struct.pack(">IIBBBBB", count * side, count * side, 8, 0, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", pixels), (b"IEND", b"")]
-    chunks = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+        for name, data in written.tabular().items():
+            _write(folder / "tables" / name, data)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -138,6 +138,7 @@ def test_text_is_shown_escaped_and_a_picture_only_by_its_content(project: Projec
     shown = client.get(reverse("data", args=[asset.pk]), {"path": "a.html"}).content
     assert b"&lt;script&gt;alert(1)" in shown
     assert page not in shown
+    assert b"&lt;script&gt;alert(1)" in client.get(reverse("data", args=[asset.pk]), {"path": "a.html", "as": "text"}).content
     image = reverse("data_image", args=[asset.pk])
     assert {client.get(image, {"path": path}).status_code for path in ("a.html", "b.png", "d.svg")} == {404}
     picture = client.get(image, {"path": "c.txt"})
@@ -145,6 +146,14 @@ def test_text_is_shown_escaped_and_a_picture_only_by_its_content(project: Projec
     assert "sandbox" in picture["Content-Security-Policy"]
     taken = client.get(reverse("data_download", args=[asset.pk]), {"path": "a.html"})
     assert taken["Content-Disposition"].startswith("attachment")
+
+
+def test_a_table_of_data_is_shown_as_one_or_as_text(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.alice), reverse("data", args=[studio.data.pk])
+    shown = client.get(address, {"path": "train/labels.csv"}).content.decode()
+    assert '<th scope="col" class="number">digit</th>' in shown
+    assert 'href="?path=train%2Flabels.csv&amp;as=text"' in shown
+    assert "image,digit,mean\n" in client.get(address, {"path": "train/labels.csv", "as": "text"}).content.decode()
 
 
 def test_no_link_in_the_shared_data_is_followed(alice: User, home: Path, tmp_path: Path, as_: As) -> None:

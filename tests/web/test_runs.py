@@ -215,6 +215,30 @@ def test_text_is_shown_escaped_and_a_picture_only_by_its_content(studio: Seeded,
     assert re.findall(r'src="[^"]+/pictures/([^"?]+)', shown) == ["confusion.png"], "named and being a picture, and not large"
 
 
+def test_tables_arrays_and_json_are_laid_out_and_escaped(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.completed
+
+    def look(name: str, **asked: str) -> str:
+        return client.get(reverse("run_look", args=[run.pk, f"tables/{name}"]), asked).content.decode()
+
+    odd = look("odd.csv")
+    assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td>" in odd
+    assert '<td class="number">12</td>' in odd
+    assert "caf\\xe9" in odd
+    assert "Not all of it is UTF-8" in odd
+    as_text = look("odd.csv", **{"as": "text"})
+    assert "<td>" not in as_text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;,3" in as_text
+    assert "The first 300 of 400 rows, the first 40 of 60 columns." in look("wide.csv")
+    assert "<dd>32,000 of float32</dd>" in look("embeddings.npy")
+    arrays = look("arrays.npz")
+    assert [name in arrays for name in ("embeddings", "labels", "names")] == [True] * 3
+    assert "<td>&lt;b&gt;two&lt;/b&gt;</td>" in arrays
+    assert "{&quot;epoch&quot;: 0, &quot;slots&quot;: [0, 1]}" in look("steps.jsonl")
+    assert "  &quot;accuracy&quot;: 0.9861,\n" in look("report.json")
+    assert max(len(look(name)) for name in ("wide.csv", "embeddings.npy", "arrays.npz")) < 800_000
+
+
 def test_all_files_come_as_one_zip_without_links(studio: Seeded, as_: As) -> None:
     run = studio.completed
     (runfiles.folder(run.pk) / "link").symlink_to("/etc/passwd")
