@@ -67,12 +67,12 @@ class Compute:
         with torch.no_grad():
             return self._figures(loss.detach(), outputs, targets, count)
 
-    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> list[float]:
-        """The metric columns of one test batch."""
+    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> Figures:
+        """What comes of one test batch."""
         with torch.no_grad():
             inputs, targets = self._for_test(place, batch)
             outputs = self.job.model(inputs)
-            return self._figures(self.job.loss(outputs, targets), outputs, targets, count).row()
+            return self._figures(self.job.loss(outputs, targets), outputs, targets, count)
 
     def _for_test(self, place: tuple[int, int, int], batch: Any) -> tuple[Any, Any]:
         inputs, targets = self._move(_pair(batch))

@@ -17,10 +17,11 @@ from training_runtime.elastic.sampler import Unit
 
 
 class Validation:
-    """One worker's part in it. The row of every test batch goes into the arena's table, and a mark beside it."""
+    """One worker's part in it. The row of every test batch goes into the arena's table, and a mark beside it. `apart`: a device computes
+    beside the processor."""
 
-    def __init__(self, compute: Compute, feed: Feed, arena: Arena, hooks: WorkerHooks) -> None:
-        self._compute, self._feed, self._arena, self._hooks = compute, feed, arena, hooks
+    def __init__(self, compute: Compute, feed: Feed, arena: Arena, hooks: WorkerHooks, *, apart: bool) -> None:
+        self._compute, self._feed, self._arena, self._hooks, self._apart = compute, feed, arena, hooks, apart
 
     def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
@@ -38,7 +39,10 @@ class Validation:
 
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
         epoch, batch, _ = task.place
-        row = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
+        figures = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
+        if self._apart:
+            self._feed.ahead(later)
+        row = figures.row()
         self._arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
         self._arena.tested[batch] = epoch + 1
         self._hooks.tested(row, epoch)

@@ -43,7 +43,7 @@ class Worker(Life):
         super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
-        self.validation = Validation(self.compute, self.feed, arena, self.hooks)
+        self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
 
     def _train(self) -> None:
