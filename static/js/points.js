@@ -56,11 +56,11 @@ export function follow(run, page) {
     }
   }
 
-  /** @param {any} message */
+  /** The curves may have been loaded with these lines already, and the progress that they brought is not on the page yet. @param {any} message */
   function take(message) {
-    if (message.seq <= seq) return;
+    if (message.seq < seq) return;
+    if (message.seq > seq && page.add(message.points)) slowly();
     seq = message.seq;
-    if (page.add(message.points)) slowly();
     if (page.progress && message.progress) page.progress(message.progress);
   }
 
