@@ -38,7 +38,8 @@ def ways(person: User, kind: str) -> Sequence[str]:
 
 
 def of_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
-    """The run has come to the state it is in. Whoever did that themselves need not be told."""
+    """The run has come to the state it is in. Whoever did that themselves need not be told; that it was paused is told as a change to
+    it."""
     found = _OF_STATE.get(RunState(run.state))
     if found is None:
         return
@@ -48,7 +49,8 @@ def of_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | N
         asked = run.transitions.exclude(actor=None).filter(new__in=[RunState.STOPPING, RunState.STOPPED]).order_by("-id").first()
         stopped_by = asked.actor if asked is not None else None
     because = f": {reason}" if reason and kind != NoticeKind.COMPLETED else "."
-    who = [] if run.submitted_by in (actor, stopped_by) else [run.submitted_by]
+    known = run.submitted_by in (actor, stopped_by) or (kind == NoticeKind.SUSPENDED and run.paused)
+    who = [] if known else [run.submitted_by]
     _tell(who, kind, f"{run.name} {words}{because}", run=run, project=run.experiment.project, now=now)
 
 

@@ -1,4 +1,8 @@
-"""The one way a run changes state: compare-and-swap, a history row with the reason, a word to the pages and to people. Decides nothing."""
+"""The one way a run changes state: compare-and-swap, a history row with the reason, a word to the pages and to people. Decides nothing.
+
+People are told at once, but not that a run is suspended: a run that moves to another machine is for a second, and one that is asked to wait
+for a moment need not be told of. When they are to be told is written down with the state (`tell_at`), and goes with it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ LEGAL: dict[str, frozenset[str]] = {
     S.STOPPING: frozenset(ENDED),
 }
 REASON_LIMIT = 4000
+LASTS = dt.timedelta(seconds=10)  # a suspension that is over sooner is nobody's news
 
 
 def transition(
@@ -48,9 +53,26 @@ def transition(
         for name, value in changes.items():
             setattr(run, name, value)
         RunTransition.objects.create(run=run, at=now, old=old, new=new, reason=reason[:REASON_LIMIT], actor=actor)
-        notices.of_state(run, reason=reason, now=now, actor=actor)
+        if new != S.SUSPENDED:
+            notices.of_state(run, reason=reason, now=now, actor=actor)
         _tell(run)
     return True
+
+
+def tell_suspended(now: dt.datetime) -> int:
+    """Tell people of the runs that have been suspended for a while and still are; how many. Each suspension is told of once.
+
+    Whoever goes on meanwhile is not told of: the condition is compared again in the statement that takes the time away, so a transition
+    that comes at this very moment is either before it or after.
+    """
+    due = TrainingRun.objects.filter(state=S.SUSPENDED, tell_at__lte=now)
+    told = 0
+    for run in due.select_related("submitted_by", "experiment__project"):
+        with transaction.atomic():
+            if due.filter(pk=run.pk).update(tell_at=None):
+                notices.of_state(run, reason=run.state_reason, now=now, actor=None)
+                told += 1
+    return told
 
 
 def begin(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User) -> None:
@@ -68,7 +90,7 @@ def note(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None)
 
 
 def _changes(run: TrainingRun, new: str, *, reason: str, now: dt.datetime) -> dict[str, object]:
-    changes: dict[str, object] = {"state": new, "state_reason": reason}
+    changes: dict[str, object] = {"state": new, "state_reason": reason, "tell_at": now + LASTS if new == S.SUSPENDED else None}
     if new == S.RUNNING and run.started_at is None:
         changes["started_at"] = now
     if new in ENDED:

@@ -8,7 +8,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from experiments import deliveries, fleet, ingest, pruning, scheduling
+from experiments import deliveries, fleet, ingest, pruning, scheduling, states
 from experiments.models import Node
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client
@@ -19,9 +19,10 @@ APPLY_TIMEOUT_S = 10.0
 
 @shared_task
 def schedule() -> None:
-    """Plan, and make sure that every node is heard of."""
+    """Plan, tell of those that have been without slots for a while, and make sure that every node is heard of."""
     now = timezone.now()
     scheduling.tick(now)
+    states.tell_suspended(now)
     fleet.nudge_silent(now)
 
 

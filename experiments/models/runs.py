@@ -47,6 +47,7 @@ class TrainingRun(models.Model):
 
     state = models.CharField(max_length=16, choices=RunState, default=RunState.QUEUED)
     state_reason = models.TextField(blank=True)
+    tell_at = models.DateTimeField(null=True)  # when people are to be told of the state, if it is still the same: of a suspension
     command = models.CharField(max_length=2000)
     data_folder = models.CharField(max_length=500, blank=True)
     environment = models.JSONField(default=dict, blank=True)

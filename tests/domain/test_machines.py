@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from experiments import fleet, scheduling, services
-from experiments.models import Grant, Project, RunState, TrainingRun, User
+from experiments import fleet, scheduling, services, states
+from experiments.models import Grant, Notice, NoticeKind, Project, RunState, TrainingRun, User
 from tests import cast
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +110,22 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_run_over(
     assert wish.spec.attempt == 2
     assert fleet.wanted(first.node, now=now + 3 * SECOND).runs == ()
     assert fresh(alices).state == RunState.STARTING
+
+
+def test_a_move_is_not_told_as_a_suspension_and_a_run_that_finds_no_place_is(
+    alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
+) -> None:
+    suspensions = Notice.objects.filter(person=alices.submitted_by, kind=NoticeKind.SUSPENDED)
+    now = sent_off(first, second, by=dora)
+    assert fresh(alices).state == RunState.SUSPENDED
+    first.apply(now + SECOND, knows={alices.pk: -9})
+    now = settle(first, second, since=now + 2 * SECOND)
+    assert fresh(alices).state == RunState.STARTING
+    assert states.tell_suspended(now + states.LASTS) == 0
+    services.set_node_draining(second.node, by=dora, draining=True)
+    now = settle(first, second, since=now)
+    assert states.tell_suspended(now + states.LASTS) == 1
+    assert [told.text.partition(": ")[0] for told in suspensions] == ["alices is suspended"]
 
 
 def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(

@@ -80,7 +80,6 @@ def run(project: Project, alice: User) -> TrainingRun:
     [
         ([RunState.COMPLETED], NoticeKind.COMPLETED, "rates has completed."),
         ([RunState.STARTING, RunState.FAILED], NoticeKind.FAILED, "rates has failed: because"),
-        ([RunState.STARTING, RunState.SUSPENDED], NoticeKind.SUSPENDED, "rates is suspended: because"),
     ],
 )
 def test_the_submitter_is_told_how_it_went(
@@ -92,6 +91,51 @@ def test_the_submitter_is_told_how_it_went(
     told = Notice.objects.get()
     assert (told.person, told.kind, told.text, told.run) == (alice, kind, words, run)
     assert said.about(f"user-{alice.pk}")
+
+
+def suspend(run: TrainingRun, *, at: dt.datetime, reason: str = "its slots went elsewhere") -> None:
+    end(run, RunState.STARTING, now=at)
+    end(run, RunState.SUSPENDED, reason=reason, now=at)
+
+
+def test_a_run_that_stays_suspended_is_told_of_once_and_later(run: TrainingRun, alice: User, said: Said) -> None:
+    now = timezone.now()
+    suspend(run, at=now)
+    for early in (dt.timedelta(0), states.LASTS - dt.timedelta(milliseconds=1)):
+        assert states.tell_suspended(now + early) == 0
+    assert not Notice.objects.exists()
+    late = now + dt.timedelta(hours=1)  # however long nobody was there to look
+    assert [states.tell_suspended(late), states.tell_suspended(late)] == [1, 0]
+    told = Notice.objects.get()
+    assert (told.person, told.kind, told.at) == (alice, NoticeKind.SUSPENDED, late)
+    assert told.text == "rates is suspended: its slots went elsewhere"
+
+
+@pytest.mark.parametrize("state", [RunState.STARTING, RunState.RUNNING, RunState.STOPPING, RunState.COMPLETED, RunState.FAILED])
+def test_a_suspension_that_was_over_soon_is_not_told(state: str, run: TrainingRun) -> None:
+    now = timezone.now()
+    suspend(run, at=now)
+    end(run, state, now=now + dt.timedelta(seconds=1))
+    assert states.tell_suspended(now + dt.timedelta(days=1)) == 0
+    assert not Notice.objects.filter(kind=NoticeKind.SUSPENDED).exists()
+
+
+def test_each_suspension_has_its_own_while(run: TrainingRun) -> None:
+    now = timezone.now()
+    for second in range(0, 60, 9):
+        suspend(run, at=now + dt.timedelta(seconds=second))
+        assert states.tell_suspended(now + dt.timedelta(seconds=second + 8)) == 0
+    assert states.tell_suspended(now + dt.timedelta(seconds=64)) == 1
+
+
+def test_a_pause_is_told_as_a_change_of_somebody_elses_and_not_again_as_a_suspension(run: TrainingRun, alice: User, bob: User) -> None:
+    now = timezone.now()
+    for person in (alice, bob):
+        services.pause_run(run, by=person, now=now)
+        suspend(run, at=now)
+        assert states.tell_suspended(now + states.LASTS) == 1
+        services.resume_run(run, by=person, now=now)
+    assert set(Notice.objects.values_list("kind", flat=True)) == {NoticeKind.CHANGED}
 
 
 def test_who_did_it_themselves_is_not_told_and_others_changes_are(run: TrainingRun, alice: User, bob: User) -> None:
@@ -112,14 +156,13 @@ def test_ones_own_stop_is_not_told_when_the_process_is_gone(run: TrainingRun, al
 
 def test_a_run_that_loses_its_slots_again_and_again_is_told_of_once_until_it_is_read(run: TrainingRun, alice: User) -> None:
     now = timezone.now()
-    for minutes in (0, 4, 8):
-        end(run, RunState.STARTING, now=now)
-        end(run, RunState.SUSPENDED, now=now + dt.timedelta(minutes=minutes))
-    assert Notice.objects.count() == 1
-    services.mark_read(alice, now=now)
-    end(run, RunState.STARTING, now=now)
-    end(run, RunState.SUSPENDED, now=now + dt.timedelta(minutes=9))
-    assert Notice.objects.count() == 2
+    for minutes in (0, 4, 8, 9):
+        later = now + dt.timedelta(minutes=minutes)
+        suspend(run, at=later)
+        assert states.tell_suspended(later + states.LASTS) == 1
+        assert Notice.objects.count() == 1 + (minutes == 9)
+        if minutes == 8:
+            services.mark_read(alice, now=now)
 
 
 def test_new_members_are_told_and_makers_of_projects_are_not(alice: User, charlie: User) -> None:
