@@ -187,8 +187,8 @@ def experiment_watch(user: AnyUser, pk: int) -> ExperimentWatch:
 
 
 def topic(user: AnyUser, name: str) -> bool:
-    """Whether the person may be sent what happens under a socket's topic: "cluster", "project-2", "experiment-3", "run-7", and "user-5" to
-    that person alone."""
+    """Whether the person may be sent what happens under a socket's topic: "project-2", "experiment-3", "run-7", "cluster" and "node-4",
+    which are everybody's, and "user-5" to that person alone."""
     if not isinstance(user, User) or not user.is_active:
         return False
     if name == "cluster":
@@ -197,8 +197,10 @@ def topic(user: AnyUser, name: str) -> bool:
     if kind == "user":
         return number == str(user.pk)
     fetch = {"project": project, "experiment": experiment, "run": run}.get(kind)
-    if fetch is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
+    if (fetch is None and kind != "node") or not (number.isascii() and number.isdigit()) or len(number) > 18:
         return False
+    if fetch is None:
+        return Node.objects.filter(pk=int(number)).exists()
     try:
         fetch(user, int(number), need="read")
     except (Http404, PermissionDenied):

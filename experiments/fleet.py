@@ -69,14 +69,18 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
 def record(observation: Observation, *, now: dt.datetime) -> Node:
     """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
     node = register(observation.node, now=now)
+    news = False
     for seen in observation.runs:
         run = TrainingRun.objects.filter(pk=seen.run, home=node, state__in=LIVE).select_related("experiment").first()
         if run is None:
             continue
         _count(run, seen)
         slotuse.keep(run, seen, now=now)
+        news |= slotuse.renew(run, seen, now=now)
         if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
             _finish(run, seen, exit_code=seen.exit_code, now=now)
+    if news:
+        notify.changed(f"node-{node.pk}", "use")
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
     scheduling.let_go(node, there=holding.keys(), revision=observation.revision)

@@ -90,11 +90,21 @@ DriverState = Literal["starting", "running", "stopping", "exited"]
 
 
 @dataclass(frozen=True)
-class SlotMemory:
-    """Bytes that a run has on one slot: of its worker where the slot is a CPU share, of the device where it is a GPU."""
+class SlotSeen:
+    """What a machine has measured of a run's worker on one slot.
+
+    `busy_s` of `counted_s` seconds were work, counted since `since_s` (seconds after boot). Another number there is another count (a new
+    worker, a new host); two of one count give the share in between. `memory_bytes`: of the worker on a CPU slot; on a GPU slot what is in
+    use of the device, of its `device_bytes`, by whomever. None: not known. `gpu`: its number, since slots may share one.
+    """
 
     slot: int
-    bytes: int
+    since_s: float
+    busy_s: float | None = None
+    counted_s: float = 0.0
+    memory_bytes: int | None = None
+    device_bytes: int | None = None
+    gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,8 @@ class RunObservation:
     `exit_code` is set once the driver and every process of the run are gone: 0 completed, >0 failed, <0 killed by that signal.
     `journal_bytes` is the journal's size when last heard of. `busy_s`: seconds in which its slots were at work, added up over the slots
     of this attempt; never more than they were held. None: this machine cannot tell. `counted_s`: over how many seconds of its slots that
-    was counted; both only grow, so whoever sees them twice knows the share in between. `memory`: of the slots where it is known now.
+    was counted; both only grow, so whoever sees them twice knows the share in between. `slots`: the same of each slot on which a worker is
+    now; None where that is left out, since only the journal has grown.
     """
 
     run: int
@@ -117,7 +128,7 @@ class RunObservation:
     detail: str = ""
     busy_s: float | None = None
     counted_s: float = 0.0
-    memory: tuple[SlotMemory, ...] = ()
+    slots: tuple[SlotSeen, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,34 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.CreateModel(
+            name='PresentUse',
+            fields=[
+                ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='present_use', serialize=False, to='experiments.trainingrun')),
+                ('t', models.FloatField()),
+                ('slots', models.JSONField(default=list)),
+            ],
+        ),
+        migrations.AddField(
+            model_name='slotuse',
+            name='greatest_share',
+            field=models.FloatField(null=True),
+        ),
+        migrations.AddField(
+            model_name='slotuse',
+            name='least_bytes',
+            field=models.BigIntegerField(null=True),
+        ),
+        migrations.AddField(
+            model_name='slotuse',
+            name='least_share',
+            field=models.FloatField(null=True),
+        ),
+        migrations.AddField(
+            model_name='slotuse',
+            name='slots',
+            field=models.JSONField(default=list),
+        ),
         migrations.AddField(
             model_name='trainingrun',
             name='tell_at',

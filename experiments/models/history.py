@@ -1,5 +1,5 @@
 """What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
-RunTransition, which `transition` writes, and SlotUse, which fleet does."""
+RunTransition, which `transition` writes, and SlotUse and PresentUse, which slotuse does."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ class SlotUse(models.Model):
     """What the run's slots did and took at a moment, as its machine has measured it; null where that cannot tell.
 
     `busy_s` of `counted_s` slot-seconds of this attempt so far were work: two rows of an attempt give the share in between, also where rows
-    between them are left out. Bytes: of all slots together, and of the one that has the most.
+    between them are left out. Shares since the row before: of the slot that worked least and of the one that worked most. Bytes: of all
+    slots together, and of those that have least and most. `slots`: the same of each (`slotuse.Counted`).
     """
 
     EVERY_S = 5
@@ -131,9 +132,25 @@ class SlotUse(models.Model):
     t = models.FloatField()  # Unix seconds
     busy_s = models.FloatField(null=True)
     counted_s = models.FloatField()
+    least_share = models.FloatField(null=True)
+    greatest_share = models.FloatField(null=True)
     memory_bytes = models.BigIntegerField(null=True)
+    least_bytes = models.BigIntegerField(null=True)
     largest_bytes = models.BigIntegerField(null=True)
+    slots = models.JSONField(default=list)
 
     class Meta:
         ordering = ["tick"]
         constraints = [models.UniqueConstraint(fields=["run", "tick"], name="one_use_per_tick")]
+
+
+class PresentUse(models.Model):
+    """What the run's slots did in the last seconds, and the memory that they have: one row a run, written again and again.
+
+    `slots`: a list for each slot on which its machine has seen a worker: what `slotuse.Counted` has, the memory of the whole device where
+    it is known, and the share of the time since the row was written before that was work.
+    """
+
+    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="present_use", primary_key=True)
+    t = models.FloatField()  # Unix seconds
+    slots = models.JSONField(default=list)

@@ -228,5 +228,11 @@ def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeSt
 
 
 @register.simple_tag
+def share(part: float | None) -> str:
+    """A part of one, as the charts write it (static/js/use.js, percent)."""
+    return "–" if part is None else f"{100 * part:.0f} %"
+
+
+@register.simple_tag
 def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"

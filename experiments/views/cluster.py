@@ -19,7 +19,7 @@ from experiments import access, selectors
 from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.scheduling import NODE_SILENT_S
-from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, run_pages
+from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
 from experiments.views.shown import later, number, page, person
 
 PAGE_ROWS = 40
@@ -194,13 +194,16 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     found = access.node(user, name)
     now = timezone.now()
     lanes = later(lambda: [lane for lane in selectors.lanes(begin=now, end=now) if lane.slot.node_id == found.pk])
+    held = later(lambda: run_pages.open_grants(found))
     silent = found.last_seen_at is None or (now - found.last_seen_at).total_seconds() > NODE_SILENT_S
     context = {
         "section": "cluster",
         "node": found,
         "silent": silent,
         "lanes": lanes,
-        "held": later(lambda: run_pages.open_grants(found)),
+        "held": held,
+        "present": later(lambda: present.of_grants(held, now=now)),
+        "readable": later(lambda: run_pages.readable(user, [grant.run for grant in held.values()])),
         "crumbs": [("Cluster", reverse("cluster"))],
     }
     return page(request, "cluster/node.html", context, parts={"body": "cluster/_node.html", "drain": "cluster/_drain.html"})

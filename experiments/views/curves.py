@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
-from experiments.models import GenerationRecord
+from experiments.models import GenerationRecord, Slot
 from experiments.selectors import run_pages
+from experiments.selectors.use import slots_used
 from experiments.selectors.use import use as use_of
 from experiments.views.shown import number, person
 
@@ -18,6 +19,8 @@ MOST_POINTS = 2000
 MOST_STEPS = 2**62
 MOST_MARKS = 500
 MOST_CATCH_UP = 5000
+FEW_SLOTS = 4  # so many have a line each without being asked for
+MOST_LINES = 6  # of single slots in one chart: more are not told apart
 
 
 def finite(value: float | None) -> float | None:
@@ -88,11 +91,46 @@ def points(request: HttpRequest, pk: int) -> JsonResponse:
 
 @require_safe
 def use(request: HttpRequest, pk: int) -> JsonResponse:
-    """How the run's slots worked, and their memory, after a tick: [t, share, bytes of all slots, of the largest], oldest first."""
+    """How the run's slots worked, and their memory, after a tick, oldest first.
+
+    A point: [t, share, bytes of all slots, of the largest, least share of a slot, greatest, bytes of the smallest]. `slots`: every one that
+    it has held, [number, label]. `lines`: the share and bytes of those of ?slots=3,4 in each point; without that, of all where they are
+    few.
+    """
     run = access.run(person(request), pk)
-    after = number(request, "after", 0, least=0, most=1 << 40)
-    found = use_of(run, after=after)
-    shares = (None if each.share is None else round(each.share, 3) for each in found)
-    response = JsonResponse({"points": [[each.t, share, each.memory, each.largest] for each, share in zip(found, shares, strict=True)]})
+    slots = slots_used(run)
+    chosen = chosen_slots(request, slots)
+    found = use_of(run, after=number(request, "after", 0, least=0, most=1 << 40), slots=[slot.pk for slot in chosen])
+    answer = {
+        "points": [
+            [each.t, short(each.share), each.memory, each.largest, short(each.least_share), short(each.greatest_share), each.least]
+            for each in found
+        ],
+        "slots": [[slot.pk, label] for slot, label in slot_labels(slots)],
+        "lines": {
+            slot.pk: [[short(each.lines[place].share), each.lines[place].memory] for each in found] for place, slot in enumerate(chosen)
+        },
+    }
+    response = JsonResponse(answer)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def short(share: float | None) -> float | None:
+    """A chart shows no thousandth part."""
+    return None if share is None else round(share, 3)
+
+
+def chosen_slots(request: HttpRequest, slots: Sequence[Slot]) -> list[Slot]:
+    """Those of the run's slots that ?slots=3,4 asks for, at most MOST_LINES; where it does not say, all of them if they are few."""
+    asked = request.GET.get("slots")
+    if asked is None:
+        return list(slots) if len(slots) <= FEW_SLOTS else []
+    wanted = set(asked.split(","))
+    return [slot for slot in slots if str(slot.pk) in wanted][:MOST_LINES]
+
+
+def slot_labels(slots: Sequence[Slot]) -> list[tuple[Slot, str]]:
+    """With their machine where they are of several."""
+    several = len({slot.node_id for slot in slots}) > 1
+    return [(slot, f"{slot.label()} on {slot.node.name}" if several else slot.label()) for slot in slots]

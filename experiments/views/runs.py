@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse
@@ -11,10 +12,11 @@ from django.views.decorators.http import require_safe
 
 from experiments import access, accounting, selectors
 from experiments.forms import WatchForm
-from experiments.models import TrainingRun
-from experiments.selectors import run_pages
+from experiments.models import Slot, TrainingRun
+from experiments.selectors import present, run_pages
 from experiments.selectors.arguments import arguments
-from experiments.selectors.use import known, use
+from experiments.selectors.use import Use, known, slots_used, use
+from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
 from experiments.views.shown import later, page, person, run_crumbs
 
 HEAD = {"head": "runs/_head.html"}  # the head of every tab is refetched from Monitor
@@ -46,7 +48,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "charts": later(lambda: run_pages.chart_names(run)),
         "use_known": later(lambda: known(run)),
         "use_open": request.GET.get("table") == "use",  # without script; else it is fetched when it is opened
-        "use": later(lambda: [(each, dt.datetime.fromtimestamp(each.t, dt.UTC)) for each in reversed(use(run, most=TABLE_ROWS))]),
+        "use": later(lambda: _use_table(request, run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),
         "events": later(lambda: list(run.events.order_by("-seq")[:20])),
@@ -64,6 +66,24 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     return page(request, "runs/monitor.html", context, parts=parts)
 
 
+@dataclass(frozen=True)
+class UseTable:
+    """What the charts of the slots' use show, in words, newest first; of the single slots that were chosen too. `others`: links to
+    those."""
+
+    rows: list[tuple[Use, dt.datetime]]
+    chosen: list[tuple[Slot, str]]
+    others: list[tuple[Slot, str]]
+
+
+def _use_table(request: HttpRequest, run: TrainingRun) -> UseTable:
+    slots = slots_used(run)
+    chosen = chosen_slots(request, slots)
+    rows = use(run, most=TABLE_ROWS, slots=[slot.pk for slot in chosen])
+    at = [(each, dt.datetime.fromtimestamp(each.t, dt.UTC)) for each in reversed(rows)]
+    return UseTable(at, [each for each in slot_labels(slots) if each[0] in chosen], slot_labels(slots) if len(slots) > FEW_SLOTS else [])
+
+
 @require_safe
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "overview")
@@ -79,5 +99,6 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "busy_seconds": cache(lambda: accounting.busy_seconds(run, held_s=accounting.slot_seconds(run, now=now))),
         "transitions": later(lambda: run_pages.transitions(run)),
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),
+        "present": later(lambda: present.of_run(run, now=now)),
     }
-    return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html"})
+    return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html", "now": "runs/_now.html"})

@@ -7,7 +7,8 @@ import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
 import * as live from './live.js';
 import * as feed from './points.js';
-import { memoryOptions, memoryWords, shareOptions, shareWords, Use } from './use.js';
+import { SlotChoice } from './slotchoice.js';
+import { memoryOptions, memoryWords, readings, shareOptions, shareWords, Use } from './use.js';
 
 /** @typedef {{chart: any, box: HTMLElement, text: HTMLElement, release: () => void, make: () => any, data: () => any[], words: (index: number | null | undefined) => string, height: number, log: boolean}} Drawn */
 
@@ -29,13 +30,19 @@ const table = /** @type {HTMLDetailsElement} */ (document.getElementById('use-ta
 
 const curves = new Curves();
 const use = new Use(section.dataset.use || '', curves);
+const choice = new SlotChoice(
+  /** @type {HTMLElement} */ (document.getElementById('use-slots')),
+  /** @type {HTMLInputElement} */ (document.getElementById('use-chosen')),
+  use,
+  () => void fetchUse(),
+);
 /** The low charts: their place on the page, their title, and what they draw. @typedef {{key: string, title: string, make: () => any, data: () => any[], words: (index: number | null | undefined) => string}} Low */
 /** @type {Map<string, Low>} */
 const lows = new Map([
   [WORKERS, { key: ':workers', title: 'Workers', make: workerOptions, data: () => curves.workers(axis), words: workerWords }],
   [RATES, { key: ':rates', title: 'Steps a second', make: rateOptions, data: () => curves.rates(axis), words: rateWords }],
-  [BUSY, { key: ':busy', title: 'Slots at work', make: () => ({ ...shareOptions(common(() => drawn.get(BUSY)), section), height: LOW_HEIGHT }), data: () => use.share(axis), words: (index) => shareWords(use.share(axis), index, at) }],
-  [MEMORY, { key: ':memory', title: 'Memory', make: () => ({ ...memoryOptions(common(() => drawn.get(MEMORY)), section), height: LOW_HEIGHT }), data: () => use.memory(axis), words: (index) => memoryWords(use.memory(axis), index, at) }],
+  [BUSY, { key: ':busy', title: 'Slots at work', make: () => ({ ...shareOptions(common(() => drawn.get(BUSY)), section, use), height: LOW_HEIGHT }), data: () => use.share(axis), words: (index) => useWords(shareWords, use.share(axis), index) }],
+  [MEMORY, { key: ':memory', title: 'Memory', make: () => ({ ...memoryOptions(common(() => drawn.get(MEMORY)), section, use), height: LOW_HEIGHT }), data: () => use.memory(axis), words: (index) => useWords(memoryWords, use.memory(axis), index) }],
 ]);
 /** @type {Map<string, Drawn>} */
 const drawn = new Map();
@@ -136,7 +143,7 @@ function figureFor(name, low) {
   caption.append(title, ' ', Object.assign(document.createElement('span'), { className: 'quiet numbers' }));
   box.append(caption, Object.assign(document.createElement('div'), { className: 'chart-body' }));
   let row = list.querySelector('.chart-lows');
-  if (low && !row) list.append((row = Object.assign(document.createElement('div'), { className: 'chart-lows' })));
+  if (low && !row) list.insertBefore((row = Object.assign(document.createElement('div'), { className: 'chart-lows' })), document.getElementById('use-slots'));
   if (low) row?.append(box);
   else list.insertBefore(box, FIRST.includes(name) ? row : null);
   return box;
@@ -300,15 +307,30 @@ function rateWords(index) {
   return `${index === null || index === undefined ? '' : `${at(xs[place])} · `}${figure(ys[place])}${samples}`;
 }
 
-async function fetchUse() {
-  if (!(await use.fetch())) return;
-  table.hidden = false;
-  schedule();
+/** The legend speaks of the same place as the chart under the cursor. @param {typeof shareWords} say @param {any[][]} data @param {number | null | undefined} index */
+function useWords(say, data, index) {
+  choice.read(readings(use.share(axis), use.memory(axis), index));
+  return say(data, index, at);
 }
 
-function redraw() {
-  for (const one of drawn.values()) {
-    if (!one.chart) continue;
+async function fetchUse() {
+  const before = String(use.chosen);
+  const fresh = await use.fetch();
+  choice.show();
+  if (String(use.chosen) !== before) {
+    redraw([BUSY, MEMORY]);
+    if (table.open) live.refresh(/** @type {Element} */ (document.getElementById('use')));
+  }
+  if (fresh) {
+    table.hidden = false;
+    schedule();
+  }
+}
+
+/** @param {string[]} names of charts; all where there are none */
+function redraw(names = []) {
+  for (const [name, one] of drawn) {
+    if (!one.chart || (names.length && !names.includes(name))) continue;
     one.release();
     one.chart.destroy();
     make(one);
@@ -344,8 +366,8 @@ function controls() {
     const wanted = /** @type {HTMLInputElement} */ (event.target).value.toLowerCase();
     for (const box of list.querySelectorAll('figure')) box.hidden = !box.classList.contains('chart-low') && !(box.dataset.chart || '').toLowerCase().includes(wanted);
   });
-  document.addEventListener('theme', redraw);
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+  document.addEventListener('theme', () => redraw());
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redraw());
 }
 
 controls();

@@ -109,8 +109,9 @@ def test_topics_follow_the_same_rules(owned: dict[str, Any], project: Project, v
     topics = [f"project-{project.pk}", f"experiment-{owned['experiment'][1]}", f"run-{owned['run'][1]}"]
     assert all(access.topic(victor, topic) for topic in [*topics, "cluster"])
     assert not any(access.topic(charlie, topic) for topic in topics)
-    assert access.topic(charlie, "cluster")
-    assert not access.topic(AnonymousUser(), "cluster")
+    for topic in ("cluster", f"node-{cast.node().pk}"):
+        assert access.topic(charlie, topic)
+        assert not access.topic(AnonymousUser(), topic)
 
 
 @pytest.mark.parametrize("topic", ["", "run", "run-", "run-x", "run--1", "run-1e3", "run-٣", "run-" + "9" * 40, "node-1", "cluster-1"])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from typing import Any
 
 import pytest
 
 from experiments import fleet, scheduling, slotuse
-from experiments.models import Project, SlotUse, TrainingRun, User
+from experiments.models import Grant, PresentUse, Project, Slot, SlotUse, TrainingRun, User
+from experiments.selectors import present
 from experiments.selectors.use import use
 from tests import cast
 from tests.conftest import Said
-from training_runtime.protocol import Observation, RunObservation, SlotMemory
+from training_runtime.protocol import Observation, RunObservation, SlotSeen
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -31,8 +33,14 @@ def run(project: Project, alice: User, host: cast.Host) -> TrainingRun:
 
 
 def seen(run: TrainingRun, busy_s: float | None, counted_s: float, *sizes: int, attempt: int = 1) -> RunObservation:
-    memory = tuple(SlotMemory(slot, size) for slot, size in enumerate(sizes, start=1))
-    return RunObservation(run.pk, attempt, "running", (1, 2), busy_s=busy_s, counted_s=counted_s, memory=memory)
+    slots = tuple(SlotSeen(slot, 1.0, memory_bytes=size) for slot, size in enumerate(sizes, start=1))
+    return RunObservation(run.pk, attempt, "running", (1, 2), busy_s=busy_s, counted_s=counted_s, slots=slots)
+
+
+def counted(run: TrainingRun, *slots: SlotSeen) -> RunObservation:
+    """All together are the sum of the slots."""
+    busy_s, counted_s = sum(each.busy_s or 0.0 for each in slots), sum(each.counted_s for each in slots)
+    return RunObservation(run.pk, 1, "running", tuple(each.slot for each in slots), busy_s=busy_s, counted_s=counted_s, slots=slots)
 
 
 def at(seconds: float) -> dt.datetime:
@@ -70,7 +78,9 @@ def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(r
     t, month_s, rows = 0.0, 30 * 86400.0, []
     while t < month_s:
         at_s = NOW.timestamp() + t
-        rows.append(SlotUse(run=run, tick=int(at_s // 5), t=at_s, busy_s=t, counted_s=2 * t, memory_bytes=len(rows), largest_bytes=1))
+        slots = [[slot, 1.0, t * part, t, len(rows)] for slot, part in ((1, 0.25), (2, 0.75))]
+        sums = {"busy_s": t, "counted_s": 2 * t, "memory_bytes": len(rows), "largest_bytes": 1}
+        rows.append(SlotUse(run=run, tick=int(at_s // 5), t=at_s, least_share=0.25, greatest_share=0.75, slots=slots, **sums))
         t += slotuse.interval_s(0.0, t)
     assert len(rows) < 5000
     SlotUse.objects.bulk_create(rows)
@@ -81,6 +91,9 @@ def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(r
     assert set(shares(run)[1:]) == {0.5}, "several points together still have their exact share"
     assert found[-1].memory == len(rows) - 1
     assert len(use(run, most=20)) <= 20
+    assert {(each.least_share, each.greatest_share) for each in found} == {(0.25, 0.75)}
+    lines = [each.lines for each in use(run, slots=[2, 1, 77])]
+    assert {tuple(line.share and round(line.share, 3) for line in each) for each in lines[1:]} == {(0.75, 0.25, None)}
 
 
 def test_nothing_is_kept_of_a_machine_that_cannot_tell_nor_while_nothing_is_held(run: TrainingRun) -> None:
@@ -97,3 +110,106 @@ def test_a_share_is_of_one_attempt_and_unknown_stays_unknown(run: TrainingRun) -
     assert slotuse.keep(run, seen(run, 1.0, 4.0, 7, attempt=2), now=at(10))
     assert slotuse.keep(run, seen(run, None, 8.0, 7, attempt=2), now=at(20))
     assert shares(run) == [0.8, 0.25, None]
+
+
+def test_each_slot_has_its_line_and_the_extremes_are_kept_for_all(run: TrainingRun) -> None:
+    for second, parts in ((0, (0.0, 0.0)), (10, (9.0, 2.0)), (20, (12.0, 11.0))):
+        slots = [SlotSeen(slot, 1.0, busy, float(second), 100 * slot) for slot, busy in enumerate(parts, start=1)]
+        assert slotuse.keep(run, counted(run, *slots), now=at(second))
+    points = use(run, slots=[1, 2])
+    assert [(each.least_share, each.greatest_share) for each in points] == [(None, None), (0.2, 0.9), (0.3, 0.9)]
+    assert [each.share for each in points] == [None, 0.55, 0.6]
+    assert [tuple(line.share for line in each.lines) for each in points] == [(None, None), (0.9, 0.2), (0.3, 0.9)]
+    assert {(each.memory, each.least, each.largest) for each in points} == {(300, 100, 200)}
+    assert {tuple(line.memory for line in each.lines) for each in points} == {(100, 200)}
+    (merged,) = use(run, most=1, slots=[2])
+    assert (merged.least_share, merged.greatest_share, merged.lines[0].share) == (0.2, 0.9, 0.55)
+
+
+def test_the_memory_of_a_gpu_that_slots_share_counts_once(project: Project, alice: User, db: None) -> None:
+    node = cast.node("shared", slots=4, gpus=2, now=NOW)
+    run = cast.run(project, by=alice, name="on GPUs", now=NOW)
+    scheduling.tick(NOW)
+    held = list(Slot.objects.filter(node=node).order_by("index"))
+    assert cast.slots_of(run) == {slot.pk for slot in held}
+    slots = [SlotSeen(slot.pk, 1.0, 1.0, 2.0, (10, 30)[slot.place], 100, slot.place) for slot in held]
+    assert slotuse.keep(run, counted(run, *slots), now=at(0))
+    assert slotuse.renew(run, counted(run, *slots), now=at(0))
+    assert [(each.memory, each.least, each.largest) for each in use(run)] == [(40, 10, 30)]
+    assert present.of_run(run, now=at(0)).memory == 40
+
+
+def test_a_worker_that_follows_another_on_a_slot_is_counted_from_its_own_beginning(run: TrainingRun) -> None:
+    assert slotuse.keep(run, counted(run, SlotSeen(1, 10.0, 8.0, 10.0, 5)), now=at(0))
+    assert slotuse.keep(run, counted(run, SlotSeen(1, 17.0, 6.0, 12.0, 5)), now=at(20)), "another one, which has more already"
+    assert slotuse.keep(run, counted(run, SlotSeen(1, 17.0, 7.0, 22.0, 5)), now=at(30))
+    assert [each.lines[0].share for each in use(run, slots=[1])] == [0.8, 0.5, 0.1]
+    assert [each.greatest_share for each in use(run)] == [0.8, 0.5, 0.1]
+
+
+def test_where_a_slot_was_not_held_its_line_has_nothing(run: TrainingRun) -> None:
+    both = [SlotSeen(slot, 1.0, 5.0, 10.0, 7) for slot in (1, 2)]
+    slotuse.keep(run, counted(run, *both), now=at(0))
+    slotuse.keep(run, counted(run, SlotSeen(1, 1.0, 10.0, 20.0, 7)), now=at(10))
+    slotuse.keep(run, counted(run, SlotSeen(1, 1.0, 15.0, 30.0, 7), SlotSeen(2, 9.0, 1.0, 4.0, 7)), now=at(20))
+    assert [each.lines[0].share for each in use(run, slots=[2])] == [0.5, None, 0.25]
+    assert [each.lines[0].memory for each in use(run, slots=[2])] == [7, None, 7]
+
+
+def now_of(run: TrainingRun, second: float) -> list[tuple[float | None, int | None, str]]:
+    """(share, memory, why it is not known) of its slots at a moment."""
+    found = present.of_run(run, now=at(second))
+    return [(each.use.share and round(each.use.share, 3), each.use.memory, each.use.why) for each in found.slots]
+
+
+def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_are(run: TrainingRun, said: Said) -> None:
+    held = list(Grant.objects.filter(run=run).order_by("slot__index").values_list("slot_id", flat=True))
+    for second, busy_s in ((0, 0.0), (1, 1.0), (5, 4.0), (6, 4.5), (10, 5.0)):
+        slots = [SlotSeen(slot, 1.0, busy_s, float(second), 10**9, 4 * 10**9) for slot in held[:3]]
+        slotuse.renew(run, counted(run, *slots), now=at(second))
+    assert now_of(run, 10) == [(0.2, 10**9, "")] * 3 + [(None, None, present.NOT_YET)]
+    found = present.of_run(run, now=at(10))
+    assert (round(found.share or 0, 3), found.memory, found.unknown, found.at) == (0.2, 3 * 10**9, 1, at(10))
+    assert found.slots[0].use.device == 4 * 10**9
+    assert PresentUse.objects.count() == 1
+    assert now_of(run, 10 + scheduling.NODE_SILENT_S + 1) == [(None, None, present.NO_NEWS)] * 4
+    assert present.of_run(run, now=at(60)).share is None, "what is long ago is not said to be now"
+
+
+def test_a_machine_that_cannot_tell_is_said_to(run: TrainingRun) -> None:
+    slots = Grant.objects.filter(run=run).values_list("slot_id", flat=True)
+    slotuse.renew(run, RunObservation(run.pk, 1, "running", tuple(slots), slots=tuple(SlotSeen(slot, 1.0) for slot in slots)), now=at(0))
+    assert now_of(run, 1) == [(None, None, present.CANNOT)] * 4
+
+
+def test_a_run_that_has_lost_its_slots_and_got_others_waits_for_their_figures(run: TrainingRun) -> None:
+    held = Grant.objects.filter(run=run).values_list("slot_id", flat=True)
+    slotuse.renew(run, counted(run, *(SlotSeen(slot, 1.0, 1.0, 2.0) for slot in held)), now=at(0))
+    assert slotuse.renew(run, RunObservation(run.pk, 1, "running", (), slots=()), now=at(10))
+    assert not slotuse.renew(run, RunObservation(run.pk, 1, "running", (), slots=()), now=at(20)), (
+        "nothing is written of a run that holds nothing"
+    )
+    assert now_of(run, 300) == [(None, None, present.NOT_YET)] * 4
+
+
+def test_what_leaves_the_slots_out_changes_nothing(run: TrainingRun) -> None:
+    held = Grant.objects.filter(run=run).values_list("slot_id", flat=True)
+    slotuse.renew(run, counted(run, *(SlotSeen(slot, 1.0, 1.0, 2.0, 7) for slot in held)), now=at(0))
+    short = RunObservation(run.pk, 1, "running", tuple(held), busy_s=9.0, counted_s=20.0)
+    assert not slotuse.renew(run, short, now=at(10))
+    assert not slotuse.keep(run, short, now=at(10))
+    assert now_of(run, 10) == [(0.5, 7, "")] * 4
+
+
+def test_the_run_and_its_node_are_told_of_new_figures_once(
+    run: TrainingRun, host: cast.Host, said: Said, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        for second in (0, 1, 2, 4):
+            slots = (SlotSeen(1, 1.0, float(second), float(second), 7),)
+            fleet.record(Observation(host.revision, cast.facts(host.node.name), (counted(run, *slots),)), now=at(second))
+    heard = [said.about(topic, "changed") for topic in (f"run-{run.pk}", f"node-{host.node.pk}")]
+    assert [[each["what"] for each in some if each["what"] in (["now"], ["use"])] for some in heard] == [
+        [["use"], ["now"], ["now"]],
+        [["use"], ["use"]],
+    ]

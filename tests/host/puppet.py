@@ -227,10 +227,13 @@ def nonsense(puppet: Puppet) -> int:
 
 
 def grow(puppet: Puppet) -> int:
-    """Writes 300 journal lines as fast as it can once it is connected."""
+    """Writes 300 journal lines as fast as it can once it is connected, and two by themselves."""
     puppet.accept()
     for number in range(300):
         puppet.note(f"line {number}")
+    for number in range(2):
+        time.sleep(0.1)
+        puppet.note(f"word {number}")
     puppet.finish("completed")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -11,17 +12,25 @@ from tests.host.conftest import HostUnderTest
 from training_runtime.host import processes
 from training_runtime.host.busy import GpuUse, Meter, boot_s, nvidia
 from training_runtime.host.live import LiveRun
-from training_runtime.protocol import Device, SlotMemory, SlotRef, Worker
+from training_runtime.protocol import Device, SlotRef, SlotSeen, Worker
 
 SHARED_BYTES = 64 << 20
 
 
 def myself_as_worker(device: Device) -> LiveRun:
-    process = processes.look(os.getpid())
-    assert process is not None
     run = LiveRun(7, 1, "/nowhere", members=(SlotRef(3, "here", 0, device),))
-    run.workers[Worker(3, process.pid, process.start_ticks)] = -1
+    run.workers[Worker(3, os.getpid(), ticks(os.getpid()))] = -1
     return run
+
+
+def seen_slots(run: LiveRun) -> tuple[SlotSeen, ...]:
+    return run.observation().slots or ()
+
+
+def ticks(pid: int) -> int:
+    process = processes.look(pid)
+    assert process is not None
+    return process.start_ticks
 
 
 def work(seconds: float) -> None:
@@ -62,36 +71,65 @@ def test_memory_that_processes_share_is_counted_once() -> None:
     assert None not in (*both, alone)
     assert both[0] + SHARED_BYTES / 4 < alone, "half of the data was its child's"
     assert both[1] > SHARED_BYTES / 4
-    assert run.memory[3] == pytest.approx(both[0], rel=0.1)
+    assert run.measured[3].memory_bytes == pytest.approx(both[0], rel=0.1)
 
 
 def test_memory_is_looked_at_seldom_and_forgotten_with_its_worker() -> None:
     run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
     meter.sample([run])
-    before, more = run.memory[3], b"y" * SHARED_BYTES
+    before, more = run.measured[3].memory_bytes, b"y" * SHARED_BYTES
     meter.sample([run])
-    assert run.memory[3] == before, f"{len(more)} bytes are not seen at once: looking costs"
+    assert run.measured[3].memory_bytes == before, f"{len(more)} bytes are not seen at once: looking costs"
     run.workers.clear()
     meter.sample([run])
-    assert run.observation().memory == ()
+    assert run.observation().slots == ()
 
 
 def test_a_gpu_slot_is_as_busy_as_its_driver_says() -> None:
-    run, meter = myself_as_worker("gpu"), Meter({0: GpuUse(0.5, 3 << 30)}.get)
+    run, meter = myself_as_worker("gpu"), Meter({0: GpuUse(0.5, 3 << 30, 80 << 30)}.get)
     meter.sample([run])
     began = boot_s()
     work(0.05)
     meter.sample([run])
     assert run.busy_s == pytest.approx((boot_s() - began) / 2, abs=0.02)
     assert run.counted_s == pytest.approx(2 * run.busy_s)
-    assert run.observation().memory == (SlotMemory(3, 3 << 30),)
+    (slot,) = seen_slots(run)
+    assert (slot.slot, slot.memory_bytes, slot.device_bytes, slot.gpu) == (3, 3 << 30, 80 << 30, 0)
+    assert (slot.busy_s, slot.counted_s) == (pytest.approx(run.busy_s, abs=0.001), pytest.approx(run.counted_s, abs=0.001))
+
+
+def test_each_slot_has_its_own_count_which_begins_anew_with_its_worker(request: pytest.FixtureRequest) -> None:
+    run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+    run.members = (*(run.members or ()), SlotRef(4, "here", 1, "cpu"))
+    run.workers[first := sleeper(request)] = -1
+    meter.sample([run])
+    work(0.1)
+    meter.sample([run])
+    busy, idle = seen_slots(run)
+    assert (busy.slot, idle.slot) == (3, 4)
+    assert (busy.busy_s or 0) > 0.08 > (idle.busy_s or 0)
+    assert run.busy_s == pytest.approx((busy.busy_s or 0) + (idle.busy_s or 0), abs=0.002)
+    del run.workers[first]
+    run.workers[sleeper(request)] = -1
+    meter.sample([run])
+    assert run.measured[3].since_s == busy.since_s
+    assert run.measured[4].since_s > idle.since_s + 0.05
+    assert run.measured[4].counted_s < 0.1
+
+
+def sleeper(request: pytest.FixtureRequest) -> Worker:
+    process = subprocess.Popen(["/bin/sleep", "60"])
+    request.addfinalizer(process.wait)
+    request.addfinalizer(process.kill)
+    return Worker(4, process.pid, ticks(process.pid))
 
 
 def test_what_cannot_be_measured_is_unknown_and_stays_so() -> None:
     run, meter = myself_as_worker("gpu"), Meter(lambda _: None)
     meter.sample([run])
     seen = run.observation()
-    assert (seen.busy_s, seen.counted_s, seen.memory) == (None, 0.0, ())
+    assert (seen.busy_s, seen.counted_s) == (None, 0.0)
+    assert [(slot.busy_s, slot.counted_s, slot.memory_bytes, slot.device_bytes) for slot in seen_slots(run)] == [(None, 0.0, None, None)]
     Meter({0: GpuUse(1.0, None)}.get).sample([run])
     assert run.busy_s is None
 
@@ -124,11 +162,12 @@ def test_the_host_tells_work_from_waiting(host: HostUnderTest) -> None:
 def test_the_memory_of_a_worker_grows_with_what_it_takes(host: HostUnderTest) -> None:
     host.want(host.spec(7, "hoard", str(SHARED_BYTES)), 1, 2)
     host.apply()
-    began = host.until_run(7, lambda run: len(run.memory) == 2)
-    assert {each.slot for each in began.memory} == {1, 2}
+    began = host.until_run(7, lambda run: len(run.slots or ()) == 2)
+    assert {each.slot for each in began.slots or ()} == {1, 2}
     (host.result(7) / "take").touch()
+    before = [each.memory_bytes or 0 for each in began.slots]
     host.until_run(
-        7, lambda run: all(now.bytes >= was.bytes + SHARED_BYTES * 0.9 for now, was in zip(run.memory, began.memory, strict=True))
+        7, lambda run: all((now.memory_bytes or 0) >= was + SHARED_BYTES * 0.9 for now, was in zip(run.slots, before, strict=True))
     )
 
 

@@ -110,6 +110,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "compare": f"/experiments/{studio.experiment.pk}/compare/",
         "experiment overview": f"/experiments/{studio.experiment.pk}/overview/",
         "run": f"/runs/{run}/",
+        "completed run": f"/runs/{done}/",
         "run overview": f"/runs/{run}/overview/",
         "logs": f"/runs/{done}/logs/",
         "all logs": f"/runs/{done}/logs/?name=*",
@@ -143,7 +144,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from experiments.models import TrainingRun
     from tests import cast
     from tests.web import strange
-    from training_runtime.protocol import RunObservation, SlotMemory
+    from training_runtime.protocol import RunObservation, SlotSeen
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -168,12 +169,27 @@ def _obey(words: list[str], studio: Seeded) -> None:
             services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
         case ["use", share]:
             last = run.use.latest("tick")
-            counts = {"busy_s": (last.busy_s or 0) + 20 * float(share), "counted_s": last.counted_s + 20}
-            seen = RunObservation(run.pk, 1, "running", (1, 2), memory=(SlotMemory(1, 10**9), SlotMemory(2, 3 * 10**9)), **counts)
-            slotuse.keep(run, seen, now=timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone()))
+            counts = {each.slot: each for each in slotuse.by_slot(last.slots).values()}
+            slots = tuple(
+                SlotSeen(
+                    each.slot,
+                    each.since_s,
+                    (each.busy_s or 0) + 10 * float(share),
+                    each.counted_s + 10,
+                    (1 + 2 * place) * 10**9,
+                    143 * 10**9,
+                )
+                for place, each in enumerate(counts.values())
+            )
+            busy_s, counted_s = (last.busy_s or 0) + 20 * float(share), last.counted_s + 20
+            seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
+            later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
+            slotuse.keep(run, seen, now=later)
+            slotuse.renew(run, seen, now=later)
+            notify.changed(f"node-{studio.node.pk}", "use")
         case ["strange"]:
             strange.many_metrics(studio, now=now)
-            strange.many_slots(studio, now=now)
+            strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

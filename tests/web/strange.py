@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-from experiments import fleet, ingest, runfiles
+from experiments import fleet, ingest, runfiles, slotuse
 from experiments.models import Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingRun
 from tests import cast
 from tests.web.seed import Seeded
 from training_runtime import journal
+from training_runtime.protocol import RunObservation, SlotSeen
 
 METRICS, SLOTS, RUNS, STEPS = 50, 100, 500, 30
 VALUES = (1.0, math.nan, math.inf, -math.inf, 1e-30, 1e30)
@@ -40,6 +41,20 @@ def many_slots(studio: Seeded, *, now: dt.datetime) -> Node:
             until = since + dt.timedelta(seconds=100)
             Grant.objects.create(run=run, slot=slot, granted_at=since, reason="free", release_requested_at=until, released_at=until)
     return node
+
+
+def much_use(run: TrainingRun, node: Node) -> None:
+    """What a hundred slots of an ended run did, each something else, every six seconds."""
+    slots = list(Slot.objects.filter(node=node).order_by("index"))
+    began = run.started_at or run.submitted_at
+    busy = dict.fromkeys(range(len(slots)), 0.0)
+    for held_s in range(6, 600, 6):
+        busy = {place: before + 6 * (0.55 + 0.4 * math.sin(place + held_s / (20 + place))) for place, before in busy.items()}
+        sizes = [(40 + place) * 10**7 + held_s * 10**5 for place in range(len(slots))]
+        each = tuple(SlotSeen(slot.pk, 1.0, busy[n], held_s, sizes[n]) for n, slot in enumerate(slots))
+        sums = {"busy_s": sum(busy.values()), "counted_s": float(held_s * len(slots))}
+        seen = RunObservation(run.pk, 1, "running", tuple(slot.pk for slot in slots), slots=each, **sums)
+        slotuse.keep(run, seen, now=began + dt.timedelta(seconds=held_s))
 
 
 def many_runs(experiment: Experiment, *, now: dt.datetime) -> None:

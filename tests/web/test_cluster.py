@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 from django.urls import reverse
 from django.utils import timezone
 
+from experiments import slotuse
 from experiments.models import Grant, Node, Slot, TrainingRun, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
+from training_runtime.protocol import RunObservation, SlotSeen
 
 
 def test_everybodys_jobs_are_there_but_only_ones_own_are_links(studio: Seeded, as_: As) -> None:
@@ -122,6 +125,29 @@ def test_what_happened_is_said_in_words(studio: Seeded, as_: As) -> None:
     page = as_(studio.alice).get(reverse("cluster"), {"part": "feed"}).content.decode()
     assert "4 → 2 workers" in page
     assert "23 ms pause" in page
+
+
+def test_a_node_says_who_holds_each_slot_and_what_it_does_now(studio: Seeded, as_: As) -> None:
+    address = reverse("node", args=[studio.node.name])
+    slot, run = Slot.objects.get(node=studio.node, index=0), studio.running
+    now = timezone.now()
+    seen = SlotSeen(slot.pk, 9.0, 1.2, 4.0, 32 * 10**9, 143 * 10**9)
+    observation = RunObservation(run.pk, 1, "running", (slot.pk,), busy_s=1.2, counted_s=4.0, slots=(seen,))
+    slotuse.renew(run, observation, now=now)
+    page = as_(studio.alice).get(address).content.decode()
+    row, next_row = (re.sub(r"<[^>]+>", " ", part) for part in page.split(f'<tr id="slot-{slot.pk}"')[1].split("<tr id=")[:2])
+    for words in ("GPU 0", "Learning rates", "30 %", "32.0 GB", "of 143 GB"):
+        assert words in row, (words, row)
+    assert "not measured yet" in next_row, "its worker is not among those that the machine has seen"
+    assert reverse("run", args=[run.pk]) in page
+    assert reverse("run", args=[studio.other.pk]) not in page, "she may not open it"
+    assert f'data-live="cluster node-{studio.node.pk}"' in page
+    free = Slot.objects.create(node=studio.node, index=9, device="gpu")
+    assert page_row(as_(studio.alice).get(address).content.decode(), free).count("–") == 4
+
+
+def page_row(page: str, slot: Slot) -> str:
+    return page.split(f'<tr id="slot-{slot.pk}"')[1].split("</tr>")[0]
 
 
 def test_a_node_and_a_slot_are_drained_and_used_again(studio: Seeded, as_: As) -> None:

@@ -9,6 +9,11 @@ from playwright.sync_api import WebSocketRoute, expect
 
 from tests.web.browsing import Site, Visit, go, violations
 
+SHIFTS = (
+    "window.shifts = 0; new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts += each.value))"
+    ".observe({type: 'layout-shift', buffered: true})"
+)
+
 
 def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site: Site) -> None:
     page = visit()
@@ -125,21 +130,55 @@ def test_the_use_of_slots_is_drawn_live_on_every_axis_and_said_in_a_table(visit:
     memory.scroll_into_view_if_needed()
     for chart in (busy, memory):
         expect(chart.locator(".uplot")).to_be_visible()
-    expect(busy).to_contain_text("80 %")
+    expect(busy).to_contain_text("80 % · slots 70 to 90 %")
     expect(memory).to_contain_text("900 MB · largest slot 500 MB")
+    first, second = (page.locator("#use-slots").get_by_role("button", name=f"GPU {n}", exact=True) for n in (0, 1))
+    expect(first).to_contain_text("90 %, 400 MB")
     page.get_by_text("The use of its slots as a table").click()
     site.tell("steps 2")  # so that the point lies within the curves
     site.tell("use 0.1")
     expect(busy).to_contain_text("10 %")
     expect(memory).to_contain_text("4.0 GB · largest slot 3.0 GB")
+    expect(second).to_contain_text("10 %, 3.0 GB")
     table = page.get_by_role("table", name="How far the run's slots were at work")
     expect(table).to_contain_text("4.0 GB")
+    expect(table.get_by_role("columnheader", name="GPU 1")).to_be_visible()
+    second.click()
+    expect(second).to_have_attribute("aria-pressed", "false")
+    expect(second).to_be_focused()
+    expect(table.get_by_role("columnheader", name="GPU 1")).to_have_count(0)
     page.evaluate("window.scrollTo(0, 0)")  # else the page's own head covers what axe measures
     assert not violations(page)
     for axis in ("Time", "Samples", "Step"):
         page.get_by_role("button", name=axis, exact=True).click()
         expect(busy.locator(".uplot")).to_be_visible()
         expect(busy).to_contain_text("10 %")
+    page.reload()
+    expect(first).to_have_attribute("aria-pressed", "true")
+    expect(second).to_have_attribute("aria-pressed", "false")
+    for _ in range(2):
+        second.click()
+    expect(second).to_have_attribute("aria-pressed", "false")
+
+
+def test_what_slots_do_now_is_live_on_the_runs_overview_and_on_their_node(visit: Visit, site: Site) -> None:
+    page, node = visit(), visit(username="bob")
+    page.add_init_script(SHIFTS)
+    go(page, site, "run overview")
+    go(node, site, "node")
+    for each in (page, node):
+        expect(each.locator("#live")).to_have_text("Live")
+    site.tell("use 0.35")
+    now = page.get_by_role("region", name="Slots now")
+    expect(now).to_contain_text("35 % at work")
+    expect(now).to_contain_text("4.0 GB memory")
+    expect(now.get_by_role("progressbar", name="GPU 0 at work")).to_have_attribute("value", "0.350")
+    row = node.get_by_role("row", name=re.compile("^GPU 1"))
+    expect(row).to_contain_text("35 %")
+    expect(row).to_contain_text("3.0 GB of 143 GB")
+    assert page.evaluate("window.shifts") < 0.1
+    for each in (page, node):
+        assert not violations(each)
 
 
 def test_a_job_of_the_cluster_gets_another_priority_where_it_stands(visit: Visit, site: Site) -> None:
@@ -262,10 +301,7 @@ def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site:
 def test_nothing_moves_when_pages_draw_and_update(visit: Visit, site: Site) -> None:
     """The sum of layout shifts as browsers count them: 0.1 is called good."""
     page = visit()
-    page.add_init_script(
-        "window.shifts = 0; new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts += each.value))"
-        ".observe({type: 'layout-shift', buffered: true})"
-    )
+    page.add_init_script(SHIFTS)
     for name in ("run", "cluster", "compare", "logs"):
         go(page, site, name)
         expect(page.locator("#live")).to_have_text("Live")

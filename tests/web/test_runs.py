@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import ingest, runfiles
-from experiments.models import TrainingRun, User
+from experiments.models import Grant, Slot, TrainingRun, User
 from experiments.selectors.arguments import arguments
 from tests import cast
 from tests.conftest import Said
@@ -66,13 +66,14 @@ def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(stud
     assert "80.0 %" not in page, "the table is fetched when it is opened"
     whole = client.get(reverse("run", args=[studio.running.pk]), {"table": "use"}).content.decode()
     table = whole.split('id="use-table" open')[1].split("</table>")[0]
-    assert table.count("80.0 %") == client.get(reverse("run", args=[studio.running.pk]), {"part": "use"}).content.decode().count("80.0 %")
-    assert "80.0 %" in table
-    assert "900 MB" in table
-    assert "500 MB" in table
+    fetched = client.get(reverse("run", args=[studio.running.pk]), {"part": "use"}).content.decode()
+    for words in ("80 %", "70 % to 90 %", "900 MB", "400 MB to 500 MB", "90 %, 400 MB"):
+        assert words in table, words
+        assert table.count(words) == fetched.count(words)
     assert 10 <= table.count("<tr>") <= 25, "however many points there are"
-    points = client.get(reverse("run_use", args=[studio.running.pk])).json()["points"]
-    assert [each[1:] for each in points] == [[0.8, 900_000_000, 500_000_000]] * len(points)
+    answer = client.get(reverse("run_use", args=[studio.running.pk])).json()
+    points = answer["points"]
+    assert [each[1:] for each in points] == [[0.8, 900_000_000, 500_000_000, 0.7, 0.9, 400_000_000]] * len(points)
     last = int(points[-3][0] // 5)
     assert client.get(reverse("run_use", args=[studio.running.pk]), {"after": last}).json()["points"] == points[-2:]
     other = client.get(reverse("run", args=[studio.completed.pk])).content.decode()
@@ -83,6 +84,44 @@ def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(stud
     TrainingRun.objects.get(pk=studio.running.pk).use.update(memory_bytes=None, largest_bytes=None)
     page = client.get(reverse("run", args=[studio.running.pk])).content.decode()
     assert (":busy" in page, ":memory" in page) == (True, False)
+
+
+def test_single_slots_come_with_the_points_where_they_are_few_or_asked_for(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.alice), reverse("run_use", args=[studio.running.pk])
+    answer = client.get(address).json()
+    slots = {label: str(slot) for slot, label in answer["slots"]}
+    assert list(slots) == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
+    assert set(answer["lines"]) == set(slots.values())
+    held, given_back = answer["lines"][slots["GPU 0"]], answer["lines"][slots["GPU 3"]]
+    assert held == [[0.9, 400_000_000]] * len(answer["points"])
+    assert given_back == [[None, None]] * len(answer["points"])
+    for asked, found in ((slots["GPU 1"], {slots["GPU 1"]}), ("", set()), ("x,-1,999999", set())):
+        assert set(client.get(address, {"slots": asked}).json()["lines"]) == found
+    for index in range(4, 14):
+        slot = Slot.objects.create(node=studio.node, index=index, device="gpu")
+        Grant.objects.create(run=studio.running, slot=slot, granted_at=timezone.now(), reason="free")
+    answer = client.get(address).json()
+    assert (len(answer["slots"]), answer["lines"]) == (14, {})
+    everything = ",".join(str(slot) for slot, _ in answer["slots"])
+    assert len(client.get(address, {"slots": everything}).json()["lines"]) == 6
+    table = client.get(reverse("run", args=[studio.running.pk]), {"table": "use", "slots": slots["GPU 1"]}).content.decode()
+    assert "70 %, 500 MB" in table
+    assert "90 %, 400 MB" not in table
+
+
+def test_the_overview_says_what_its_slots_do_now(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.alice), reverse("run_overview", args=[studio.running.pk])
+    for page in (client.get(address).content.decode(), client.get(address, {"part": "now"}).content.decode()):
+        now = re.sub(r"<[^>]+>|\s+", " ", page.split('id="now-title"')[1].split("</table>")[0])
+        now = re.sub(r" +", " ", now)
+        for words in ("2 slots", "80 % at work", "900 MB memory", "GPU 0 on local", "90 %", "70 %", "400 MB", "500 MB"):
+            assert words in now, (words, now)
+    TrainingRun.objects.get(pk=studio.running.pk).present_use.delete()
+    page = client.get(address).content.decode()
+    assert page.count("not measured yet") == 4
+    assert "how far at work: unknown" in page
+    assert "0 %" not in page.split('id="now"')[1].split("</section>")[0]
+    assert "It holds none: it has ended." in client.get(reverse("run_overview", args=[studio.completed.pk])).content.decode()
 
 
 def test_the_overview_takes_the_command_apart_and_draws_the_slots(studio: Seeded, as_: As) -> None:

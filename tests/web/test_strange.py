@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from django.urls import reverse
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from experiments.models import TrainingRun
 from tests.web import seed, strange
@@ -50,6 +51,25 @@ def test_a_hundred_slots_are_lanes_and_rows(studio: Seeded, as_: As) -> None:
     assert "0 of 100" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
 
 
+def test_the_use_of_a_hundred_slots_is_a_band_and_the_lines_that_are_asked_for(studio: Seeded, as_: As) -> None:
+    strange.much_use(studio.completed, strange.many_slots(studio, now=timezone.now()))
+    client, address = as_(studio.alice), reverse("run_use", args=[studio.completed.pk])
+    whole = client.get(address)
+    assert len(whole.content) < 20_000
+    answer = whole.json()
+    assert (len(answer["slots"]), answer["lines"]) == (4 + strange.SLOTS, {})
+    assert {label.split(" on ")[1] for _, label in answer["slots"]} == {"big", "local"}, "of several machines"
+    chosen = [slot for slot, label in answer["slots"] if label in ("GPU 0 on big", "GPU 3 share 13 on big")]
+    lines = client.get(address, {"slots": ",".join(map(str, chosen))}).json()["lines"]
+    for _, _, _, largest, least, greatest, smallest in answer["points"][1:]:
+        assert 0 <= least < 0.3 < 0.8 < greatest <= 1
+        assert smallest + 99 * 10**7 == largest
+    inside = zip(answer["points"], *(lines[str(slot)] for slot in chosen), strict=True)
+    assert all(point[4] <= line[0] <= point[5] for point, *several in inside for line in several)
+    table = client.get(reverse("run", args=[studio.completed.pk]), {"table": "use"}).content
+    assert len(table) < MOST_BYTES
+
+
 def test_losses_that_are_no_numbers_are_gaps_and_said(studio: Seeded, as_: As) -> None:
     run = strange.many_metrics(studio, now=timezone.now())
     raw = as_(studio.alice).get(reverse("run_series", args=[run.pk])).content.decode()
@@ -74,6 +94,8 @@ def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: S
             assert drawn["height"] < 900
         expect(page.locator("#nodes")).to_contain_text("0 of 100")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        the_use_of_a_hundred_slots_is_legible(page, site.pages["url"] + site.pages["completed run"])
+        page.go_back()
         page.locator("#jobs").get_by_role("link", name="fifty metrics", exact=True).click()
         page.locator(".uplot").first.wait_for()
         assert page.locator(".uplot").count() < 20, "what is far below is not drawn yet"
@@ -83,3 +105,21 @@ def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: S
         expect(page.locator('[data-chart="metric 49 <b>"] .uplot')).to_be_visible()
         expect(page.locator('[data-chart="loss"]')).to_be_hidden()
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def the_use_of_a_hundred_slots_is_legible(page: Page, address: str) -> None:
+    page.goto(address)
+    legend = page.locator("#use-slots")
+    legend.scroll_into_view_if_needed()
+    expect(page.locator('[data-chart=":busy"] .uplot')).to_be_visible()
+    expect(page.locator('[data-chart=":busy"] figcaption')).to_contain_text(re.compile(r"\d+ % · slots \d+ to \d+ %"))
+    expect(legend.get_by_role("button")).to_have_count(0)  # folded away
+    height = (legend.bounding_box() or {"height": 999})["height"]
+    assert height < 90
+    legend.get_by_text("Single slots").click()
+    for label in ("GPU 0 on big", "GPU 3 share 13 on big"):
+        legend.get_by_role("button", name=label, exact=True).click()
+        expect(legend.get_by_role("button", name=label, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(legend.get_by_role("button", name=label, exact=True)).to_contain_text("%")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    expect(page).to_have_url(re.compile(r"slots=\d+%2C\d+"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from training_runtime.host import processes
 from training_runtime.host.live import LiveRun
-from training_runtime.protocol import Worker
+from training_runtime.protocol import SlotRef, SlotSeen, Worker
 
 log = logging.getLogger(__name__)
 SAMPLE_S = 1.0
@@ -26,18 +26,37 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The share of a GPU's recent time in which it computed, and its memory that is in use, by whomever; None where it does not say."""
+    """The share of a GPU's recent time in which it computed, its memory that is in use, by whomever, and all it has; None where it does not
+    say."""
 
     share: float
     memory_bytes: int | None
+    device_bytes: int | None = None
 
 
 # By the GPU's number; None where nobody can tell.
 Gpu = Callable[[int], GpuUse | None]
 
 
+@dataclass
+class _Count:
+    """Of one worker: since when it is counted, when it was looked at last, the processor seconds that it had used by then, and the sums."""
+
+    since: float
+    looked_at: float
+    used: float
+    busy_s: float = 0.0
+    counted_s: float = 0.0
+
+    def seen(self, slot: SlotRef, *, memory: int | None, device: int | None) -> SlotSeen:
+        """Milliseconds are enough: it travels with every observation."""
+        busy = round(self.busy_s, 3) if self.counted_s else None
+        gpu = slot.index if slot.device == "gpu" else None
+        return SlotSeen(slot.id, round(self.since, 3), busy, round(self.counted_s, 3), memory, device, gpu)
+
+
 class Meter:
-    """Adds to `LiveRun.busy_s` and `counted_s`, and keeps `memory` up to date. A slot is busy for at most as long as it is held, however
+    """Adds to `LiveRun.busy_s` and `counted_s`, and keeps `measured` up to date. A slot is busy for at most as long as it is held, however
     many threads its worker has.
 
     A worker that an earlier host has started counts from now on. All times are seconds after boot.
@@ -47,40 +66,45 @@ class Meter:
         self._gpu = gpu
         self._began = boot_s()
         self._sampled = self._began
-        self._last: dict[Worker, tuple[float, float]] = {}  # when it was looked at, processor seconds until then
+        self._counts: dict[Worker, _Count] = {}
         self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
 
-    def sample_if_due(self, runs: Iterable[LiveRun]) -> None:
+    def sample_if_due(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
         if boot_s() - self._sampled >= SAMPLE_S:
-            self.sample(runs)
+            self.sample(runs, hurry=hurry)
 
     def sample(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
         """Take the time since each worker was last looked at into account. `hurry`: somebody waits, so memory is as last looked at."""
         now = self._sampled = boot_s()
-        workers: dict[Worker, tuple[float, float]] = {}
+        counts: dict[Worker, _Count] = {}
         for run in runs:
             run.slots |= {slot.id: slot for slot in run.members or ()}
-            run.memory = {}
+            run.measured = {}
             for worker in run.workers:
-                self._look(run, worker, now, into=workers, hurry=hurry)
-        self._last = workers
-        self._memory = {worker: known for worker, known in self._memory.items() if worker in workers}
+                self._look(run, worker, now, into=counts, hurry=hurry)
+        self._counts = counts
+        self._memory = {worker: known for worker, known in self._memory.items() if worker in counts}
 
-    def _look(self, run: LiveRun, worker: Worker, now: float, *, into: dict[Worker, tuple[float, float]], hurry: bool) -> None:
+    def _look(self, run: LiveRun, worker: Worker, now: float, *, into: dict[Worker, _Count], hurry: bool) -> None:
         slot, used = run.slots.get(worker.slot), processes.processor_s(worker.pid, worker.start_ticks)
         if slot is None or used is None:
             return  # an earlier host's, of which the studio has not spoken yet; or it has ended since
-        started = worker.start_ticks / _TICKS_A_SECOND
-        since, before = self._last.get(worker, (started, 0.0) if started >= self._began else (now, used))
-        into[worker] = (now, used)
-        work = max(0.0, min(used - before, now - since)) if slot.device == "cpu" else None
-        memory = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None
+        count = into[worker] = self._counts.get(worker) or self._first(worker, now, used)
+        held_s = now - count.looked_at
+        work = max(0.0, min(used - count.used, held_s)) if slot.device == "cpu" else None
+        memory, device = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None, None
         if slot.device == "gpu" and (gpu := self._gpu(slot.index)) is not None:
-            work, memory = gpu.share * (now - since), gpu.memory_bytes
+            work, memory, device = gpu.share * held_s, gpu.memory_bytes, gpu.device_bytes
         run.busy_s = None if work is None or run.busy_s is None else run.busy_s + work
-        run.counted_s += 0.0 if work is None else now - since
-        if memory is not None:
-            run.memory[slot.id] = memory
+        run.counted_s += 0.0 if work is None else held_s
+        count.looked_at, count.used = now, used
+        count.busy_s += work or 0.0
+        count.counted_s += 0.0 if work is None else held_s
+        run.measured[slot.id] = count.seen(slot, memory=memory, device=device)
+
+    def _first(self, worker: Worker, now: float, used: float) -> _Count:
+        started = worker.start_ticks / _TICKS_A_SECOND
+        return _Count(started, started, 0.0) if started >= self._began else _Count(now, now, used)
 
     def _memory_of(self, worker: Worker, *, hurry: bool) -> int | None:
         """When last looked at, which is now if it is due."""
@@ -123,7 +147,8 @@ def nvidia() -> Gpu:
         if index not in handles or library.nvmlDeviceGetUtilizationRates(handles[index], ctypes.byref(found)):
             return None
         unknown = library.nvmlDeviceGetMemoryInfo(handles[index], ctypes.byref(memory))
-        return GpuUse(min(1.0, float(found.gpu) / 100), None if unknown else int(memory.used))
+        sizes = (None, None) if unknown else (int(memory.used), int(memory.total))
+        return GpuUse(min(1.0, float(found.gpu) / 100), *sizes)
 
     return use
 

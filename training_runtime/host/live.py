@@ -13,7 +13,7 @@ from training_runtime.host.processes import Traces
 from training_runtime.host.reconcile import Phase, SeenRun, ended_how, holding
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
-from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotMemory, SlotRef, Worker
+from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 
 _TAIL_BYTES = 1 << 18
 
@@ -26,8 +26,8 @@ class LiveRun:
     `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
-    `protocol.RunObservation`. `memory`: bytes by slot, when last looked at. `stopped_at`: since when the driver is known to be stopped by a
-    signal.
+    `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
+    is known to be stopped by a signal.
     """
 
     run: int
@@ -55,7 +55,7 @@ class LiveRun:
     slots: dict[int, SlotRef] = field(default_factory=dict)
     busy_s: float | None = 0.0
     counted_s: float = 0.0
-    memory: dict[int, int] = field(default_factory=dict)
+    measured: dict[int, SlotSeen] = field(default_factory=dict)
     journal_start: int = 0
     journal_bytes: int = 0
     stop_asked_at: float | None = None
@@ -95,8 +95,8 @@ class LiveRun:
             stopped_at=self.stopped_at,
         )
 
-    def observation(self, *, goes_on: bool = False) -> RunObservation:
-        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`)."""
+    def observation(self, *, goes_on: bool = False, measured: bool = True) -> RunObservation:
+        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `measured`: with what each slot did."""
         return RunObservation(
             run=self.run,
             attempt=self.attempt,
@@ -107,7 +107,7 @@ class LiveRun:
             detail="interrupted; it goes on with the next attempt" if goes_on else self._detail(),
             busy_s=self.busy_s,
             counted_s=self.counted_s,
-            memory=tuple(SlotMemory(slot, size) for slot, size in sorted(self.memory.items())),
+            slots=tuple(self.measured[slot] for slot in sorted(self.measured)) if measured else None,
         )
 
     def _state(self) -> DriverState:

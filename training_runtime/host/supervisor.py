@@ -148,6 +148,7 @@ class Supervisor:
         for run, wish in self._wanted.items():
             if run in self._node.runs:
                 self._node.runs[run].spec = self._node.runs[run].spec or wish.spec
+        self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
         self._settle()
 
     # --- deciding and acting --------------------------------------------------------------------------------------------------------------
@@ -252,8 +253,8 @@ class Supervisor:
 
     # --- telling --------------------------------------------------------------------------------------------------------------------------
 
-    def _observation(self) -> Observation:
-        runs = tuple(self._node.runs[number].observation(goes_on=self._goes_on(number)) for number in sorted(self._node.runs))
+    def _observation(self, *, measured: bool = True) -> Observation:
+        runs = tuple(run.observation(goes_on=self._goes_on(number), measured=measured) for number, run in sorted(self._node.runs.items()))
         return Observation(revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready)
 
     def _goes_on(self, number: int) -> bool:
@@ -262,17 +263,18 @@ class Supervisor:
         return not to_be_stopped and reconcile.goes_on(self._node.runs[number].seen(), self._settings.rules)
 
     def _tell_subscribers(self, now: float) -> None:
-        """State at once; growth of journals at once too, but for each run at most every 50 ms."""
+        """State at once; growth of journals at once too, but for each run at most every 50 ms, and without what each slot did: nobody keeps
+        that twenty times a second, and with a hundred slots it would be most of the message."""
         node = self._node
         growth = {run for run in node.grown if now - self._pushed_growth.get(run, 0.0) >= _GROWTH_PAUSE_S}
         if not node.changed and not growth:
             return
-        if node.changed:
-            node.changed = False
+        measured, node.changed = node.changed, False
+        if measured:
             node.save()
         self._pushed_growth |= dict.fromkeys(node.grown, now)
         node.grown.clear()
-        observation = self._observation()
+        observation = self._observation(measured=measured)
         if observation != self._pushed:
             self._pushed = observation
             self._server.push(observation)

@@ -1,0 +1,91 @@
+"""What slots do now, as their machines said a moment ago: how far they are at work, what memory is taken, and whose they are.
+
+What is not known is said in words (`why`), never as a zero.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from experiments.models import Grant, PresentUse, TrainingRun
+from experiments.snapshot import NODE_SILENT_S
+
+NOT_YET = "not measured yet"
+NO_NEWS = "nothing heard lately"
+CANNOT = "this machine cannot tell"
+
+
+@dataclass(frozen=True)
+class Present:
+    """Of one slot: the share of the last seconds that was work, its memory, and all that its device has (None: not known, or a CPU share,
+    which has none of its own). `why`: why the share is not known."""
+
+    share: float | None = None
+    memory: int | None = None
+    device: int | None = None
+    why: str = NOT_YET
+
+
+@dataclass(frozen=True)
+class SlotNow:
+    """A slot that is held, since when and what it does."""
+
+    grant: Grant
+    use: Present
+
+
+@dataclass(frozen=True)
+class RunNow:
+    """The slots that a run holds. `share`: their average; `memory`: their sum; of those of which each is known, None where it is of none.
+    `at`: when it was measured."""
+
+    slots: list[SlotNow]
+    share: float | None
+    memory: int | None
+    at: dt.datetime | None
+
+    @property
+    def unknown(self) -> int:
+        """Of how many slots the share is not known."""
+        return sum(each.use.share is None for each in self.slots)
+
+
+def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
+    held = Grant.objects.filter(run=run, released_at__isnull=True).select_related("slot__node")
+    grants = list(held.order_by("slot__node__name", "slot__device", "slot__index"))
+    found, at = _of([run.pk], now=now)
+    slots = [SlotNow(grant, _looked_up(found, grant)) for grant in grants]
+    shares = [each.use.share for each in slots if each.use.share is not None]
+    # Slots that share a GPU each say what is in use of all of it.
+    sizes = {(each.grant.slot.device, each.grant.slot.place): each.use.memory for each in slots if each.use.memory is not None}
+    return RunNow(slots, sum(shares) / len(shares) if shares else None, sum(sizes.values()) if sizes else None, at.get(run.pk))
+
+
+def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Present]:
+    """By slot, of open grants by slot."""
+    found, _ = _of({grant.run_id for grant in grants.values()}, now=now)
+    return {slot: _looked_up(found, grant) for slot, grant in grants.items()}
+
+
+Found = Mapping[int, Mapping[int, Present] | None]
+
+
+def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[Found, dict[int, dt.datetime]]:
+    """By run and slot, and when it was measured; None for a run of which nothing was heard lately."""
+    found: dict[int, Mapping[int, Present] | None] = {}
+    at = {}
+    for row in PresentUse.objects.filter(run__in=list(runs)):
+        at[row.run_id] = dt.datetime.fromtimestamp(row.t, dt.UTC)
+        fresh = now.timestamp() - row.t <= NODE_SILENT_S
+        slots = {s: Present(share, memory, device, "" if share is not None else CANNOT) for s, _, _, _, memory, device, share in row.slots}
+        found[row.run_id] = slots if fresh or not slots else None  # that nothing was there says nothing about what is there now
+    return found, at
+
+
+def _looked_up(found: Found, grant: Grant) -> Present:
+    if grant.run_id not in found:
+        return Present()
+    slots = found[grant.run_id]
+    return Present(why=NO_NEWS) if slots is None else slots.get(grant.slot_id, Present())
