@@ -1,4 +1,4 @@
-"""The app's addresses. All need a login (LoginRequiredMiddleware) but the login page itself; all else is checked by access."""
+"""The app's addresses. All need a login (views.logged_in) but the login page itself; all else is checked by access."""
 
 from django.urls import URLPattern, URLResolver, path
 

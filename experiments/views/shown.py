@@ -27,7 +27,7 @@ Crumbs = list[tuple[str, str]]
 
 
 def person(request: HttpRequest) -> User:
-    """Who asks. LoginRequiredMiddleware has let nobody else through."""
+    """Who asks. `logged_in` has let nobody else through."""
     return cast(User, request.user)
 
 

@@ -108,6 +108,17 @@ def test_logging_in_leads_to_where_one_wanted_to_go(project: Project, alice: Use
     assert away.url == reverse("projects")
 
 
+def test_a_form_that_is_sent_after_logging_out_leads_back_to_its_page(project: Project, alice: User) -> None:
+    client, form = Client(), reverse("project_settings", args=[project.pk])
+    login, sent_to = reverse("login"), reverse("delete_project", args=[project.pk])
+    for came_from, back in ((f"http://testserver{form}?a=1", f"{form}%3Fa%3D1"), ("https://elsewhere.example/x", "/"), ("", "/")):
+        assert client.post(sent_to, {"confirm_name": "Digits"}, headers={"Referer": came_from}).url == f"{login}?next={back}"
+    landed = client.post(login, {"username": "alice", "password": cast.PASSWORD, "next": form}, follow=True)
+    assert landed.request["PATH_INFO"] == form
+    assert "so what you sent was not done" in landed.content.decode()
+    assert Project.objects.filter(pk=project.pk).exists()
+
+
 def test_a_changed_password_logs_other_browsers_out(alice: User, as_: As) -> None:
     here, there = as_(alice), as_(alice)
     sent = {"old_password": cast.PASSWORD, "new_password1": "another long secret", "new_password2": "another long secret"}

@@ -1,0 +1,28 @@
+"""Nobody gets further than the login page without having logged in; and whoever sent a form is brought back to it, not to its address."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib import messages
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+
+class LoggedIn(LoginRequiredMiddleware):
+    """After logging in anew, a page is opened. What a form does has an address too, but nothing to see there: so the page it stood on."""
+
+    def handle_no_permission(self, request: HttpRequest, view_func: Any) -> HttpResponseRedirect:
+        if request.method in ("GET", "HEAD"):
+            return super().handle_no_permission(request, view_func)
+        came_from = request.headers.get("Referer", "")
+        ours = url_has_allowed_host_and_scheme(came_from, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+        if request.path != reverse("logout"):
+            messages.warning(request, "You had been logged out, so what you sent was not done: send it again.")
+        page = urlsplit(came_from)
+        back = f"{page.path}?{page.query}" if page.query else page.path
+        return redirect_to_login(back if ours and back else "/", self.get_login_url(view_func))
