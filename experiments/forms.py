@@ -311,6 +311,22 @@ class WebhookForm(forms.Form):
     )
 
 
+class ProjectWebhookForm(WebhookForm):
+    """The same, in the words of somebody who is told of everybody's runs."""
+
+    OF_ANYBODY = (
+        (NoticeKind.COMPLETED, "A run has completed"),
+        (NoticeKind.FAILED, "A run has failed"),
+        (NoticeKind.SUSPENDED, "A run has lost all its slots"),
+        (NoticeKind.STOPPED, "A run was stopped"),
+        (NoticeKind.NOT_FINITE, "A metric has become NaN or infinite"),
+        (NoticeKind.THRESHOLD, "A metric has crossed a threshold that a member set"),
+        (NoticeKind.CHANGED, "A run was changed (priority, slots, pause)"),
+        (NoticeKind.MEMBER, "Somebody was added to the project, or a role has changed"),
+    )
+    kinds = forms.MultipleChoiceField(label="Events", choices=OF_ANYBODY, initial=NoticeKind.values, widget=forms.CheckboxSelectMultiple)
+
+
 class WatchForm(forms.Form):
     """One line: which metric, which way, which value."""
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, notices, services
-from experiments.forms import WebhookForm, attempt
+from experiments.forms import ProjectWebhookForm, WebhookForm, attempt
 from experiments.models import Notice, NoticeKind, Project, User
 from experiments.views.shown import act, done, later, number, page, person, refused
 
@@ -88,7 +88,7 @@ def project_hooks(request: HttpRequest, pk: int) -> HttpResponse:
     """Webhooks that are told of every run of a project; its admins' to see and change, for the secrets are there."""
     user = person(request)
     project = access.project(user, pk, need="admin")
-    form = WebhookForm(request.POST or None)
+    form = ProjectWebhookForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         added = attempt(form, lambda: services.add_webhook(by=user, project=project, **form.cleaned_data))
         if added:
@@ -127,6 +127,6 @@ def _home(project: int | None) -> str:
 
 
 def _hooks(project: Project | None, user: User) -> dict[str, object]:
-    labels = dict(NoticeKind.choices)
+    labels = dict(NoticeKind.choices) if project is None else dict(ProjectWebhookForm.OF_ANYBODY)
     found = project.webhooks.all() if project is not None else user.webhooks.all()
     return {"hooks": [(hook, [labels.get(kind, kind) for kind in hook.kinds]) for hook in found]}

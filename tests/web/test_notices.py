@@ -136,7 +136,9 @@ def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User,
 def test_a_projects_webhooks_are_its_admins(project: Project, alice: User, bob: User, charlie: User, as_: As) -> None:
     address = reverse("project_webhooks", args=[project.pk])
     assert [as_(person).get(address).status_code for person in (alice, bob, charlie)] == [200, 403, 404]
+    assert "of mine" not in as_(alice).get(address).content.decode(), "they are everybody's runs"
     as_(alice).post(address, HOOK)
+    assert "A run has failed</span>" in as_(alice).get(address).content.decode()
     hook = Webhook.objects.get(project=project)
     assert as_(bob).post(reverse("delete_webhook", args=[hook.pk])).status_code == 403
     assert as_(charlie).post(reverse("try_webhook", args=[hook.pk])).status_code == 404
