@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from experiments import access, scheduling, services
 from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
-from experiments.views.shown import act, page, person, refused
+from experiments.views.shown import act, page, person, refused, run_crumbs
 
 
 def _back(request: HttpRequest, run: TrainingRun) -> str:
@@ -106,10 +106,10 @@ def go_on(request: HttpRequest, pk: int) -> HttpResponse:
 def change(request: HttpRequest, pk: int) -> HttpResponse:
     """Priority and slots, with what a change would do: a page of its own, and the forms alone for a dialog elsewhere."""
     run = access.run_control(person(request), pk)
-    crumbs = [("Cluster", reverse("cluster"))]
-    return page(
-        request, "runs/change.html", {"section": "cluster", "run": run, "crumbs": crumbs}, parts={"forms": "runs/_change_forms.html"}
-    )
+    is_member = bool(run.experiment.project.my_role)  # else an administrator of the cluster, who may not open the run
+    crumbs = [*run_crumbs(run), (f"Run {pk}", reverse("run", args=[pk]))] if is_member else [("Cluster", reverse("cluster"))]
+    context = {"section": "projects" if is_member else "cluster", "run": run, "crumbs": crumbs}
+    return page(request, "runs/change.html", context, parts={"forms": "runs/_change_forms.html"})
 
 
 @require_safe

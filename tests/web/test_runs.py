@@ -305,6 +305,16 @@ def test_verbs_reach_the_run_and_say_what_they_did(studio: Seeded, as_: As) -> N
     assert run.state == "stopping"
 
 
+def test_the_page_of_priority_and_slots_leads_back_to_where_one_may_go(studio: Seeded, as_: As) -> None:
+    run = studio.running
+    of_member = as_(studio.alice).get(reverse("change_run", args=[run.pk])).content.decode()
+    crumb = f'<a href="{reverse("run", args=[run.pk])}" title'
+    assert crumb in of_member
+    of_admin = as_(studio.dora).get(reverse("change_run", args=[run.pk])).content.decode()
+    assert crumb not in of_admin, "she may not open it"
+    assert f'<a href="{reverse("cluster")}" title="Cluster">' in of_admin
+
+
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
