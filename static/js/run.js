@@ -15,6 +15,7 @@ import { memoryOptions, memoryWords, readings, shareOptions, shareWords, Use } f
 const HEIGHT = 240;
 const LOW_HEIGHT = 110;
 const FINER_MS = 250;
+const VALUES_MS = 5000; // the table of last values is fetched anew at most so often while points come
 const MOST_POINTS = 6000; // of one curve, before the server is asked for a down-sampled one again
 const FIRST = ['loss', 'accuracy'];
 const WORKERS = '\0workers';
@@ -53,6 +54,7 @@ let logarithmic = kept('scale') === 'log';
 let zoom = range(kept('zoom'));
 let pending = 0;
 let waiting = 0;
+let stale = 0;
 let applying = false;
 
 /** "12~40" as a range; null for anything else. @param {string} text @returns {[number, number] | null} */
@@ -145,7 +147,7 @@ function figureFor(name, low) {
   let row = list.querySelector('.chart-lows');
   if (low && !row) list.insertBefore((row = Object.assign(document.createElement('div'), { className: 'chart-lows' })), document.getElementById('use-slots'));
   if (low) row?.append(box);
-  else list.insertBefore(box, FIRST.includes(name) ? row : null);
+  else list.insertBefore(box, FIRST.includes(name) ? row || document.getElementById('use-slots') : null);
   return box;
 }
 
@@ -327,6 +329,12 @@ async function fetchUse() {
   }
 }
 
+/** The table must not say other last values than the charts above it. */
+function lastValues() {
+  stale = 0;
+  live.refresh(/** @type {Element} */ (document.getElementById('notes')));
+}
+
 /** @param {string[]} names of charts; all where there are none */
 function redraw(names = []) {
   for (const [name, one] of drawn) {
@@ -381,6 +389,7 @@ feed.follow(run, {
   add: (points) => {
     const long = curves.add(points, MOST_POINTS);
     schedule();
+    stale ||= window.setTimeout(lastValues, VALUES_MS);
     return long;
   },
   progress: (p) => feed.showProgress(/** @type {Element} */ (document.querySelector(`[data-run="${run}"]`)), p),

@@ -294,7 +294,7 @@ class Runs:
             t = begin + (end - begin) * step / steps
             while ahead and ahead[0][0] <= t:
                 at, workers, before = ahead.pop(0)
-                writer.write(_generation(step, workers, before), t=at)
+                writer.write(generation(step, workers, before), t=at)
             writer.write(_train(step, workers, total, chance), t=t)
             if step % max(1, total // 20) == 0:
                 writer.write(_test(step, total, chance), t=t)
@@ -331,7 +331,7 @@ def _started(total: int) -> journal.Started:
     return journal.Started(attempt=1, steps_per_epoch=max(1, total // 20), **shape)
 
 
-def _generation(step: int, workers: int, before: int) -> journal.Generation:
+def generation(step: int, workers: int, before: int) -> journal.Generation:
     members = tuple(journal.Member(rank=n, slot=n + 1, pid=4000 + n) for n in range(workers))
     reason = "bob's run Baseline started: both people get half of the slots" if before else "the first slots"
     return journal.Generation(

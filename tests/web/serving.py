@@ -3,8 +3,9 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "use 0.5" says how far its slots were at work,
-"strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
+train on, "first-steps 5" the waiting one begin, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "use 0.5"
+says how far its slots were at work, "strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and
+leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -153,6 +154,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
             for step in range(run.step + 1, run.step + 1 + int(count)):
                 cast.write_journal(run, cast.step(step, loss=0.2, workers=2, epoch=run.epoch), t=now.timestamp())
             ingest.catch_up(run.pk, now=now)
+        case ["first-steps", count]:
+            _first_steps(studio, int(count))
         case ["log", *rest]:
             path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
             with path.open("a") as log:
@@ -192,6 +195,22 @@ def _obey(words: list[str], studio: Seeded) -> None:
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
+
+
+def _first_steps(studio: Seeded, count: int) -> None:
+    """Let the run that waits begin, or go on."""
+    from django.utils import timezone
+
+    from experiments import ingest
+    from experiments.models import TrainingRun
+    from tests import cast
+    from tests.web import seed
+
+    run, now = TrainingRun.objects.get(pk=studio.queued.pk), timezone.now()
+    begins = [] if run.step else [cast.started(steps=100), seed.generation(1, 2, 0)]
+    steps = [cast.step(step, loss=2 / step, workers=2) for step in range(run.step + 1, run.step + 1 + count)]
+    cast.write_journal(run, *begins, *steps, t=now.timestamp())
+    ingest.catch_up(run.pk, now=now)
 
 
 def _say(what: dict[str, str]) -> None:

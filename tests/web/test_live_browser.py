@@ -37,6 +37,20 @@ def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site
     expect(page.locator(".chart").filter(has_text="loss").first).to_contain_text("train 0.2")
 
 
+def test_a_run_that_begins_while_one_looks_has_its_charts_in_order_and_its_last_values(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["waiting run"])
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#no-points")).to_be_visible()
+    site.tell("first-steps 3")
+    expect(page.locator("#chart-list figure")).to_have_count(3)
+    assert page.locator("#chart-list figure").evaluate_all("all => all.map(each => each.dataset.chart)") == ["loss", ":workers", ":rates"]
+    last = page.locator("#notes tr", has_text="Train loss")
+    expect(last).to_contain_text("3")
+    site.tell("first-steps 4")
+    expect(last.locator("[data-label=Step]")).to_have_text("7")
+
+
 def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: Visit, site: Site) -> None:
     page = visit()
     routes: list[WebSocketRoute] = []
