@@ -61,6 +61,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "tiles": "runs/_tiles_live.html",
         "notes": "runs/_notes.html",
         "watches": "runs/_watches.html",
+        "watch_form": "runs/_watch_form.html",
         "use": "runs/_use.html",
     }
     return page(request, "runs/monitor.html", context, parts=parts)

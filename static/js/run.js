@@ -382,6 +382,7 @@ controls();
 fetchUse();
 table.addEventListener('toggle', () => table.open && live.refresh(/** @type {Element} */ (document.getElementById('use'))));
 live.on('changed', (message) => void (message.topic === `run-${run}` && message.what.includes('use') && fetchUse()));
+live.on('completed', (message) => void (message.topic === `run-${run}` && ((section.dataset.liveRun = 'no'), schedule())));
 live.on('subscribed', (message) => void (message.topics.includes(`run-${run}`) && fetchUse()));
 feed.follow(run, {
   load,

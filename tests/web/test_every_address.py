@@ -206,7 +206,7 @@ def test_everybody_who_is_logged_in_sees_what_is_everybodys(studio: Seeded, stra
 def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: User, as_: As) -> None:
     parts = {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
-        "run": ["head", "tiles", "notes", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
+        "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)
     for name, some in parts.items():

@@ -161,3 +161,10 @@ def test_single_keys_can_be_switched_off(alice: User, as_: As) -> None:
     assert "<body data-shortcuts" not in client.get(reverse("shortcuts")).content.decode()
     client.post(reverse("shortcuts"), {"shortcuts": "on"})
     assert "<body data-shortcuts" in client.get(reverse("shortcuts")).content.decode()
+
+
+def test_a_run_that_has_ended_takes_no_more_thresholds(studio: Seeded, as_: As) -> None:
+    client, part = as_(studio.alice), {"part": "watch_form"}
+    add = reverse("watch_metric", args=[studio.running.pk])
+    assert f'action="{add}"' in client.get(reverse("run", args=[studio.running.pk]), part).content.decode()
+    assert "<form" not in client.get(reverse("run", args=[studio.completed.pk]), part).content.decode()
