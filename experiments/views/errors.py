@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.utils.deprecation import MiddlewareMixin
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,17 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noq
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
     return _page(request, 400, "Bad request", "The server could not make sense of this request.")
+
+
+class Explained(MiddlewareMixin):
+    """Django answers an address that only forms are sent to with an empty page; who has typed it, or come back to it, is told instead."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not isinstance(response, HttpResponseNotAllowed) or request.method not in ("GET", "HEAD"):
+            return response
+        page = _page(request, 405, "Not a page", "Something is done at this address, by a button of another page. Nothing was changed.")
+        page["Allow"] = response["Allow"]
+        return page
 
 
 def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
