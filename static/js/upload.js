@@ -85,6 +85,7 @@ function start(form) {
     event.preventDefault();
     send();
   });
+  form.querySelector('[data-script-sends]')?.removeAttribute('disabled'); // sooner it would have sent the form itself, to a page that takes none
   form.querySelector('[data-progress-again]')?.addEventListener('click', send);
   if (input.files?.length) taken(input);
 }
