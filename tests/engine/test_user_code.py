@@ -113,6 +113,16 @@ def test_metrics_are_the_users_functions_under_their_names(start):
     assert run.events("test")[0].metrics["half"] == 0.5
 
 
+def test_a_metric_may_go_on_with_the_tensor_that_it_has_returned(start):
+    top = """
+    kept = torch.zeros(())
+    def calls(output, target):
+        return kept.add_(1)
+    """
+    run = finish(start, script(top=top, arguments=", metrics=[calls]"), slots=(0,))
+    assert run.events("train")[0].metrics["calls"] == 1.5, "of the first engine 1, of the second 2"
+
+
 FN_TEST = """
 def validate(model, test_iter, fn_args):
     assert not model.training and not torch.is_grad_enabled()

@@ -65,7 +65,7 @@ class Compute:
         loss = job.loss(outputs, targets)
         (loss * weight).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            return self._figures(loss.detach(), outputs, targets, count)
+            return self._figures(loss.detach().clone(), outputs, targets, count)
 
     def test(self, place: tuple[int, int, int], batch: Any, count: int) -> Figures:
         """What comes of one test batch."""
@@ -111,7 +111,7 @@ class Compute:
 
     def _figures(self, loss: Any, outputs: Any, targets: Any, count: int) -> Figures:
         if self.job.metrics is not None:
-            return Figures(count, 0, loss, tuple((metric(outputs, targets), 1) for metric in self.job.metrics))
+            return Figures(count, 0, loss, tuple((float(metric(outputs, targets)), 1) for metric in self.job.metrics))
         right = hits(outputs, targets)
         return Figures(count, 0 if right is None else count, loss, ((0.0, 1) if right is None else right,))
 
@@ -122,7 +122,7 @@ class Compute:
         model.get_optimizer, model.get_loss_function = lambda: self.job.optimizer, lambda: self.job.loss
         assert self.job.train_function is not None
         accuracy, loss = self.job.train_function(model, (inputs, targets), _percent, None, {})
-        return Figures(count, count, loss, ((accuracy, 100),))
+        return Figures(count, count, float(loss), ((float(accuracy), 100),))
 
 
 def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:
@@ -165,8 +165,9 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of one batch, still where it was computed: to read it is to wait for the device. Of the mean `loss` and of each metric
-    (a value, and what it is to be divided by) the sums over `samples` are told; `with_accuracy` of them have one."""
+    """What came of one batch, still where it was computed: to read it is to wait for the device. What the script's own functions return is
+    read at once, since they may go on to change it. Of the mean `loss` and of each metric (a value, and what it is to be divided by) the
+    sums over `samples` are told; `with_accuracy` of them have one."""
 
     samples: int
     with_accuracy: int

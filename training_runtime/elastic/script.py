@@ -67,12 +67,12 @@ def running() -> Script | None:
 
 def why_not_fork() -> str:
     """What makes it unsafe to fork this process, in words; empty where nothing does."""
-    if _has_touched_cuda():
-        return "it has initialised CUDA, or asked for its devices in a way that does"
     if "tensorflow" in sys.modules:
         return "it has imported TensorFlow, which runs threads"
     names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
-    return f"it runs threads ({', '.join(names)[:200]})" if names else ""
+    if names:
+        return f"it runs threads ({', '.join(names)[:200]})"
+    return "it has initialised CUDA, or asked for its devices in a way that does" if _has_touched_cuda() else ""
 
 
 def _has_touched_cuda() -> bool:
