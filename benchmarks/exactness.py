@@ -3,7 +3,8 @@
 A schedule grants other slots at random steps (grow, shrink, move, suspend) and lets processes end or stop (SIGSTOP) at random steps and
 phases: workers of any rank, the driver, the template, or several at once (see tests/engine/faults.py). Compared are the final weights with
 the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one warm
-process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`.
+process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`. With `--machines N` the slots are
+those of so many machines, of which whole ones may be lost, their stations and relays too.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Any
 
 from benchmarks import report
 from tests.engine.faults import DRIVER_PHASES, FAULTS, PHASES
-from tests.engine.harness import Run, Warm, in_session, until_gone
+from tests.engine.harness import HERE, Run, Station, Warm, in_session, until_gone
 from tests.engine.scripts import SMALL
+from training_runtime.elastic.kinship import is_stopped
 
 STEPS_PER_EPOCH, EPOCHS = 6, 6
 STEPS = STEPS_PER_EPOCH * EPOCHS
@@ -79,16 +81,105 @@ def outcome(run: Run) -> tuple[object, ...]:
     return run.weights(), tuple(run.train_lines()), tuple(run.test_lines())
 
 
-def strike(run: Run, victims: list[str]) -> None:
+def elsewhere(faults: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
+    """Deaths that only a run on several machines knows."""
+    kinds = ("relay", "station", "its relay", "its template", "machine", "station stops")
+    return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
+
+
+class Machines:
+    """Those of one run: slot s is on machine s modulo their number. Each but the first is what its node host would make of it."""
+
+    def __init__(self, run: Run, count: int) -> None:
+        self._run = run
+        self._stations = [Away(run, f"station-{i}") for i in range(1, count)]
+
+    def members(self, *slots: int) -> None:
+        count = len(self._stations) + 1
+        for i, machine in enumerate((self._run, *self._stations)):
+            machine.members(*(slot for slot in slots if slot % count == i))
+
+    def look(self) -> None:
+        for station in self._stations:
+            station.look()
+
+    def strike(self, victim: str) -> bool:
+        """Whether it was one that only a run on several machines knows."""
+        pids: list[int] = []
+        if victim == "relay":
+            pids = [pid for pid in children(self._run.pid) if pid not in {parent(worker) for worker in self._run.workers.values()}]
+        elif not victim.startswith(("station", "its", "machine")):
+            return False
+        elif self._stations:
+            station = self._stations[0]
+            templates = {parent(worker) for worker in station.workers.values()}
+            if victim == "machine":
+                pids = in_session(station.pid)
+            elif victim.startswith("station"):
+                pids = [station.pid]
+            else:
+                pids = [pid for pid in children(station.pid) if (pid in templates) == (victim == "its template")]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP if victim == "station stops" else signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        for station in self._stations:
+            station.close()
+
+
+class Away(Station):
+    """A station that is started again whenever it has not ended for good. One that shows nothing for long is ended, as its host would."""
+
+    wanted: tuple[int, ...] = ()
+    stopped_at = 0.0
+
+    def members(self, *slots: int, reason: str = "test") -> None:
+        self.wanted = slots
+        super().members(*slots, reason=reason)
+
+    def look(self) -> None:
+        self.pump(0)
+        self.stopped_at = (self.stopped_at or time.monotonic()) if is_stopped(self.pid) else 0.0
+        if self.stopped_at and time.monotonic() > self.stopped_at + HANG_S:
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            if self.warm.wait(self.pid, 0.001):
+                clear(self.pid)
+                self.again()
+                self.members(*self.wanted)
+
+    def close(self) -> None:
+        for pid in in_session(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        super().close()
+
+
+def parent(pid: int) -> int:
+    """0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def children(pid: int) -> list[int]:
+    return [each for each in in_session(pid) if parent(each) == pid]
+
+
+def strike(run: Run, machines: Machines, victims: list[str]) -> None:
     """Kill several processes in the same instant."""
+    if machines.strike(victims[0]):
+        return
     workers = list(run.workers.values())
     pids: list[int] = []
     for victim in victims:
         if victim == "driver":
             pids.append(run.pid)
         elif workers and victim == "template":
-            with contextlib.suppress(OSError):
-                pids.append(int(Path(f"/proc/{workers[0]}/stat").read_text().rpartition(")")[2].split()[1]))
+            pids += [pid for pid in (parent(workers[0]),) if pid]
         else:
             pids += workers if victim == "workers" else workers[:1]
     for pid in pids:
@@ -108,7 +199,7 @@ def clear(session: int) -> None:
     until_gone(session)
 
 
-def follow(run: Run, job: dict[str, Any]) -> None:
+def follow(run: Run, machines: Machines, job: dict[str, Any]) -> None:
     """Grant and strike at the steps of the schedule; start the driver again where it is killed, as the host does."""
     blows = [(f["step"], ("strike", f["strike"])) for f in job["faults"] if "strike" in f]
     waiting: list[Any] = sorted([*((step, ("grant", slots)) for step, slots in job["changes"]), *blows], key=lambda each: each[0])
@@ -119,21 +210,23 @@ def follow(run: Run, job: dict[str, Any]) -> None:
                 break
             clear(run.pid)
             run.again()
-            run.members(*wanted)
+            machines.members(*wanted)
         while waiting and run.step() >= waiting[0][0]:
             _, (kind, what) = waiting.pop(0)
             if kind == "strike":
-                strike(run, what)
+                strike(run, machines, what)
                 continue
             suspensions = len(run.events("suspended"))
-            run.members(*what)
+            machines.members(*what)
             wanted = what or (0,)
             if not what:  # until it is, or something else has happened
                 end = time.monotonic() + 1
                 while len(run.events("suspended")) == suspensions and run.pid not in run.warm.codes and time.monotonic() < end:
                     run.look(0.02)
-                run.members(*wanted)
+                    machines.look()
+                machines.members(*wanted)
         run.look(0.02)
+        machines.look()
         run.within(60.0)
     assert code == 0, run.tail()
 
@@ -157,16 +250,19 @@ class Played(Run):
         assert time.monotonic() < self.began + limit_s, f"not within {limit_s:g} s\n{self.tail()}"
 
 
-def play(warm: Warm, job: dict[str, Any]) -> tuple[tuple[object, ...], list[Any], int]:
+def play(warm: Warm, job: dict[str, Any], machines: int = 1) -> tuple[tuple[object, ...], list[Any], int]:
     with tempfile.TemporaryDirectory() as folder:
         env = {"FAULTS": json.dumps([f for f in job["faults"] if "strike" not in f]), "EDT_HANG_TIMEOUT": str(HANG_S)}
+        env |= HERE if machines > 1 else {}
         arguments = (*arguments_of(job), "--checkpoint", str(job["checkpoint"]))
         run = Played(warm, Path(folder), FAULTS + SMALL, *arguments, max_slots=6, env=env)
+        all_of_them = Machines(run, machines)
         try:
-            follow(run, job)
+            follow(run, all_of_them, job)
             return outcome(run), run.events("generation"), run.spec.attempt
         finally:
             run.close()
+            all_of_them.close()
 
 
 def main() -> None:
@@ -174,6 +270,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--machines", type=int, default=1, help="on which the slots are")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     given = parser.parse_args()
     warm, fixed = Warm(), {}
@@ -185,12 +282,14 @@ def main() -> None:
             if time.monotonic() > began + given.seconds:
                 break
             job = schedule(seed)
+            if given.machines > 1:
+                job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"))
             key = arguments_of(job)
             if key not in fixed:
                 fixed[key] = play(warm, {**job, "faults": [], "changes": [(0, (0,))]})[0]
             count["schedules"] += 1
             try:
-                found, changes, attempts = play(warm, job)
+                found, changes, attempts = play(warm, job, given.machines)
                 count["generations"] += len(changes)
                 count["redone"] += sum(g.redone for g in changes)
                 count["drivers"] += attempts - 1

@@ -41,7 +41,8 @@ class RunSpec:
     `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
     empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
-    instead of the first step (empty: it does not).
+    instead of the first step (empty: it does not). `station`: not the run's driver, but the part that this machine takes in the run of a
+    driver on another one.
     """
 
     run: int
@@ -55,6 +56,7 @@ class RunSpec:
     env: dict[str, str] = field(default_factory=dict)
     attempt: int = 1
     continue_from: str = ""
+    station: bool = False
 
 
 @dataclass(frozen=True)

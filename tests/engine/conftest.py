@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import Run, Warm
+from tests.engine.harness import Run, Station, Warm
 from tests.engine.scripts import SMALL
 
 
@@ -28,6 +28,20 @@ def start(warm, tmp_path):
     yield begin
     for run in runs:
         run.close()
+
+
+@pytest.fixture
+def join():
+    """join(run) -> Station: another machine takes part in a run that others may join."""
+    stations: list[Station] = []
+
+    def begin(home: Run) -> Station:
+        stations.append(Station(home, f"station-{len(stations)}"))
+        return stations[-1]
+
+    yield begin
+    for station in stations:
+        station.close()
 
 
 @pytest.fixture(scope="session")

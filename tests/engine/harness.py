@@ -94,15 +94,18 @@ class Run:
         self.spec = RunSpec(
             7, "test", "alice", ("main.py", *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
         )
-        self._sockets = Path(tempfile.mkdtemp(prefix="edt", dir="/tmp"))
         self._extra = env or {}
+        self.log = folder / "console.log"
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sockets = Path(tempfile.mkdtemp(prefix="edt", dir="/tmp"))
         self.holding: tuple[int, ...] = ()
         self.workers: dict[int, int] = {}
         self.revision = 0
         self._lines: list[journal.Line] = []
         self._offset = 0
         self._buffer = b""
-        self.log = folder / "console.log"
         self.connection: socket.socket | None = None
         self.start()
 
@@ -234,6 +237,21 @@ class Run:
             self.connection.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
         until_gone(self.pid)
+
+
+HERE = {"EDT_ADDRESS": "127.0.0.1"}  # what the driver's machine has where others may take part
+
+
+class Station(Run):
+    """Another machine of the same run. Its slots are its own: no two machines have one of the same number."""
+
+    def __init__(self, home: Run, name: str) -> None:
+        self.warm, self.folder, self.device, self.gpus = home.warm, home.folder, home.device, home.gpus
+        self.code_dir, self.result_dir = home.code_dir, home.result_dir
+        self.spec = dataclasses.replace(home.spec, station=True)
+        self._extra = home._extra
+        self.log = home.folder / f"{name}.log"
+        self._begin()
 
 
 def weights(result_dir: Path) -> str:

@@ -24,10 +24,12 @@ RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # Words of the head. ORPHANED: see `orphans`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED = range(8)
+# RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
 HEAD_WORDS = 16
 # Words of a seat
 PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
+GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
 SEAT_WORDS = 16
 STATE_LEFT = 1
 LINE = 64
@@ -44,7 +46,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of everything in the arena. Every process of a run computes the same one."""
+    """Sizes of everything in the arena. Every process of a run computes the same one. `seats`: of all `machines`, as many of each, in
+    their order."""
 
     seats: int
     engines: int
@@ -53,6 +56,7 @@ class Layout:
     test_batches: int
     buffer_bytes: int
     lanes: tuple[Lane, ...]
+    machines: int = 1
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -61,7 +65,7 @@ class Layout:
             "head": HEAD_WORDS * 8,
             "table": GENERATIONS * self.generation_words * 8,
             "seats": self.seats * SEAT_WORDS * 8,
-            "bells": (self.seats + 1) * SEM_BYTES,
+            "bells": (self.seats + self.machines) * SEM_BYTES,
             "metrics": 2 * self.engines * self.columns * 8,
             "used": self.engines * self.parameters,
             "ring": RING * (RING_HEAD + self.columns) * 8,
@@ -76,6 +80,13 @@ class Layout:
             offsets[name] = at
             at = -(-(at + size) // 4096) * 4096
         return {**offsets, "end": at}
+
+    def machine(self, seat: int) -> int:
+        """On which machine a seat is; 0 is the driver's."""
+        return seat * self.machines // self.seats
+
+    def seats_of(self, machine: int) -> range:
+        return range(self.seats * machine // self.machines, self.seats * (machine + 1) // self.machines)
 
     @property
     def generation_words(self) -> int:
@@ -95,6 +106,10 @@ class GenerationRecord:
     members: tuple[int, ...]
     visitors: tuple[int, ...]
 
+    @property
+    def seats(self) -> tuple[int, ...]:
+        return self.members + self.visitors
+
 
 class Arena:
     """A process's view of the shared memory."""
@@ -108,7 +123,8 @@ class Arena:
         self.words = memoryview(self._map)[: at["bells"]].cast("q")
         self._seats, self._table = at["seats"] // 8, at["table"] // 8
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self.bells = [Doorbell(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats)]
+        bells = [Doorbell(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats + layout.machines)]
+        self.bells, self.relay_bells = bells[: layout.seats], bells[layout.seats :]
         columns = layout.columns
         self.metrics = self.tensor("metrics", torch.float64, 2 * layout.engines * columns).view(2, layout.engines, columns)
         self.used = self.tensor("used", torch.uint8, layout.engines * layout.parameters).view(layout.engines, layout.parameters)
@@ -116,7 +132,7 @@ class Arena:
         self.tests = self.tensor("tests", torch.float64, layout.test_batches * columns).view(layout.test_batches, columns)
         self.tested = self.tensor("tested", torch.int64, layout.test_batches)
         if create:
-            for bell in self.bells:
+            for bell in bells:
                 bell.create()
 
     def tensor(self, part: str, dtype: torch.dtype, count: int, offset: int = 0) -> torch.Tensor:
@@ -124,6 +140,19 @@ class Arena:
         if not count:
             return torch.empty(0, dtype=dtype)
         return torch.frombuffer(self._map, dtype=dtype, count=count, offset=self.layout.offsets[part] + offset)
+
+    def begin_ring(self, step: int) -> None:
+        """All up to this step is in the journal already. Only while nobody writes steps."""
+        if step > self.words[RING_WRITTEN]:
+            self.words[RING_WRITTEN] = self.words[RING_READ] = step
+
+    def is_filling(self) -> bool:
+        """Whether finished steps should be read soon."""
+        return self.words[RING_WRITTEN] - self.words[RING_READ] > RING // 2
+
+    def memory(self, offset: int, length: int) -> memoryview:
+        """Bytes of the arena themselves."""
+        return memoryview(self._map)[offset : offset + length]
 
     def lane(self, row: int, lane: Lane) -> torch.Tensor:
         """One lane of one gradient row; row V is the sum."""
@@ -145,8 +174,20 @@ class Arena:
     def say(self, word: int) -> None:
         """Set a word of the head and wake everybody."""
         self.words[word] = 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Everybody on this machine, also who passes on to others what is new here."""
         for bell in self.bells:
             bell.ring()
+        self.stir()
+
+    def stir(self) -> None:
+        """Wake who passes on to other machines what is new here."""
+        if self.words[RELAYED]:
+            for machine, bell in enumerate(self.relay_bells):
+                if self.words[RELAYED] >> machine & 1:
+                    bell.ring()
 
     def get(self, seat: int, word: int) -> int:
         return self.words[self._seats + seat * SEAT_WORDS + word]
@@ -172,8 +213,7 @@ class Arena:
         self.words[WANTED] = record.number
         if abort:
             self.words[ABORT] = record.number
-        for bell in self.bells:
-            bell.ring()
+        self.wake()
 
     def generation(self, number: int) -> GenerationRecord:
         at = self._table + number % GENERATIONS * self.layout.generation_words

@@ -28,7 +28,7 @@ def engine_path(result_dir: Path) -> Path:
 def write(path: Path, save: Callable[[Any], None]) -> int:
     """Let `save` write a file object, then put it in place; its size in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")  # machines may share the folder
     try:
         with open(beside, "wb") as file:
             save(file)

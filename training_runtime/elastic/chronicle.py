@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_runtime import journal
-from training_runtime.elastic import orphans
+from training_runtime.elastic import checkpoint, orphans
 from training_runtime.elastic.arena import RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena, GenerationRecord
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
@@ -37,9 +37,15 @@ class Chronicle:
         self.resumed = ""
         self.workers = 0
 
-    def take_up(self) -> None:
-        """Put into the journal what an earlier driver could not (see `orphans`)."""
-        unwritten = orphans.read(self._job.result_dir)
+    def take_up(self) -> int | None:
+        """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `orphans`). The tick of the engine
+        checkpoint to which the journal now knows the way; None where there is none."""
+        with orphans.one_at_a_time(self._job.result_dir):
+            self._take_up(orphans.read(self._job.result_dir))
+            orphans.forget(self._job.result_dir)
+            return checkpoint.peek(self._job, self.shape)
+
+    def _take_up(self, unwritten: orphans.Unwritten) -> None:
         words = {word["generation"]: word for word in unwritten.generations}
         for row in unwritten.rows:
             if (
@@ -52,7 +58,14 @@ class Chronicle:
         for report in unwritten.reports:
             self.note(report)
         self._recorder.flush()
-        orphans.forget(self._job.result_dir)
+
+    def continues(self, tick: int | None) -> None:
+        """An attempt begins with the engine checkpoint of `tick`; None: with nothing."""
+        if tick is not None:
+            own = "the last checkpoint" if self._recorder.last_step or not self.shape.step_at(tick) else "the checkpoint of another run"
+            self.resumed = f"continued from {own}"
+        elif self._recorder.last_step:
+            self.resumed = "continued from the start, there was no checkpoint"
 
     def announce(self, arena: Arena, published: Published) -> None:
         """A generation is about to be published. Its line is written when it works; word of it is left in case nobody here can do that."""

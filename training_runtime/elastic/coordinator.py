@@ -8,7 +8,6 @@ each round `membership.decide` says what to do. Only a worker that the template 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import select
 import signal
@@ -16,20 +15,8 @@ import time
 from typing import Any, Literal
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, membership, script, vigil
-from training_runtime.elastic.arena import (
-    CLOSED,
-    COMMITTED,
-    ORPHANED,
-    RETIRED,
-    RING,
-    RING_READ,
-    RING_WRITTEN,
-    STATE,
-    STATE_LEFT,
-    Arena,
-    GenerationRecord,
-)
+from training_runtime.elastic import checkpoint, membership, vigil
+from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
 from training_runtime.elastic.chronicle import Chronicle, Published
 from training_runtime.elastic.deaths import TIMES_AT_ONE_STEP, Deaths
 from training_runtime.elastic.hostlink import HostLink
@@ -37,6 +24,7 @@ from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.roster import DEATHS_OF_A_SLOT, Roster
+from training_runtime.elastic.spread.outposts import Outposts
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
 
@@ -55,10 +43,11 @@ class Coordinator:
 
     def __init__(self, job: Job, recorder: Recorder, *, attempt: int, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
         self.job, self.recorder, self.attempt, self.link = job, recorder, attempt, link
-        self.wanted, self.reason = slots, "started"
+        self.granted, self.reason = slots, "started"
         self.revision = -1
         self.stopping = ""
         self.has_state = False
+        self.tick = 0  # of the checkpoint that workers begin with
         self.generation = recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
@@ -77,7 +66,8 @@ class Coordinator:
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
         self.household = household = Household(self.job, self.link.leave if self.link is not None else lambda: None)
-        self.roster = Roster(household.commands, self.job.terms.seats)
+        self.outposts = Outposts(self.job, household)
+        self.roster = Roster(household, self.outposts)
         try:
             while not self._finished():
                 self._wait(household)
@@ -91,7 +81,8 @@ class Coordinator:
                 self.recorder.flush_if_due(time.monotonic())
             return self._close()
         finally:
-            household.end(self.roster.alive())
+            self.outposts.end()
+            household.end(self.roster.on(0))
             if self.link is not None:
                 self.link.hold((), forking=False)
 
@@ -106,26 +97,20 @@ class Coordinator:
         shape = job.shape(samples, test_samples)
         self.recorder.started(shape, self.attempt)
         self.chronicle = Chronicle(job, shape, self.recorder)
-        self.chronicle.take_up()
+        tick = self.chronicle.take_up()
         self.generation = self.recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         assert self.household is not None
         self.arena = Arena(self.household.arena_fd, job.layout(shape), create=True)
-        tick = checkpoint.peek(job, shape)
+        self.outposts.open(self.arena.layout, (samples, test_samples))
         self.has_state = tick is not None
-        self.arena.words[RING_WRITTEN] = self.arena.words[RING_READ] = shape.step_at(tick or 0)
-        if tick is not None:
-            own = "the last checkpoint" if self.recorder.last_step or not shape.step_at(tick) else "the checkpoint of another run"
-            self.chronicle.resumed = f"continued from {own}"
-        elif self.recorder.last_step:
-            self.chronicle.resumed = "continued from the start, there was no checkpoint"
+        self.arena.begin_ring(shape.step_at(tick or 0))
+        self.chronicle.continues(tick)
         steps = shape.step_at(shape.ticks)
         self.done = bool(steps) and self.recorder.trained_step == steps  # by an attempt that died over what follows
 
     def _finished(self) -> bool:
-        if self.roster.alive():
-            return False
-        return bool(self.failure or self.done or self.stopping)
+        return not self.roster.alive() and bool(self.failure or self.done or self.stopping)
 
     def _close(self) -> Outcome:
         self.recorder.write_pending()
@@ -146,19 +131,23 @@ class Coordinator:
         waited for."""
         due_s = self.recorder.due(time.monotonic())
         poll = select.poll()
-        for fd in (household.inbox.fileno(), household.handle, *(self.link.readable() if self.link else ())):
+        for fd in (household.inbox.fileno(), household.handle, *self.outposts.handles, *(self.link.readable() if self.link else ())):
             poll.register(fd, select.POLLIN)
         if due_s <= 0:
             poll.register(household.wake_fd, select.POLLIN)
         events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
         if household.handle in events:
             self._start_anew(household, "the process that workers are forked from died")
+        elif any(handle in events for handle in self.outposts.handles):
+            for machine in self.outposts.begin_anew():
+                self._lose(machine)
 
     def _start_anew(self, household: Household, why: str) -> None:
         """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
         self._read_all()  # who was forked last
         self.template_deaths += 1
-        household.bury(self.arena, [seated for seated in self.roster.alive() if seated.pid])
+        self.outposts.end(over=False)
+        household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid])
         self._read_all()  # what they have said since
         self.roster.bury_all()
         self._tell_holding()
@@ -169,28 +158,24 @@ class Coordinator:
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
         household.hang_up()
         household.start()
-        self.roster.commands = household.commands
         if self.arena is not None:
             self.arena.words[ORPHANED] = 0
+            self.outposts.begin_anew()
             self.chronicle.take_up()  # of what they wanted to say, not everything may have come through
             self._begin_again(why)
         return None
 
     def _start_fresh(self, household: Household, report: dict[str, Any]) -> None:
         """The datasets function has made a fork of its process unsafe."""
-        assert self.job.fallback is not None
-        why, self.unforkable = f"after the datasets function {report['why']}", None
-        samples, test_samples = report["lengths"]
-        household.start_fresh(dataclasses.replace(self.job.fallback, why=why, lengths=(samples, test_samples)))
-        self.roster.commands = household.commands
-        self.recorder.write(journal.Warned(script.told(why)))
+        self.unforkable = None
+        self.recorder.write(journal.Warned(household.start_fresh(report)))
 
     def _read_all(self) -> None:
         if self.link is not None:
             self.link.poll()
             if self.link.wanted is not None and self.link.wanted.revision != self.revision:
                 self.revision = self.link.wanted.revision
-                self.wanted, self.reason = self.link.wanted.slots, self.link.wanted.reason
+                self.granted, self.reason = self.link.wanted.slots, self.link.wanted.reason
             if self.link.stop is not None:
                 self.stopping = self.reason = self.link.stop.reason or "stopped"
         assert self.household is not None
@@ -200,10 +185,8 @@ class Coordinator:
         self._read_ring()
 
     def _read_ring(self) -> None:
-        if self.arena is not None:
-            waiting = self.arena.words[RING_WRITTEN] - self.arena.words[RING_READ]
-            if waiting > RING // 2 or self.recorder.due(time.monotonic()) <= 0:
-                self._drain_ring()
+        if self.arena is not None and (self.arena.is_filling() or self.recorder.due(time.monotonic()) <= 0):
+            self._drain_ring()
 
     def _drain_ring(self) -> None:
         if self.arena is None:
@@ -235,39 +218,44 @@ class Coordinator:
             self.chronicle.suspended(self.record.number, report, stopping=bool(self.stopping))
             self.begun = self.has_state = True
             self.roster.settle()
+            self._discard_newcomers()
         elif kind == "exited":
             self._exited(seat, report["code"])
         elif kind == "error":
             self._fail(report["where"], report["traceback"])
+        elif kind in ("joined", "slots"):
+            self.outposts.offer(report["machine"], report["slots"])
+            self.reason = report["reason"]
+        elif kind == "lost_machine":
+            self._lose(report["machine"])
         elif kind == "dying":
             self.deaths.told(seat, report["traceback"])
         elif kind == "pull_limit":
             self.roster.gives_up(seat)
         elif kind == "retired":
             self.roster.retires(seat)
-            self._retire()
+            self._retire(RETIRED)
         elif kind == "done":
             self._done()
         else:
             self.chronicle.note(report)
+            self.outposts.heard(report)
 
     def _begun(self, generation: int) -> None:
         if generation == self.record.number:  # else an abort has overtaken it
             self.begun = True
             self.roster.settle()
 
-    def _retire(self) -> None:
+    def _retire(self, word: int) -> None:
         """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
-        the final model they may go."""
+        the final model they may go (RETIRED); when that is written as well, that one too (CLOSED)."""
         assert self.arena is not None
         self.retiring = True
-        self.arena.say(RETIRED)
+        self.arena.say(word)
 
     def _done(self) -> None:
-        """The final model is written as well."""
-        assert self.arena is not None
         self.done = True
-        self.arena.say(CLOSED)
+        self._retire(CLOSED)
 
     def _fail(self, where: str, traceback: str, message: str = "") -> None:
         """The run cannot go on. The first error counts; what follows is its consequence."""
@@ -281,6 +269,7 @@ class Coordinator:
         goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
         died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or self.failure is not None)
         self._tell_holding()
+        self.outposts.heard_of(self.roster[seat].machine)
         if not died:
             return
         slot = self.roster[seat].slot.id
@@ -305,12 +294,24 @@ class Coordinator:
             os.kill(household.pid, signal.SIGKILL)  # our child and not reaped
         if self.arena is None:
             return
-        members = self.record.members + self.record.visitors
-        forked = [seated for seated in self.roster.alive() if seated.pid]
-        for found in self.vigil.look(now, self.arena, forked, members=members, durations=durations, done=self.done):
-            slot = self.roster[found.seat].slot.id
-            self.recorder.write(journal.Warned(f"the worker on slot {slot} showed no progress for {found.allowed_s:.3g} s and was ended"))
+        forked = [seated for seated in self.roster.alive() if seated.pid and not seated.killed]
+        for found in self.vigil.look(now, self.arena, forked, members=self.record.seats, durations=durations, done=self.done):
+            self.recorder.write(journal.Warned(found.told(self.roster[found.seat].slot.id)))
             self.roster.kill((found.seat,))
+        self.outposts.give_up_the_deaf(now)
+
+    # -- other machines
+
+    @property
+    def wanted(self) -> tuple[SlotRef, ...]:
+        """The slots here, then those of other machines."""
+        return (*self.granted, *self.outposts.slots())
+
+    def _lose(self, machine: int) -> None:
+        """Nothing more will be heard from a machine; its own host sees to what may still run there."""
+        self.outposts.lose(machine)
+        for seated in self.roster.on(machine):
+            self._exited(seated.seat, -signal.SIGKILL)
 
     # -- decisions
 
@@ -361,8 +362,18 @@ class Coordinator:
         assert self.arena is not None
         avoid = self.chronicle.still_read()
         workers = min(len(self.wanted), self.job.engines)
-        self.roster.start(slot, arena=self.arena, avoid=avoid, resume=self.has_state, after=self.generation, workers=workers)
+        if self.has_state and not self.roster.those("member", "starting", "ready"):  # the first of those who begin with the checkpoint
+            self._drain_ring()
+            self.tick = self.chronicle.take_up() or 0
+            self.arena.begin_ring(self.chronicle.shape.step_at(self.tick))
+        begin = -1 if self.roster.those("member") else self.tick
+        machine = self.outposts.machine_of(slot)
+        self.roster.start(slot, machine, arena=self.arena, avoid=avoid, begin=begin, after=self.generation, workers=workers)
         self._tell_holding()
+
+    def _discard_newcomers(self) -> None:
+        """Those that count on others for the state, who will not give it to them any more."""
+        self.roster.discard(self.roster.those("starting", "ready"))
 
     def _publish(self, publish: membership.Publish) -> None:
         assert self.arena is not None
@@ -379,11 +390,11 @@ class Coordinator:
     def _begin_again(self, why: str) -> None:
         """No worker holds the state any more: from the engine checkpoint, or from the start."""
         self.roster.forget_the_dead()
+        self._discard_newcomers()
         self.record, self.begun, self.chronicle.workers = GenerationRecord(self.generation, (), ()), True, 0
         self.has_state = checkpoint.engine_path(self.job.result_dir).exists()
         self.chronicle.resumed = f"{why}; continued from the {'last checkpoint' if self.has_state else 'start'}"
 
     def _tell_holding(self) -> None:
         if self.link is not None:
-            known = self.roster.holding()
-            self.link.hold(known, forking=len(known) < len(self.roster.alive()))
+            self.link.hold(known := self.roster.holding(), forking=len(known) < len(self.roster.on(0)))

@@ -33,12 +33,13 @@ DEFAULT_SEED = 0
 
 @dataclass
 class Session:
-    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended."""
+    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
+    `writer` is None then."""
 
     spec: RunSpec
     link: HostLink
     attendant: Attendant
-    writer: journal.Writer
+    writer: journal.Writer | None
     seed: int
     began: float
     trained: bool = False
@@ -49,9 +50,16 @@ class Session:
 
     def finish(self, outcome: str) -> None:
         """The journal's last line of this attempt."""
+        if self.writer is None:
+            return
         elapsed_s = time.monotonic() - self.began
         self.writer.write(journal.Finished(outcome, self.step, self.epoch, self.metrics or {}, elapsed_s))  # type: ignore[arg-type]
         self.link.grown(self.writer.flush(durable=True))
+
+    def failed(self, message: str, traceback: str = "") -> None:
+        """The script itself has."""
+        if self.writer is not None:
+            self.writer.write(journal.Failed(message, traceback, "driver"))
 
 
 _current: Session | None = None
@@ -67,9 +75,10 @@ def main(spec: RunSpec, listener: socket.socket) -> int:
     sys.exit."""
     global _current
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
-    writer = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+    writer = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
     link = HostLink(listener)
-    link.grown(writer.flush())
+    if writer is not None:
+        link.grown(writer.flush())
     seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
     session = Session(spec, link, Attendant(link, lambda: _stop_outside_train(session)), writer, seed, time.monotonic())
     _current = session
@@ -77,7 +86,8 @@ def main(spec: RunSpec, listener: socket.socket) -> int:
     code = _run_script(session)
     session.attendant.pause()
     session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
-    writer.close()
+    if writer is not None:
+        writer.close()
     sys.stdout.flush()
     sys.stderr.flush()
     return code
@@ -109,7 +119,7 @@ def _run_script(session: Session) -> int:
     except BaseException as error:
         text = _user_traceback(error)
         sys.stderr.write(text)
-        session.writer.write(journal.Failed(f"{type(error).__name__}: {error}", text, "driver"))
+        session.failed(f"{type(error).__name__}: {error}", text)
         return 1
     return 0
 
@@ -123,7 +133,7 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
         code = 1
     if code and not session.stopped:
         message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
-        session.writer.write(journal.Failed(message, "", "driver"))
+        session.failed(message)
     return code
 
 

@@ -46,6 +46,13 @@ def _padded(p: torch.Tensor) -> int:
     return -(-p.numel() // step) * step
 
 
+def shard(lane: Lane, rank: int, workers: int) -> range:
+    """The elements of a lane that `rank` of so many workers adds up: whole pieces, so that all of them are about equal."""
+    chunk = CHUNK_BYTES // lane.dtype.itemsize
+    pieces = tree.share(rank, workers, -(-lane.size // chunk))
+    return range(min(pieces.start * chunk, lane.size), min(pieces.stop * chunk, lane.size))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Memory for one gradient of everything: flat, a tensor for each lane; and `views` of them, one shaped like each parameter."""
@@ -169,10 +176,9 @@ class Exchange:
         self.read_used(engines)
         joint = tree.joint_merges(workers, engines)
         for i, lane in enumerate(self._arena.layout.lanes):
-            chunk = CHUNK_BYTES // lane.dtype.itemsize
-            pieces = -(-lane.size // chunk)
-            for piece in tree.share(rank, workers, pieces):
-                self._add_piece(i, slice(piece * chunk, min((piece + 1) * chunk, lane.size)), joint)
+            chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
+            for start in range(mine.start, mine.stop, chunk):
+                self._add_piece(i, slice(start, min(start + chunk, mine.stop)), joint)
 
     def read_used(self, engines: int) -> None:
         """Note which parameters any engine has used. Before the second barrier: after it a fast worker may already write those of its

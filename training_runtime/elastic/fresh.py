@@ -32,8 +32,8 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from training_
 
 @dataclass(frozen=True)
 class Orders:
-    """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. Descriptors are
-    inherited under the same numbers."""
+    """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
+    the template's, `outbox` that of workers. Descriptors are inherited under the same numbers."""
 
     script: script.Script
     call: int
@@ -47,6 +47,7 @@ class Orders:
     wake_fd: int
     driver: int
     commands: int
+    own_outbox: int
     outbox: int
     inbox: int
 
@@ -56,8 +57,8 @@ def begin(orders: Orders) -> int:
     fd = os.memfd_create("edt-orders")
     state.write_all(fd, memoryview(pickle.dumps(orders)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
-    names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "outbox", "inbox")
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *(getattr(orders, name) for name in names)])
+    names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox")
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *{getattr(orders, name) for name in names}])
     os.close(fd)
     process.returncode = 0  # so that its object does not reap it as well
     return process.pid
@@ -75,7 +76,8 @@ def main(fd: int) -> NoReturn:
 
     reports = Outbox(socket.socket(fileno=orders.outbox), orders.driver)
     child = _Child(orders, reports, Inbox(socket.socket(fileno=orders.inbox)))
-    template.run(orders.parent, prepare, child, socket.socket(fileno=orders.commands), reports, where="fresh interpreter")
+    own = reports if orders.own_outbox == orders.outbox else Outbox(socket.socket(fileno=orders.own_outbox), orders.driver)
+    template.run(orders.parent, prepare, child, socket.socket(fileno=orders.commands), own, where="fresh interpreter")
 
 
 class _Child:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from training_runtime.elastic import orphans
-from training_runtime.elastic.arena import ABORT, COMMITTED, PHASE, SEEN, WANTED, Arena, GenerationRecord
+from training_runtime.elastic.arena import ABORT, COMMITTED, GIVEN, PHASE, SEEN, WANTED, Arena, GenerationRecord
 from training_runtime.elastic.pull import Pull
 
 SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
@@ -35,23 +35,32 @@ class Group:
         self.rank = record.members.index(seat) if seat in record.members else -1
         self.size = len(record.members)
         self._count = 0
-        self._peers = tuple(s for s in record.members + record.visitors if s != seat)
+        self._entering = True
+        self._peers = tuple(s for s in record.seats if s != seat)
 
     def begin(self) -> None:
         """The generation has been entered: visitors are gone."""
         self._peers = tuple(s for s in self.record.members if s != self.seat)
+        self._entering = False
 
-    def barrier(self, waiting_for: Pull | None = None) -> int:
-        """Wait for all; returns the newest generation that every one of them had seen. Raises Moved when a member died, PullFailed when
-        this is a wait for the state and took too long too often."""
+    def barrier(self, waiting_for: Pull | None = None, *, given: int = 0) -> int:
+        """Wait for all; returns the newest generation that every one of them had seen. `given`: what this worker has made that other
+        machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the state
+        and took too long too often."""
         arena, bell = self.arena, self.arena.bells[self.seat]
         self._count += 1
         seen = SEEN + self._count % 2
         arena.set(self.seat, seen, arena.words[WANTED])
         phase = self.number << 32 | self._count
+        if given and arena.layout.machines > 1:
+            # Entering has places of its own: what was given at the last barrier before it may not have been passed on yet.
+            pair = GIVEN + 2 * (self._count % 2) + 4 * self._entering
+            arena.set(self.seat, pair + 1, given)
+            arena.set(self.seat, pair, phase)
         arena.set(self.seat, PHASE, phase)
         for peer in self._peers:
             arena.bells[peer].ring()
+        arena.stir()
         bell.drain()
         waiting = self._peers
         while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
@@ -84,7 +93,7 @@ class Group:
 
     def committed(self) -> dict[int, int]:
         """The tick of every member and visitor; stable between the barriers of entering."""
-        return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.members + self.record.visitors}
+        return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.seats}
 
 
 def await_membership(arena: Arena, seat: int, *, driver: int, after: int, pull: Pull) -> int:

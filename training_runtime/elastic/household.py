@@ -8,13 +8,14 @@ template lives, it is the one who reaps.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from training_runtime.elastic import fresh, kinship, orphans, reports, state, template, worker
+from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, worker
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.roster import Seated
@@ -23,10 +24,11 @@ from training_runtime.elastic.seat import place_of
 
 class Household:
     """The shared memory, the sockets and the template of one train(). `commands` is the template's socket; `leave` lets go, in the
-    template, of what is the driver's own."""
+    template, of what is the driver's own. `inbox` is where workers report, `template_inbox` where the template does: the same unless they
+    are `apart`."""
 
-    def __init__(self, job: Job, leave: Callable[[], None]) -> None:
-        self._job, self.leave = job, leave
+    def __init__(self, job: Job, leave: Callable[[], None], *, apart: bool = False) -> None:
+        self._job, self.leave, self._apart = job, leave, apart
         self.arena_fd, self.state_fd = os.memfd_create("edt-arena"), os.memfd_create("edt-state")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
@@ -38,18 +40,24 @@ class Household:
         """A template, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have been
         shut down."""
         self.inbox, self._outbox = reports.pair(self.driver)
+        self.template_inbox, self._template_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
         if self._job.rerun is None:
-            self.pid, self.commands = template.start(self._job, self, self._outbox)
+            self.pid, self.commands = template.start(self._job, self, self._template_outbox)
         else:
             self.pid, self.commands = self._start_fresh(self._job.rerun)
         self.handle = os.pidfd_open(self.pid)
 
-    def start_fresh(self, rerun: Rerun) -> None:
-        """Another template, from which workers run the script, instead of one that has not forked any."""
-        self._job.rerun = rerun
+    def start_fresh(self, report: dict[str, Any]) -> str:
+        """Another template, from which workers run the script, instead of one that says it must not fork any; what a person should know
+        of that."""
+        assert self._job.fallback is not None
+        samples, test_samples = report["lengths"]
+        why = f"after the datasets function {report['why']}"
+        self._job.rerun = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
         self._end_template()
         self.hang_up()
         self.start()
+        return script.told(why)
 
     def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
         state.pack(self.start_fd, state.capture(self._job.model, self._job.optimizer, self._job.stateful), 0, 1)
@@ -64,6 +72,7 @@ class Household:
             **self._shared(),
             start_fd=self.start_fd,
             commands=theirs.fileno(),
+            own_outbox=self._template_outbox.fileno(),
             outbox=self._outbox.fileno(),
             inbox=self.inbox.fileno(),
         )
@@ -93,10 +102,14 @@ class Household:
                 os.close(handle)
             kinship.end(seated.pid, seated.ticks)
 
+    def tell(self, report: dict[str, Any]) -> None:
+        """The driver, as template and workers do."""
+        self._outbox.send(**report)
+
     def hang_up(self) -> None:
         """Close the socket for reports, when all that was said has been read."""
-        self.inbox.close()
-        self._outbox.close()
+        for end in (self.inbox, self._outbox, self.template_inbox, self._template_outbox):
+            end.close()
 
     def end(self, workers: Collection[Seated]) -> None:
         """Leave nothing behind; `workers` are those that are still there, after an error."""

@@ -32,13 +32,15 @@ class _Held:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a training is told from outside of the script. `seats`: workers that there may be, leaving and coming ones included."""
+    """What a training is told from outside of the script. `seats`: workers that there may be on each of `machines`, leaving and coming ones
+    included."""
 
     engines: int
     seed: int
     result_dir: Path
     seats: int
     in_studio: bool
+    machines: int = 1
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ class Job:
         self.trained = state.trained_parameters(self.optimizer)
         buffer_bytes = sum(-(-b.numel() * b.element_size() // 64) * 64 for b in state.Buffers(self.model).live())
         return Layout(
-            seats=self.terms.seats,
+            seats=self.terms.seats * self.terms.machines,
+            machines=self.terms.machines,
             engines=self.engines,
             columns=2 + len(self.metric_names()),
             parameters=len(self.trained),

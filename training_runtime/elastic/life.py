@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +40,7 @@ from training_runtime.elastic.pages import Pages
 from training_runtime.elastic.pull import CAME_BETWEEN, Pull
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.spread import given
 from training_runtime.errors import PullFailed
 
 
@@ -48,12 +49,14 @@ class Left(Exception):
 
 
 class Life(ABC):
-    """One worker process. `tick`: units done. `place` says where it sits; `place.resume`: it takes the state of the engine checkpoint."""
+    """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits."""
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
         state.move(job.model, job.optimizer, place.device())
-        self.tick = checkpoint.load_engine(job, shape) if place.resume else 0
+        self.tick = place.begin
+        if place.begin > 0 and checkpoint.load_engine(job, shape) != place.begin:
+            self.tick = -1  # the journal knows the way to that one, not to another that came in between
         self.exchange = Exchange(arena, job.trained, place.device(), apart=place.apart)
         self.buffers = SharedBuffers(arena, job.model, place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
@@ -136,22 +139,21 @@ class Life(ABC):
         self.buffers.ensure_kept()
         self.buffers.rewind()  # a step that was dropped may have touched them
         self.exchange.drop()
-        if self.seat not in record.members + record.visitors:
+        if self.seat not in record.seats:
             raise Left
         old, group = self.group, Group(arena, record, self.seat, self.place.driver)
         self.group = group
-        self._meet()
+        self._meet(given.MARKS)
         ticks = group.committed()
         top = max(ticks.values())
         if top < 0:
             self._report("lost")
             raise Left
-        sources = [seat for seat in record.members + record.visitors if ticks[seat] == top]
+        sources = [seat for seat in record.seats if ticks[seat] == top]
         redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
         self._tested = arena.tested.tolist() if self.shape.test_batches else []
-        if self.seat in sources:
-            self._hand_over(top, sources, record, old, behind=min(ticks.values()) < top)
-        self._meet()
+        handed = self._hand_over(top, sources, record, old, ticks) if self.seat in sources else 0
+        self._meet(handed)
         if self.seat not in record.members:
             raise Left
         if ticks[self.seat] < top:
@@ -161,17 +163,19 @@ class Life(ABC):
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
             self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
 
-    def _meet(self) -> None:
+    def _meet(self, made: int) -> None:
         """A barrier of entering. Who holds no state yet counts how long it waits for it, and who dies in between."""
         pull = self.pull if self.pull is not None and self.group.is_ahead() else None
         try:
-            self.group.barrier(pull)
+            self.group.barrier(pull, given=made)
         except Moved:
             if pull is not None:
                 pull.failed(CAME_BETWEEN, time.monotonic())
             raise
 
-    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, *, behind: bool) -> None:
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, ticks: Mapping[int, int]) -> int:
+        """Give the state to those behind, each machine to its own, and one of them to machines that have nobody who knows it. Returns what
+        that gives to other machines."""
         first = self.seat == sources[0]
         step = self.shape.step_at(top)
         if first and step > self.arena.words[RING_WRITTEN]:  # its recorder died between the step and its record
@@ -181,9 +185,17 @@ class Life(ABC):
                 with self._excused():
                     paths, size = orphans.save(self.job, self.shape, self.arena, top)
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
-        elif behind:
-            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
-            state.pack(self.place.state_fd, tree_of_state, sources.index(self.seat), len(sources))
+            return 0
+        machine = self.arena.layout.machine
+        here, give = machine(self.seat), {machine(seat) for seat in sources}
+        lacking = {machine(seat) for seat, tick in ticks.items() if tick < top}
+        elsewhere = lacking - give if here == min(give) else set()
+        if here not in lacking and not elsewhere:
+            return 0
+        mine = [seat for seat in sources if machine(seat) == here]
+        tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
+        state.pack(self.place.state_fd, tree_of_state, mine.index(self.seat), len(mine))
+        return given.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
@@ -203,9 +215,9 @@ class Life(ABC):
         now = time.monotonic()
         self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
 
-    def _sync(self) -> int:
-        """Meet the others; the newest generation that all of them know."""
-        return self.group.barrier() if self.group.size > 1 else self.arena.words[WANTED]
+    def _sync(self, made: int = 0) -> int:
+        """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
+        return self.group.barrier(given=made) if self.group.size > 1 else self.arena.words[WANTED]
 
     def _move_on(self, agreed: int) -> None:
         orphans.look(self.arena, self.place.driver)
@@ -225,6 +237,7 @@ class Life(ABC):
         self.arena.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)
+        self.arena.stir()
 
     def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
         """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def forget(result_dir: Path) -> None:
 
 def save(job: Job, shape: Shape, arena: Arena, tick: int) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led."""
-    with _one_at_a_time(arena.fd):
+    with one_at_a_time(job.result_dir, arena.fd):
         _write(job.result_dir, arena, [], read(job.result_dir).reports)
         return checkpoint.save_engine(job, shape, tick)
 
@@ -91,11 +92,18 @@ def write_down(
 ) -> None:
     """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
     state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
-    with _one_at_a_time(arena.fd):  # also for taking the reports out: of two who did at once, each would get a part of them
+    with one_at_a_time(job.result_dir, arena.fd):  # also for taking the reports out: of two who did at once, each would get a part of them
         said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
         _write(job.result_dir, arena, [row] if row else [], said)
         if tick > (checkpoint.peek(job, shape) or 0):
             checkpoint.save_engine(job, shape, tick)
+
+
+def add(result_dir: Path, arena: Arena, reports: Iterable[dict[str, Any]]) -> None:
+    """What was said and not heard, when the workers are gone. By the station of a machine that has lost its driver."""
+    if found := [report for report in reports if report["kind"] in JOURNALED]:
+        with one_at_a_time(result_dir, arena.fd):
+            _write(result_dir, arena, [], [*read(result_dir).reports, *found])
 
 
 def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
@@ -111,11 +119,19 @@ def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[
 
 
 @contextmanager
-def _one_at_a_time(fd: int) -> Iterator[None]:
-    """A record lock on the shared memory: it goes with its holder, however that ends."""
-    fcntl.lockf(fd, fcntl.LOCK_EX, 1, 0)
+def one_at_a_time(result_dir: Path, fd: int | None = None) -> Iterator[None]:
+    """A record lock on a file that all machines of the run see, and on the shared memory `fd` for where the file system knows no locks.
+    Both go with their holder, however that ends."""
+    path = result_dir / "checkpoint" / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        for held in (file,) if fd is None else (fd, file):
+            with suppress(OSError):
+                fcntl.lockf(held, fcntl.LOCK_EX, 1, 0)
         yield
     finally:
-        with suppress(OSError):
-            fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
+        if fd is not None:
+            with suppress(OSError):
+                fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
+        os.close(file)

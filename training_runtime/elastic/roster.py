@@ -6,56 +6,64 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from training_runtime.elastic import membership
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.kinship import start_ticks
 from training_runtime.protocol import SlotRef, Worker
 
+if TYPE_CHECKING:  # both know the roster's workers
+    from training_runtime.elastic.household import Household
+    from training_runtime.elastic.spread.outposts import Outposts
+
 DEATHS_OF_A_SLOT = 20  # deaths on one slot after which it is not used again by this run
 
 
 @dataclass
 class Seated:
-    """A worker process. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time (see `start_ticks`)."""
+    """A worker process on a machine, 0 being the driver's. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time
+    there (see `start_ticks`)."""
 
     seat: int
     slot: SlotRef
+    machine: int
     state: membership.State
     pid: int = 0
     ticks: int = 0
     dead: bool = False
     gone: bool = False
+    killed: bool = False
 
 
 class Roster:
-    """`commands` is the template's socket; `seats` how many workers there may be, those included whose seat is not free again yet."""
+    """`here` has the template's socket, `elsewhere` are the other machines."""
 
-    def __init__(self, commands: socket.socket, seats: int) -> None:
-        self.commands, self._count = commands, seats
+    def __init__(self, here: Household, elsewhere: Outposts) -> None:
+        self._here, self._elsewhere = here, elsewhere
         self.seated: dict[int, Seated] = {}
         self.deaths: Counter[int] = Counter()
 
     def __getitem__(self, seat: int) -> Seated:
         return self.seated[seat]
 
-    def start(self, slot: SlotRef, *, arena: Arena, avoid: set[int], resume: bool, after: int, workers: int) -> None:
-        """Have a worker forked for `slot`, on a seat that is none of `avoid`; it will be one of `workers`. Where no seat is free yet,
-        nothing: it is asked for again."""
-        free = (i for i in range(self._count) if i not in avoid and (i not in self.seated or self.seated[i].gone))
-        seat = next(free, None)
+    def start(self, slot: SlotRef, machine: int, *, arena: Arena, avoid: set[int], begin: int, after: int, workers: int) -> None:
+        """Have a worker forked for `slot`, on a seat of its machine that is none of `avoid`; it will be one of `workers`. Where no seat is
+        free yet, nothing: it is asked for again."""
+        seats = arena.layout.seats_of(machine)
+        seat = next((i for i in seats if i not in avoid and (i not in self.seated or self.seated[i].gone)), None)
         if seat is not None:
             arena.clear_seat(seat)
-            self.seated[seat] = Seated(seat, slot, "starting")
+            self.seated[seat] = Seated(seat, slot, machine, "starting")
             place = {"seat": seat, "slot": slot.id, "index": slot.index, "kind": slot.device}
-            self._command(do="fork", **place, resume=resume, after=after, workers=workers)
+            self._command(machine, do="fork", **place, begin=begin, after=after, workers=workers)
 
     def forked(self, seat: int, pid: int) -> None:
-        self.seated[seat].pid, self.seated[seat].ticks = pid, start_ticks(pid)
+        seated = self.seated[seat]
+        seated.pid, seated.ticks = pid, 0 if seated.machine else start_ticks(pid)
 
     def ready(self, seat: int) -> None:
         if self.seated[seat].state == "starting":
@@ -72,7 +80,8 @@ class Roster:
 
     def kill(self, seats: Iterable[int]) -> None:
         for seat in seats:
-            self._command(do="kill", seat=seat)
+            self.seated[seat].killed = True
+            self._command(self.seated[seat].machine, do="kill", seat=seat)
 
     def discard(self, seats: Iterable[int]) -> None:
         """End workers that never became members."""
@@ -120,12 +129,19 @@ class Roster:
         for seated in self.seated.values():
             seated.state, seated.dead, seated.gone = "left", False, True
 
+    def those(self, *states: membership.State) -> list[int]:
+        """The seats of who is alive in one of these states."""
+        return [s.seat for s in self.alive() if s.state in states]
+
     def alive(self) -> list[Seated]:
         return [s for s in self.seated.values() if not s.gone]
 
+    def on(self, machine: int) -> list[Seated]:
+        return [s for s in self.alive() if s.machine == machine]
+
     def holding(self) -> tuple[Worker, ...]:
-        """One entry for each process that is forked; of the others the host is told that they are being forked."""
-        return tuple(Worker(s.slot.id, s.pid, s.ticks) for s in self.alive() if s.pid)
+        """One entry for each process that is forked here; of the others the host is told that they are being forked."""
+        return tuple(Worker(s.slot.id, s.pid, s.ticks) for s in self.on(0) if s.pid)
 
     def barred(self) -> frozenset[int]:
         """Slots that this run does not use any more."""
@@ -135,7 +151,10 @@ class Roster:
         matter = (s for s in self.seated.values() if not s.gone or (s.dead and s.state in ("member", "leaving")))
         return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead) for s in matter)
 
-    def _command(self, **command: object) -> None:
+    def _command(self, machine: int, **command: object) -> None:
         """A template that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""
+        if machine:
+            return self._elsewhere.command(machine, **command)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.commands.send(json.dumps(command).encode())
+            self._here.commands.send(json.dumps(command).encode())
+        return None

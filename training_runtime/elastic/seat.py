@@ -23,15 +23,16 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 
 @dataclass(frozen=True)
 class Place:
-    """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `resume`: begin with the engine
-    checkpoint. `after`: the last generation published before this worker was started; only a later one can mean it. `workers`: how many
-    there are to be then. `driver`: its pidfd. `inbox`: what the driver has not read, for when it never will."""
+    """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `begin`: with the engine checkpoint of
+    this tick; 0: anew; -1: with nothing, others have the state. `after`: the last generation published before this worker was started; only
+    a later one can mean it. `workers`: how many there are to be then. `driver`: its pidfd. `inbox`: what the driver has not read, for when
+    it never will."""
 
     seat: int
     slot: int
     index: int
     kind: str
-    resume: bool
+    begin: int
     after: int
     workers: int
     arena_fd: int
@@ -103,7 +104,7 @@ def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:
 
 def place_of(command: Mapping[str, Any], **ends: Any) -> Place:
     """From the driver's command and what the process has inherited."""
-    return Place(**{name: command[name] for name in ("seat", "slot", "index", "kind", "resume", "after", "workers")}, **ends)
+    return Place(**{name: command[name] for name in ("seat", "slot", "index", "kind", "begin", "after", "workers")}, **ends)
 
 
 def _identity(fd: int) -> tuple[int, int]:

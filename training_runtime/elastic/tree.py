@@ -45,6 +45,13 @@ def own_merges(mine: range, engines: int) -> dict[int, tuple[Merge, ...]]:
     return {m: tuple(sorted(found, key=lambda merge: merge[1] - merge[0])) for m, found in ready.items()}
 
 
+@lru_cache(maxsize=4096)
+def parts(mine: range, engines: int) -> tuple[int, ...]:
+    """The places where the sums stand that are left of the engines `mine` when their worker has made its own additions."""
+    gone = {right for found in own_merges(mine, engines).values() for _, right in found}
+    return tuple(m for m in mine if m not in gone)
+
+
 @lru_cache(maxsize=1024)
 def joint_merges(workers: int, engines: int) -> tuple[Merge, ...]:
     """The additions left over when each of `workers` has made its own: those that join parts of different workers."""

@@ -14,6 +14,7 @@ from training_runtime.elastic.group import Group
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.loading import Feed, Task
 from training_runtime.elastic.sampler import Unit
+from training_runtime.elastic.spread import given
 
 
 class Validation:
@@ -23,9 +24,10 @@ class Validation:
     def __init__(self, compute: Compute, feed: Feed, arena: Arena, hooks: WorkerHooks, *, apart: bool) -> None:
         self._compute, self._feed, self._arena, self._hooks, self._apart = compute, feed, arena, hooks, apart
 
-    def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[], None]) -> list[float]:
+    def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
-        the table is complete after the last round. `meet` waits for the others; what it raises when the members change passes through.
+        the table is complete after the last round. `meet` waits for the others, and says what is given to other machines; what it raises
+        when the members change passes through.
         Returns the sum of all rows, in their order."""
         epoch, feed = unit.epoch, self._feed
         pending = [j for j in range(self._compute.shape.test_batches) if not marks or marks[j] != epoch + 1]
@@ -34,7 +36,7 @@ class Validation:
             if mine:
                 later = chain((feed.test(epoch, j) for j in mine[1:]), feed.following(tick + 1, group.rank, group.size))
                 self._batch(feed.test(epoch, mine[0]), later, group.size)
-            meet()
+            meet(given.test(mine[0]) if mine else 0)
         return list(self._arena.tests.sum(0).tolist())
 
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:

@@ -24,6 +24,9 @@ class Found:
     seat: int
     allowed_s: float
 
+    def told(self, slot: int) -> str:
+        return f"the worker on slot {slot} showed no progress for {self.allowed_s:.3g} s and was ended"
+
 
 class Vigil:
     """`setting`: seconds that somebody wants instead of a deadline that follows the steps."""
@@ -57,7 +60,7 @@ def _sign(arena: Arena, seated: Seated) -> watch.Sign:
 
 def _patience(arena: Arena, seated: Seated, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
     """What a worker shows by itself, and how long it may go on showing it. One that others meet at barriers is judged by that."""
-    stopped = is_stopped(seated.pid)
+    stopped = not seated.machine and is_stopped(seated.pid)
     if stopped:
         allowed_s = min(limit_s, watch.STOPPED_S)
     elif meets or seated.state == "ready":  # the latter waits to be taken in, and counts itself how long

@@ -31,6 +31,7 @@ from training_runtime.elastic.life import Life
 from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.spread import given
 from training_runtime.elastic.validation import Validation
 
 
@@ -73,10 +74,10 @@ class Worker(Life):
         rows = self._read(unit, mine, figures) if group.size > 1 else []
         if group.size > 1:
             self.exchange.offer()
-        agreed = self._sync()
+        agreed = self._sync(given.parts(engines, parity))
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
-            group.barrier()
+            group.barrier(given=given.SUM)
         if not alone:
             self.exchange.deliver(group.size, engines, self.job.optimizer)
         self.job.optimizer.step()
@@ -181,7 +182,7 @@ class Worker(Life):
 
     def _test(self, unit: Unit) -> list[float]:
         if self.job.test_function is None:
-            return self.validation.share(unit, self.tick, self.group, self._tested, lambda: self._move_on(self._sync()))
+            return self.validation.share(unit, self.tick, self.group, self._tested, lambda made: self._move_on(self._sync(made)))
         if self.group.rank:
             return []  # rank 0 has the result, nobody else needs it
         with self._excused():

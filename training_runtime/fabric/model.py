@@ -27,6 +27,8 @@ from training_runtime.elastic import checkpoint, driver, fresh, script
 from training_runtime.elastic.coordinator import Coordinator
 from training_runtime.elastic.job import Job, Rerun, Terms, schedulers_of
 from training_runtime.elastic.recorder import Recorder
+from training_runtime.elastic.spread import outposts
+from training_runtime.elastic.spread.station import Station
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric.console import Console
 from training_runtime.fabric.onnx_export import Export
@@ -39,6 +41,7 @@ ALIASES = {
     "getDatasets": "datasets_function",
     "user_callback": "user_callbacks",
 }
+JOIN = "EDT_JOIN"  # the result folder of a training on another machine, which that one shares with this one
 SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
@@ -153,7 +156,9 @@ class FabricModel:
         if part is not None:
             part.work(job)
         FabricModel._calls += 1
-        if session is not None:
+        if os.environ.get(JOIN) or (session is not None and session.spec.station):
+            self._take_part(job, session, slots)
+        elif session is not None:
             self._train_in_studio(job, session)
         else:
             self._train_here(job, slots)
@@ -165,6 +170,7 @@ class FabricModel:
         session.attendant.pause()
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
+        assert session.writer is not None
         recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console)
         _warn_of_threads(recorder, job)
         session.trained = True
@@ -181,6 +187,17 @@ class FabricModel:
         if session.stopped:
             raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
         _conclude(exporting, recorder)
+
+    def _take_part(self, job: Job, session: driver.Session | None, slots: tuple[SlotRef, ...]) -> None:
+        """This machine works for a driver on another one; the process ends with the training, of which that one has the results."""
+        _choose_start(job, self._calls)
+        if session is not None:
+            session.attendant.pause()
+            session.trained = session.stopped = True
+        station = Station(job, link=session.link if session is not None else None, slots=slots)
+        with _interruptible(station):
+            code = station.run()
+        raise SystemExit(code)
 
     def _train_here(self, job: Job, slots: tuple[SlotRef, ...]) -> None:
         """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
@@ -210,11 +227,11 @@ class FabricModel:
 
 
 @contextmanager
-def _interruptible(coordinator: Coordinator) -> Iterator[None]:
-    """Inside, Ctrl-C stops the training at the next step boundary."""
+def _interruptible(training: Coordinator | Station) -> Iterator[None]:
+    """Inside, Ctrl-C stops the training at the next step boundary, or this machine's part in it."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        coordinator.interrupt("interrupted from the keyboard")
+        training.interrupt("interrupted from the keyboard")
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -276,8 +293,9 @@ def local_slots() -> tuple[SlotRef, ...]:
 
 
 def _local_results() -> Path:
-    """RESULT_DIR, in which a training goes on where the last one stopped; else a new folder."""
-    if given := os.environ.get("RESULT_DIR"):
+    """The folder of the training that this machine joins; RESULT_DIR, in which a training goes on where the last one stopped; else a new
+    folder."""
+    if given := os.environ.get(JOIN) or os.environ.get("RESULT_DIR"):
         path = Path(given).resolve()
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -300,7 +318,8 @@ def _as_list(value: Any) -> list[Any]:
 def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
     result_dir = Path(session.spec.result_dir) if session else _local_results()
-    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None)
+    machines = outposts.MACHINES if outposts.address() else 1
+    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
 
 
 def _choose_start(job: Job, call: int) -> None:

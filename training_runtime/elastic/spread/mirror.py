@@ -1,0 +1,297 @@
+"""What of one arena has to be in that of another machine, and when: the view of one relay, from `here` towards `there`.
+
+A worker's phase says that it has arrived at a barrier, so everything that others read past that barrier has to be there before its phase
+is: `outgoing` first gives what was made (see `given`), then news of the driver's, then the words of the seats. Nothing is lost by looking
+late, because nobody can make the next thing of a kind in the same place before the other side has passed the barrier of the last one.
+
+Phases are read before what was made, so what belongs to a phase is there when it is passed on. And who has died in between cannot leave
+something behind that arrives later: whoever is in a newer generation went there after that death, so what the dead made is found in the
+same look. Between two machines that are not home everything goes through home.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from training_runtime.elastic import tree
+from training_runtime.elastic.arena import (
+    ABORT,
+    CLOSED,
+    GENERATIONS,
+    GIVEN,
+    NOTE_BYTES,
+    PHASE,
+    RETIRED,
+    RING,
+    RING_HEAD,
+    RING_READ,
+    RING_WRITTEN,
+    SEAT_WORDS,
+    STATE_BYTES,
+    WANTED,
+    Arena,
+    GenerationRecord,
+)
+from training_runtime.elastic.exchange import shard
+from training_runtime.elastic.spread import given
+
+HOME = 0
+RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
+_WORD = 8
+
+What = Literal["bytes", "words", "ring", "marks", "state"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something to be sent. `at`: where it goes, for "ring" the last step. `data` is memory that others may write; for "state" it is None
+    and `length` bytes of the memfd from `at` on are meant."""
+
+    what: What
+    at: int
+    length: int = 0
+    data: Any = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look: the phase of each seat that matters, and words of the head."""
+
+    phases: dict[int, int]
+    head: dict[int, int]
+
+
+class Mirror:
+    """`state_fd`: the memfd of the state on this machine. `wake_fd` wakes the driver where this is home."""
+
+    def __init__(self, arena: Arena, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
+        self.arena, self.layout, self.here, self.there = arena, arena.layout, here, there
+        self._state_fd, self._wake_fd = state_fd, wake_fd
+        self._own = self.layout.seats_of(here)
+        self._beyond = self.layout.seats_of(there)  # of the other end; what stands there comes from it
+        self._first = self.layout.offsets["seats"] // _WORD
+        self._sent: dict[int, list[int]] = {}
+        self._passed: dict[int, int] = {}  # seat -> the last phase of which what was made has been sent
+        self._head = dict.fromkeys((WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES), 0)
+        self._ring = 0  # the last finished step that both ends know
+        self._writers: dict[int, int] = {}
+        self._records: dict[int, GenerationRecord] = {}
+
+    # -- what goes out
+
+    def look(self) -> Seen:
+        """Where everybody is. What follows is done with what was seen here."""
+        seats = self._looked_at()
+        phases = {seat: self._words(seat)[PHASE] for seat in seats}
+        head = {word: self.arena.words[word] for word in (ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES, RING_WRITTEN)}
+        head[WANTED] = self.arena.words[WANTED]  # after ABORT: never older
+        return Seen(phases, head)
+
+    def outgoing(self, seen: Seen) -> tuple[list[Piece], list[Piece]]:
+        """All that is new, in the order in which it must arrive: what was made and finished; then who has arrived where. Between the two
+        belongs what workers have said before they arrived."""
+        now = {seat: [phase, *self._words(seat)[1:]] for seat, phase in seen.phases.items()}
+        return [*self._made(now), *self._finished(seen.head)], [*self._news(seen.head), *self._arrivals(now)]
+
+    def _words(self, seat: int) -> list[int]:
+        at = self._first + seat * SEAT_WORDS
+        return self.arena.words[at : at + SEAT_WORDS].tolist()
+
+    def _looked_at(self) -> list[int]:
+        """Seats whose words may have to be passed on."""
+        if self.here != HOME:
+            return list(self._own)
+        newest = self.arena.words[WANTED]
+        recent = (self._record(number) for number in range(max(1, newest - RECENT + 1), newest + 1))
+        return sorted({seat for record in recent if record for seat in record.seats if seat not in self._beyond})
+
+    def _record(self, number: int) -> GenerationRecord | None:
+        """None where it has been overwritten, or was before this arena's time."""
+        if number not in self._records:
+            at = self.layout.offsets["table"] // _WORD + number % GENERATIONS * self.layout.generation_words
+            if not number or self.arena.words[at] != number:
+                return None
+            self._records = {n: record for n, record in self._records.items() if n > number - GENERATIONS}
+            self._records[number] = self.arena.generation(number)
+        return self._records[number]
+
+    def _concerns(self, record: GenerationRecord | None) -> bool:
+        """Whether anybody at the other end, or reached through it, is in a generation."""
+        if record is None:
+            return False
+        return any(self._is_reached(seat) for seat in record.seats)
+
+    def _is_reached(self, seat: int) -> bool:
+        """At the other end or, from a machine that is not home, anywhere else."""
+        return seat in self._beyond if self.here == HOME else seat not in self._own
+
+    def _made(self, now: dict[int, list[int]]) -> Iterator[Piece]:
+        """What was made at barriers, in their order."""
+        found = []
+        for seat, words in now.items():
+            last = self._passed.get(seat, 0)
+            pairs = zip(words[GIVEN::2], words[GIVEN + 1 :: 2], strict=True)
+            found += [(phase, seat, word) for phase, word in pairs if phase > last]
+        for phase, seat, word in sorted(found):
+            self._passed[seat] = phase
+            record = self._record(phase >> 32)
+            if record is not None and seat in record.seats and self._concerns(record):
+                yield from self._given(record, seat, phase, given.read(word))
+
+    def _given(self, record: GenerationRecord, seat: int, phase: int, made: given.Given) -> Iterator[Piece]:
+        if made.kind == given.PARTS:
+            yield from self._parts(record, seat, made.first, made.second)
+        elif made.kind == given.SUM:
+            for lane in self.layout.lanes:
+                mine = shard(lane, record.members.index(seat), len(record.members))
+                yield from self._row(self.layout.engines, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
+        elif made.kind == given.TEST:
+            row = self.layout.columns * _WORD
+            yield self._bytes("tests", made.first * row, row)
+            yield self._bytes("tested", made.first * _WORD, _WORD)
+        elif made.kind == given.MARKS and self.layout.test_batches:
+            yield self._marks()
+        elif made.kind == given.STATE and (self.here != HOME or made.first >> self.there & 1):
+            yield from self._state(phase, made.second)
+
+    def _parts(self, record: GenerationRecord, seat: int, engines: int, parity: int) -> Iterator[Piece]:
+        """What one worker's engines have made in a step, of the gradients the shards that are added up at the other end or beyond it."""
+        layout, workers = self.layout, len(record.members)
+        mine = tree.share(record.members.index(seat), workers, engines)
+        if not mine:
+            return
+        yield self._bytes("used", mine.start * layout.parameters, len(mine) * layout.parameters)
+        row = layout.columns * _WORD
+        yield self._bytes("metrics", (parity * layout.engines + mine.start) * row, len(mine) * row)
+        if mine.start == 0:
+            yield self._bytes("buffers", parity * layout.buffer_bytes, layout.buffer_bytes)
+        theirs = [rank for rank, member in enumerate(record.members) if self._is_reached(member)]
+        for place in tree.parts(mine, engines):
+            for lane in layout.lanes:
+                for wanted in joined(shard(lane, rank, workers) for rank in theirs):
+                    yield from self._row(place, lane.offset + wanted.start * lane.dtype.itemsize, len(wanted) * lane.dtype.itemsize)
+
+    def _row(self, row: int, at: int, length: int) -> Iterator[Piece]:
+        if length:
+            yield self._bytes("rows", row * self.layout.row_bytes + at, length)
+
+    def _bytes(self, part: str, at: int, length: int) -> Piece:
+        at += self.layout.offsets[part]
+        return Piece("bytes", at, length, self.arena.memory(at, length))
+
+    def _marks(self) -> Piece:
+        count = self.layout.test_batches
+        sizes = {"tested": count * _WORD, "tests": count * self.layout.columns * _WORD}
+        data = b"".join(self.arena.memory(self.layout.offsets[part], size) for part, size in sizes.items())
+        return Piece("marks", 0, len(data), data)
+
+    def _state(self, phase: int, writers: int) -> Iterator[Piece]:
+        """When all who write it have done so."""
+        self._writers[phase] = self._writers.get(phase, 0) + 1
+        if self._writers[phase] == writers:
+            self._writers = {}
+            yield Piece("state", 0, os.fstat(self._state_fd).st_size)
+
+    def _finished(self, head: dict[int, int]) -> Iterator[Piece]:
+        """Rows of steps that were finished."""
+        written, row = head[RING_WRITTEN], (RING_HEAD + self.layout.columns) * _WORD
+        first = max(self._ring, head[RING_READ]) + 1
+        if written <= self._ring:
+            return
+        self._ring = written
+        for steps in wrapped(first, written):
+            yield self._bytes("ring", steps.start % RING * row, len(steps) * row)
+        if (
+            self.here == HOME and head[RING_READ] != self._head[RING_READ]
+        ):  # rows before it are not there, so it must be known before the rest
+            self._head[RING_READ] = head[RING_READ]
+            yield _told([(RING_READ, head[RING_READ])])
+        yield Piece("ring", written)
+
+    def _news(self, head: dict[int, int]) -> Iterator[Piece]:
+        """What the driver says; the size of the state, from whoever knows it."""
+        words = (WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES) if self.here == HOME else (STATE_BYTES,)
+        changed = {word: head[word] for word in words if head[word] != self._head[word]}
+        if WANTED in changed:
+            for number in range(max(1, self._head[WANTED] + 1, head[WANTED] - RECENT + 1), head[WANTED] + 1):
+                if self._record(number) is not None:
+                    yield self._bytes(
+                        "table", number % GENERATIONS * self.layout.generation_words * _WORD, self.layout.generation_words * _WORD
+                    )
+                    yield self._bytes("notes", number % GENERATIONS * NOTE_BYTES, 16 + len(self.arena.noted(number)))
+        self._head.update(changed)
+        if changed:
+            yield _told([(word, changed[word]) for word in words if word in changed])
+
+    def _arrivals(self, now: dict[int, list[int]]) -> Iterator[Piece]:
+        """The words of seats that show something new, each seat's phase last."""
+        told: list[tuple[int, int]] = []
+        for seat, words in now.items():
+            if words == self._sent.get(seat) or (self.here == HOME and not self._concerns(self._record(words[PHASE] >> 32))):
+                continue
+            self._sent[seat] = words
+            at = self._first + seat * SEAT_WORDS
+            told += [(at + i, words[i]) for i in (*range(1, SEAT_WORDS), PHASE)]
+        if told:
+            yield _told(told)
+
+    # -- what comes in
+
+    def take_words(self, told: bytes) -> None:
+        """Words in their order, then everybody here looks at them."""
+        values = memoryview(told).cast("q")
+        for i in range(0, len(values), 2):
+            self.arena.words[values[i]] = values[i + 1]
+            if values[i] == STATE_BYTES:
+                self._head[STATE_BYTES] = values[i + 1]
+        for seat in self._own:
+            self.arena.bells[seat].ring()
+        self.arena.stir()
+
+    def take_ring(self, written: int) -> None:
+        """The rows up to this step are there."""
+        self._ring = max(self._ring, written)
+        if written > self.arena.words[RING_WRITTEN]:
+            self.arena.words[RING_WRITTEN] = written
+            if self.here == HOME:
+                os.eventfd_write(self._wake_fd, 1)
+
+    def take_marks(self, data: bytes) -> None:
+        """Test batches that were done elsewhere: whoever has marked one later knows better."""
+        count = self.layout.test_batches
+        tested = torch.frombuffer(bytearray(data[: count * _WORD]), dtype=torch.int64)
+        tests = torch.frombuffer(bytearray(data[count * _WORD :]), dtype=torch.float64).view(count, -1)
+        newer = tested > self.arena.tested
+        self.arena.tests[newer] = tests[newer]
+        self.arena.tested[newer] = tested[newer]
+
+
+def _told(words: list[tuple[int, int]]) -> Piece:
+    data = b"".join(index.to_bytes(_WORD, "little") + value.to_bytes(_WORD, "little", signed=True) for index, value in words)
+    return Piece("words", 0, len(data), data)
+
+
+def joined(ranges: Iterator[range]) -> list[range]:
+    """Ranges in order, those that touch each other made one, empty ones left out."""
+    found: list[range] = []
+    for each in ranges:
+        if found and each and found[-1].stop == each.start:
+            found[-1] = range(found[-1].start, each.stop)
+        elif each:
+            found.append(each)
+    return found
+
+
+def wrapped(first: int, last: int) -> list[range]:
+    """The steps from `first` to `last`, in pieces that lie together in the ring."""
+    pieces = []
+    while first <= last:
+        stop = min(last + 1, first - first % RING + RING)
+        pieces.append(range(first, stop))
+        first = stop
+    return pieces

@@ -1,0 +1,148 @@
+"""The driver's view of the other machines of its run: which slots they offer, how they are spoken to, and which of them is lost.
+
+Without an address by which others could reach this machine (EDT_ADDRESS) there are none, and nothing of this is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import time
+from typing import Any
+
+from training_runtime.elastic import kinship, state
+from training_runtime.elastic.arena import Layout
+from training_runtime.elastic.household import Household
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.spread import relay, rendezvous
+from training_runtime.elastic.spread.relay import Ends
+from training_runtime.protocol import SlotRef, build
+
+MACHINES = 8  # that may take part in a run, home included
+DEAF_S = 15.0  # how long a machine may take to end a worker before it is given up itself
+_END_S = 6.0
+
+
+def address() -> str:
+    """By which other machines reach this one; empty where none may take part."""
+    return os.environ.get("EDT_ADDRESS", "")
+
+
+class Outposts:
+    """Those of one train(). `handles`: of processes whose end has to be noticed."""
+
+    def __init__(self, job: Job, household: Household) -> None:
+        self._job, self._household = job, household
+        self._offered: dict[int, tuple[SlotRef, ...]] = {}
+        self._killed: dict[int, float] = {}
+        self.handles: tuple[int, ...] = ()
+        self._pid = 0
+        self._orders: socket.socket | None = None
+        self._laid_out: tuple[Layout, tuple[int, int]] | None = None
+
+    def open(self, layout: Layout, lengths: tuple[int, int]) -> None:
+        """From now on other machines may come. `lengths`: of both datasets."""
+        self._laid_out = layout, lengths
+        if address():
+            self._start(layout, lengths)
+
+    def _start(self, layout: Layout, lengths: tuple[int, int]) -> None:
+        job, household = self._job, self._household
+        state.pack(household.start_fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
+        token = relay.new_token()
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, socket.create_server((address(), 0), backlog=MACHINES) as listener:
+            ends = Ends(layout, household.arena_fd, household.state_fd, household.wake_fd, theirs)
+            self._pid = relay.home(
+                ends,
+                listener,
+                token=token,
+                terms=self._terms(layout, lengths),
+                start_fd=household.start_fd,
+                to_driver=household.tell,
+                leave=self._leave,
+            )
+            self.handles = (os.pidfd_open(self._pid),)
+            rendezvous.write(job.result_dir, rendezvous.Rendezvous(address(), listener.getsockname()[1], token))
+
+    def _leave(self) -> None:
+        """In the relay: let go of what is the driver's own."""
+        self._household.leave()
+        if self._orders is not None:
+            self._orders.close()
+
+    def _terms(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
+        terms = self._job.terms
+        told = {"engines": terms.engines, "seed": terms.seed, "seats": terms.seats, "machines": terms.machines}
+        return {**told, "lengths": lengths, "build": relay.same_build(), "layout": repr(layout)}
+
+    # -- what they offer
+
+    def slots(self) -> tuple[SlotRef, ...]:
+        return tuple(slot for machine in sorted(self._offered) for slot in self._offered[machine])
+
+    def machine_of(self, slot: SlotRef) -> int:
+        return next((machine for machine, offered in self._offered.items() if slot in offered), 0)
+
+    def offer(self, machine: int, slots: list[dict[str, Any]]) -> None:
+        """A machine says which slots it has for this run. Without the studio their numbers are only its own."""
+        offered = tuple(build(SlotRef, slot) for slot in slots)
+        if not self._job.in_studio:
+            offered = tuple(dataclasses.replace(slot, id=1000 * machine + slot.id) for slot in offered)
+        self._offered[machine] = offered
+
+    def lose(self, machine: int) -> None:
+        self._offered.pop(machine, None)
+        self._killed.pop(machine, None)
+
+    # -- what they are told
+
+    def command(self, machine: int, **command: Any) -> None:
+        """To a station; nothing happens where it has just been lost, of which the driver is about to hear."""
+        if self._orders is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._orders.send(json.dumps({"machine": machine, **command}).encode())
+        if command.get("do") == "kill":
+            self._killed.setdefault(machine, time.monotonic())
+
+    def heard(self, report: dict[str, Any]) -> None:
+        """Word of another machine is in the journal: it need not keep it any more."""
+        if report.get("machine"):
+            self.command(report["machine"], do="heard")
+
+    def heard_of(self, machine: int) -> None:
+        """A worker has ended there."""
+        self._killed.pop(machine, None)
+
+    def give_up_the_deaf(self, now: float) -> None:
+        """A machine that does not even end its workers is cut off."""
+        for machine, since in tuple(self._killed.items()):
+            if now > since + DEAF_S:
+                del self._killed[machine]
+                self.command(machine, do="cut")
+
+    def begin_anew(self) -> tuple[int, ...]:
+        """The relay has died, and with it every connection: the machines that are lost. Others may come to a new one."""
+        lost = tuple(self._offered)
+        self.end(over=False)
+        self._offered, self._killed = {}, {}
+        if self._laid_out is not None:
+            self.open(*self._laid_out)
+        return lost
+
+    def end(self, *, over: bool = True) -> None:
+        """Let go of all of them. `over`: the training is, so they need not come back."""
+        if self._orders is None:
+            return
+        rendezvous.forget(self._job.result_dir)
+        if over:
+            self.command(0, do="end")
+        self._orders.close()
+        self._orders = None
+        (handle,), self.handles = self.handles, ()
+        kinship.wait(handle, _END_S)
+        kinship.end(self._pid, kinship.start_ticks(self._pid))
+        os.close(handle)

@@ -1,0 +1,338 @@
+"""The process at each end of a wire: it keeps this machine's arena equal to the other one where it matters (see `mirror`), and passes on
+what driver and station say to each other.
+
+A process of its own, because it has threads, and driver and station must be free to fork. It knows nothing of the training, and goes when
+the one goes that has started it, or when its only wire is cut. What a worker has done is passed on before what is said about it afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from training_runtime.elastic import orphans
+from training_runtime.elastic.arena import RELAYED, Arena, Layout
+from training_runtime.elastic.kinship import die_with_parent
+from training_runtime.elastic.reports import Inbox
+from training_runtime.elastic.spread.mirror import HOME, Mirror, Piece
+from training_runtime.elastic.spread.wire import Wire
+from training_runtime.errors import ProtocolError
+
+LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
+LAST_S = 5.0  # for passing on what was said last
+MAX_SAID = 1 << 20
+
+Message = dict[str, Any]
+BROKEN = (OSError, EOFError, ProtocolError, ValueError, LookupError, TypeError)  # how a wire ends, or what somebody sends who should not
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a relay works with. `orders`: the socket to driver or station, a JSON object a datagram; its end is the relay's."""
+
+    layout: Layout
+    arena_fd: int
+    state_fd: int
+    wake_fd: int
+    orders: socket.socket
+
+    def mirror(self, arena: Arena, *, here: int, there: int) -> Mirror:
+        return Mirror(arena, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
+
+
+class Line:
+    """One wire and what goes over it. `deliver` gets what the other side says, on the thread that takes it in. `inbox`: where the workers
+    of a station say what the driver has to hear."""
+
+    def __init__(self, wire: Wire, mirror: Mirror, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None) -> None:
+        self._wire, self._mirror, self._state_fd, self._deliver, self._inbox = wire, mirror, state_fd, deliver, inbox
+        self._heard, self._read = threading.Semaphore(0), threading.Event()
+        self._arena, self._bell = mirror.arena, mirror.arena.relay_bells[mirror.there]
+        self._said: deque[Message] = deque()
+        self._ending = False
+        self._sender = threading.Thread(target=self._send_all, name="relay-sender", daemon=True)
+
+    def begin(self) -> None:
+        """Pass on what is here, from now on."""
+        self._arena.words[RELAYED] |= 1 << self._mirror.there
+        self._sender.start()
+
+    def post(self, message: Message) -> None:
+        """To be said after all that has happened before."""
+        self._said.append(message)
+        self._bell.ring()
+
+    def wake(self) -> None:
+        """Workers have said something. Returns when it is passed on."""
+        self._read.clear()
+        self._bell.ring()
+        self._read.wait()
+
+    def finish(self) -> None:
+        """Pass on what there is, then end."""
+        self._ending = True
+        self._bell.ring()
+        if self._sender.is_alive():
+            self._sender.join(LAST_S)
+        self._wire.hang_up()
+
+    def cut(self) -> None:
+        """Without another word."""
+        self._wire.hang_up()
+
+    def _send_all(self) -> None:
+        with contextlib.suppress(*BROKEN):
+            while True:
+                self._bell.drain()
+                ending, said = self._ending, [self._said.popleft() for _ in range(len(self._said))]
+                made, arrived = self._mirror.outgoing(self._mirror.look())
+                for piece in made:
+                    self._send(piece)
+                self._report()
+                for piece in arrived:
+                    self._send(piece)
+                for message in said:
+                    self._wire.say(message)
+                if ending:
+                    return
+                if not made and not arrived and not said:
+                    self._bell.wait(LOOK_S)
+        self._wire.hang_up()
+
+    def _send(self, piece: Piece) -> None:
+        if piece.what == "state":
+            self._wire.send_file("state", self._state_fd, piece.length)
+        else:
+            self._wire.send(piece.what, piece.data or b"", at=piece.at)
+
+    def _report(self) -> None:
+        """What workers have said. It stays where it is until the driver has it, if it belongs into a journal: should this process end
+        before that, somebody else finds it."""
+        for report in self._inbox.handled() if self._inbox is not None else ():
+            self._wire.say(report)
+            if report["kind"] in orphans.JOURNALED:
+                self._heard.acquire()
+        self._read.set()
+
+    def take_in(self) -> None:
+        """All that comes, until the wire is cut. Raises one of BROKEN then."""
+        wire, mirror, arena = self._wire, self._mirror, self._arena
+        while True:
+            kind, at, length = wire.header()
+            if kind == "bytes":
+                target = arena.memory(at, length)
+                if at < 0 or len(target) != length:
+                    raise ProtocolError("the other side's memory is laid out in another way")
+                wire.into(target)
+            elif kind == "words":
+                mirror.take_words(wire.data(length))
+            elif kind == "said":
+                self._hear(wire.said(length))
+            elif kind == "ring":
+                mirror.take_ring(at)
+            elif kind == "marks":
+                mirror.take_marks(wire.data(length))
+            elif kind == "state":
+                wire.into_file(self._state_fd, length)
+            else:
+                raise ProtocolError(f"{kind!r} came when the training had begun")
+
+    def _hear(self, message: Message) -> None:
+        if message.get("do") == "heard":
+            self._heard.release()
+            return
+        self._deliver(message)
+
+
+class Home:
+    """The relay of the driver: takes in stations that know the `token` and keeps a line to each. `terms` is what each of them is told
+    first, `start_fd` holds the state that all workers begin with. What stations say goes to `to_driver`."""
+
+    def __init__(self, ends: Ends, *, token: str, terms: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
+        self._ends, self._token, self._terms, self._start_fd, self._to_driver = ends, token, terms, start_fd, to_driver
+        self._arena = Arena(ends.arena_fd, ends.layout)
+        self._lines: dict[int, Line] = {}
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def serve(self, listener: socket.socket) -> None:
+        """Until the driver hangs up."""
+        poll = select.poll()
+        for fd in (listener.fileno(), self._ends.orders.fileno()):
+            poll.register(fd, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == listener.fileno():
+                    connection, _ = listener.accept()
+                    threading.Thread(target=self._attend, args=(connection,), name="relay-receiver", daemon=True).start()
+                elif not self._pass_on(self._ends.orders.recv(MAX_SAID)):
+                    return
+
+    def _pass_on(self, raw: bytes) -> bool:
+        """What the driver says, to one machine or (HOME) to all of them; False where it has hung up."""
+        message = json.loads(raw) if raw else None
+        with self._lock:
+            lines = dict(self._lines)
+        if message is None:
+            for line in lines.values():
+                line.finish()
+            return False
+        for machine, line in lines.items():
+            if message["machine"] in (machine, HOME):
+                line.cut() if message["do"] == "cut" else line.post(message)
+        return True
+
+    def _attend(self, connection: socket.socket) -> None:
+        """The life of one station's line."""
+        wire, machine, line = Wire(connection), 0, None
+        try:
+            wire.greet(self._token, listens=True)
+            machine = self._number()
+            wire.say({**self._terms, "machine": machine, "refused": "" if machine else "no more machines can take part in this run"})
+            if machine:
+                wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
+                mirror = self._ends.mirror(self._arena, here=HOME, there=machine)
+                line = Line(wire, mirror, self._ends.state_fd, lambda message: self._deliver(machine, message))
+                self._register(machine, line)
+                line.take_in()
+        except (OSError, EOFError):
+            wire.hang_up()
+        except BROKEN:
+            traceback.print_exc()
+            wire.hang_up()
+        if line is not None:
+            self._lose(machine, line)
+
+    def _number(self) -> int:
+        """For a new machine; 0 where there is none left. One that was used a while ago before one that was used just now."""
+        count = self._ends.layout.machines
+        with self._lock:
+            free = (n for n in (self._last + i for i in range(1, count)) if (n - 1) % (count - 1) + 1 not in self._lines)
+            found = next(free, None)
+            if found is None:
+                return 0
+            self._last = (found - 1) % (count - 1) + 1
+            return self._last
+
+    def _register(self, machine: int, line: Line) -> None:
+        with self._lock:
+            self._lines[machine] = line
+
+    def _deliver(self, machine: int, message: Message) -> None:
+        if message["kind"] == "joined":
+            with self._lock:
+                self._lines[machine].begin()
+        self._to_driver({**message, "machine": machine} if message["kind"] in ("joined", "slots", *orphans.JOURNALED) else message)
+
+    def _lose(self, machine: int, line: Line) -> None:
+        with self._lock:
+            self._arena.words[RELAYED] &= ~(1 << machine)
+        line.finish()
+        self._to_driver({"kind": "lost_machine", "machine": machine})
+        with self._lock:
+            del self._lines[machine]
+
+
+def home(
+    ends: Ends,
+    listener: socket.socket,
+    *,
+    token: str,
+    terms: Message,
+    start_fd: int,
+    to_driver: Callable[[Message], None],
+    leave: Callable[[], None],
+) -> int:
+    """Fork the driver's relay; its pid. `leave`, in the relay, lets go of what is the driver's own."""
+
+    def live() -> None:
+        leave()
+        Home(ends, token=token, terms=terms, start_fd=start_fd, to_driver=to_driver).serve(listener)
+
+    return _fork(live)
+
+
+def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callable[[], None]) -> int:
+    """Fork a station's relay; its pid. It alone reads `inbox`, where the workers report, as long as it lives."""
+
+    def live() -> None:
+        leave()
+        mirror = ends.mirror(Arena(ends.arena_fd, ends.layout), here=machine, there=HOME)
+        line = Line(wire, mirror, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
+
+        def take_in() -> None:
+            with contextlib.suppress(*BROKEN):
+                line.take_in()
+            os._exit(0)  # the station sees it
+
+        line.begin()
+        threading.Thread(target=take_in, name="relay-receiver", daemon=True).start()
+        _pass_on(ends.orders, inbox, line)
+        line.finish()
+
+    return _fork(live)
+
+
+def _pass_on(orders: socket.socket, inbox: Inbox, line: Line) -> None:
+    """What the station says, until it hangs up; and the line is woken for what its workers say."""
+    poll = select.poll()
+    for fd in (orders.fileno(), inbox.fileno()):
+        poll.register(fd, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd == inbox.fileno():
+                line.wake()
+                continue
+            raw = orders.recv(MAX_SAID)
+            if not raw:
+                return
+            line.post(json.loads(raw))
+
+
+def _hand(orders: socket.socket, message: Message) -> None:
+    orders.send(json.dumps(message).encode())
+
+
+def _fork(live: Callable[[], None]) -> int:
+    """A process that lives so, and no longer than this one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        die_with_parent(parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the driver decides
+        live()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def new_token() -> str:
+    return secrets.token_hex(32)
+
+
+def same_build() -> Message:
+    """What has to be the same on all machines of a run for the same bits."""
+    return {"torch": torch.__version__, "processor": platform.machine()}

@@ -1,0 +1,289 @@
+"""A machine that takes part in the run of another one: it has brought the script up to train(), and forks workers when the driver says
+so.
+
+What the driver is told by its template and workers, it is told by those of a station too, over the wire. The slots are granted by the
+station's own node host, or are those of the machine where there is no studio. It never outlives its usefulness: without the driver its
+workers write down what they know, and it goes, for its host to start it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Any
+
+import torch
+
+from training_runtime.elastic import kinship, orphans, state
+from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.hostlink import HostLink
+from training_runtime.elastic.household import Household
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.kinship import start_ticks
+from training_runtime.elastic.roster import Seated
+from training_runtime.elastic.spread import relay, rendezvous
+from training_runtime.elastic.spread.wire import Wire
+from training_runtime.elastic.watch import STOPPED_S, Patience
+from training_runtime.errors import ProtocolError, UserError
+from training_runtime.protocol import SlotRef, Worker
+
+OVER, AGAIN = 0, 75  # exit codes: nothing more to do; the driver was lost or not found (EX_TEMPFAIL)
+FIND_S = 60.0
+_LOOK_S = 0.2
+_DIFFERENT = "this machine's script came to another model or dataset than the driver's; it must make the same ones on every machine"
+
+
+class Lost(Exception):
+    """The driver cannot be reached, or not any more."""
+
+
+class Station:
+    """One call of train() on a machine that is not the driver's. `link` is None without the studio: then `slots` are offered from start to
+    end."""
+
+    def __init__(self, job: Job, *, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
+        self._job, self._link, self._slots = job, link, slots
+        self._reason = "another machine joins"
+        self._revision = -1
+        self._leaving = False
+        self._over = False
+        self._workers: dict[int, Seated] = {}
+        self._asked = 0
+        self._patience = Patience()
+        self._arena: Arena | None = None
+        self._household: Household | None = None
+
+    def run(self) -> int:
+        """Until the training is over, or this machine is not wanted any more; the exit code. Raises UserError where the script makes
+        something else here than on the driver's machine."""
+        try:
+            wire, terms = self._find()
+        except Lost as lost:
+            return self._say(AGAIN, str(lost))
+        if wire is None:
+            return OVER
+        try:
+            self._take_start(wire, terms)
+            return self._take_part(wire, terms)
+        except (OSError, EOFError, ProtocolError) as error:
+            return self._say(AGAIN, f"the driver was lost: {error}")
+
+    def _take_part(self, wire: Wire, terms: dict[str, Any]) -> int:
+        household = self._household = Household(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
+        try:
+            self._lay_out(household, terms)
+            return self._serve(household, wire, terms["machine"])
+        finally:
+            household.end(self._workers.values())
+            if self._link is not None:
+                self._link.hold((), forking=False)
+
+    def interrupt(self, _reason: str) -> None:
+        """Leave at the next step boundary. From a signal handler."""
+        self._leaving = True
+        if self._household is not None:
+            os.eventfd_write(self._household.wake_fd, 1)
+
+    def _say(self, code: int, message: str) -> int:
+        print(f"edt: {message}", file=sys.stderr, flush=True)  # noqa: T201 - for whoever reads this machine's log
+        return code
+
+    # -- to the driver
+
+    def _find(self) -> tuple[Wire | None, dict[str, Any]]:
+        """A connection to the driver and what it says of the run; None where this machine is to go before there is one."""
+        end = time.monotonic() + FIND_S
+        why = "its folder says of no driver that other machines could reach"
+        while time.monotonic() < end:
+            self._hear_host(_LOOK_S)
+            if self._leaving:
+                return None, {}
+            found = rendezvous.read(self._job.result_dir)
+            if found is None:
+                continue
+            try:
+                wire = Wire(socket.create_connection((found.address, found.port), timeout=_LOOK_S * 10))
+                wire.greet(found.token, listens=False)
+                terms = wire.hear()
+            except (OSError, EOFError, ProtocolError) as error:
+                why = f"{found.address} port {found.port}: {error}"
+                continue
+            if terms["refused"]:
+                raise Lost(f"the driver refuses: {terms['refused']}")
+            return wire, terms
+        raise Lost(f"the driver was not found within {FIND_S:g} s: {why}")
+
+    def _take_start(self, wire: Wire, terms: dict[str, Any]) -> None:
+        """Make what the script has made here equal to what it has made there."""
+        if terms["build"] != relay.same_build():
+            raise UserError(f"the driver's machine has {terms['build']}, this one {relay.same_build()}: they would not compute the same")
+        job = self._job
+        job.terms = dataclasses.replace(job.terms, **{name: terms[name] for name in ("engines", "seed", "seats", "machines")})
+        kind, _, length = wire.header()
+        if kind != "start":
+            raise ProtocolError(f"{kind!r} came instead of the state to begin with")
+        fd = os.memfd_create("edt-start")
+        wire.into_file(fd, length)
+        index = state.index_of(fd)
+        live: list[torch.Tensor] = [*state.all_parameters(job.model, job.optimizer), *state.Buffers(job.model).live()]
+        shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
+        if shapes != [tuple(t.shape) for t in live] or len(index["callbacks"]) != len(job.stateful):
+            raise UserError(_DIFFERENT)
+        state.restore(index, state.Landing(fd, 0), job.model, job.optimizer, job.stateful)
+        os.close(fd)
+
+    def _lay_out(self, household: Household, terms: dict[str, Any]) -> None:
+        """An arena like the driver's, when the template has the datasets."""
+        lengths = self._sized(household)
+        layout = self._job.layout(self._job.shape(*lengths))
+        if list(lengths) != terms["lengths"] or repr(layout) != terms["layout"]:
+            raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {terms['lengths']})")
+        self._arena = Arena(household.arena_fd, layout, create=True)
+
+    def _sized(self, household: Household) -> tuple[int, int]:
+        while True:
+            self._wait((household.template_inbox.fileno(), household.handle), None)
+            for report in household.template_inbox.receive():
+                if report["kind"] == "sized":
+                    return report["samples"], report["test_samples"]
+                if report["kind"] == "error":
+                    raise UserError(f"{report['where']}:\n{report['traceback']}")
+                if report["kind"] == "unforkable":
+                    self._say(OVER, household.start_fresh(report))
+            if kinship.has_ended(household.handle):
+                raise UserError("the process that workers are forked from died")
+
+    # -- with the driver
+
+    def _serve(self, household: Household, wire: Wire, machine: int) -> int:
+        assert self._arena is not None
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ends = relay.Ends(self._arena.layout, household.arena_fd, household.state_fd, household.wake_fd, theirs)
+
+        def leave() -> None:
+            household.leave()
+            orders.close()
+
+        pid = relay.station(ends, wire, machine, inbox=household.inbox, leave=leave)
+        theirs.close()
+        wire.socket.close()
+        handle = os.pidfd_open(pid)
+        try:
+            self._offer(orders, "joined")
+            code = self._attend(household, orders, handle)
+        finally:
+            orders.close()
+            kinship.wait(handle, relay.LAST_S + 1)
+            kinship.end(pid, start_ticks(pid))
+            os.close(handle)
+        return code
+
+    def _attend(self, household: Household, orders: socket.socket, relay_handle: int) -> int:
+        """Until the end of the training, of the connection, of the template, or of our being wanted."""
+        while True:
+            ready = self._wait((household.template_inbox.fileno(), household.handle, relay_handle, orders.fileno()), orders)
+            for report in household.template_inbox.receive():
+                self._note(report)
+                _send(orders, report)
+            if relay_handle in ready or household.handle in ready:
+                return self._see_off(household, "the driver was lost" if relay_handle in ready else "the template died")
+            if orders.fileno() in ready:
+                self._obey(household, json.loads(orders.recv(relay.MAX_SAID)))
+            self._end_the_stopped(household)
+            if (self._over or self._leaving) and not self._workers and not self._asked:
+                return OVER
+
+    def _wait(self, handles: tuple[int, ...], orders: socket.socket | None) -> set[int]:
+        """Until something happens; what. The host's wishes are passed on."""
+        links = self._link.readable() if self._link is not None else []
+        assert self._household is not None
+        poll = select.poll()
+        for fd in (*handles, *links, self._household.wake_fd):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(1000 * 1.0)}
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._household.wake_fd)
+        before = (self._slots, self._leaving)
+        self._hear_host(0)
+        if orders is not None and before != (self._slots, self._leaving):
+            self._offer(orders, "slots")
+        return ready
+
+    def _hear_host(self, timeout_s: float) -> None:
+        """What our own host wants; without one this machine offers what it has."""
+        if self._link is None:
+            select.select([], [], [], timeout_s)
+            return
+        if timeout_s:
+            select.select(self._link.readable(), [], [], timeout_s)
+        self._link.poll()
+        if self._link.wanted is not None and self._link.wanted.revision != self._revision:
+            self._revision, self._slots, self._reason = self._link.wanted.revision, self._link.wanted.slots, self._link.wanted.reason
+        if self._link.stop is not None:
+            self._leaving, self._reason = True, self._link.stop.reason
+
+    def _offer(self, orders: socket.socket, kind: str) -> None:
+        slots = () if self._leaving else self._slots
+        _send(orders, {"kind": kind, "slots": [dataclasses.asdict(slot) for slot in slots], "reason": self._reason})
+
+    def _note(self, report: dict[str, Any]) -> None:
+        """Which processes there are on which slots, for the host."""
+        if report["kind"] == "forked":
+            worker = self._workers[report["seat"]]
+            worker.pid, worker.ticks = report["pid"], start_ticks(report["pid"])
+        elif report["kind"] == "exited":
+            self._workers.pop(report["seat"], None)
+        self._tell_host()
+
+    def _tell_host(self) -> None:
+        if self._link is not None:
+            known = tuple(Worker(w.slot.id, w.pid, w.ticks) for w in self._workers.values() if w.pid)
+            self._link.hold(known, forking=len(known) < len(self._workers))
+
+    def _obey(self, household: Household, command: dict[str, Any]) -> None:
+        """One order of the driver."""
+        if command["do"] == "end":
+            self._over = True
+            return
+        if command["do"] == "fork":
+            assert self._arena is not None
+            seat = command["seat"]
+            self._arena.clear_seat(seat)
+            slot = next(
+                (s for s in self._slots if s.id == command["slot"]), SlotRef(command["slot"], "", command["index"], command["kind"])
+            )
+            self._workers[seat] = Seated(seat, slot, 0, "starting")
+            self._tell_host()
+        household.commands.send(json.dumps(command).encode())
+
+    def _end_the_stopped(self, household: Household) -> None:
+        """Who is stopped by a signal shows nothing to the driver but that others wait; here it can be seen."""
+        pids = {seat: w.pid for seat, w in self._workers.items() if w.pid}
+        seen = {
+            seat: (f"{pid} {stopped}", STOPPED_S if stopped else float("inf"))
+            for seat, pid in pids.items()
+            for stopped in (kinship.is_stopped(pid),)
+        }
+        for seat in self._patience.lost(time.monotonic(), seen):
+            household.commands.send(json.dumps({"do": "kill", "seat": seat}).encode())
+
+    def _see_off(self, household: Household, why: str) -> int:
+        """Nobody leads the workers here any more: they write down what they know and go."""
+        assert self._arena is not None
+        household.bury(self._arena, [worker for worker in self._workers.values() if worker.pid])
+        orphans.add(self._job.result_dir, self._arena, household.inbox.receive())
+        self._workers = {}
+        self._tell_host()
+        return self._say(AGAIN, why)
+
+
+def _send(orders: socket.socket, message: dict[str, Any]) -> None:
+    """To the relay; one that has just died is about to be noticed."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        orders.send(json.dumps(message).encode())
