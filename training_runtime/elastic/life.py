@@ -6,9 +6,11 @@ members hand their state to those behind, and goes on. When nobody leads the run
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +45,8 @@ from training_runtime.elastic.seat import Place
 from training_runtime.elastic.spread import given
 from training_runtime.errors import PullFailed
 
+TOLD = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
+
 
 class Left(Exception):
     """This worker is not needed any more."""
@@ -67,6 +71,7 @@ class Life(ABC):
         self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
+        self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
 
     @abstractmethod
     def _train(self) -> None:
@@ -183,7 +188,7 @@ class Life(ABC):
         if not record.members:
             if first:
                 with self._excused():
-                    paths, size = orphans.save(self.job, self.shape, self.arena, top)
+                    paths, size = orphans.save(self.job, self.shape, self.arena, top, self.told)
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
             return 0
         machine = self.arena.layout.machine
@@ -260,5 +265,7 @@ class Life(ABC):
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.place.reports.send(kind, seat=self.seat, **fields)
+        if kind in orphans.ONCE:
+            self.told.append(json.loads(json.dumps({"kind": kind, "seat": self.seat, **fields})))
         if self.place.reports.unsent:
             orphans.declare(self.arena)  # nobody hears us: the next driver or template will read what we write down

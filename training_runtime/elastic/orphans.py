@@ -27,6 +27,8 @@ from training_runtime.elastic.sampler import Shape
 
 Row = list[float]
 JOURNALED = ("tested", "checkpoint", "warning")  # the reports that are worth a line in whichever driver's journal
+ONCE = ("tested", "checkpoint")  # of these, those that a journal takes only once, however often it is given them
+_KEPT = 100  # reports of others
 
 
 class Orphaned(Exception):
@@ -80,10 +82,13 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: Shape, arena: Arena, tick: int) -> tuple[tuple[str, ...], int]:
-    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led."""
+def save(job: Job, shape: Shape, arena: Arena, tick: int, told: Iterable[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
+    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `told`: what it
+    has reported lately, of ONCE."""
     with one_at_a_time(job.result_dir, arena.fd):
-        _write(job.result_dir, arena, [], read(job.result_dir).reports)
+        told = list(told)
+        kept = [report for report in read(job.result_dir).reports if report not in told]
+        _write(job.result_dir, arena, [], [*kept[-_KEPT:], *told])
         return checkpoint.save_engine(job, shape, tick)
 
 

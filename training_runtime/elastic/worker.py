@@ -162,7 +162,7 @@ class Worker(Life):
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
         with self._excused():
-            paths, size = orphans.save(self.job, self.shape, self.arena, self.tick)
+            paths, size = orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
@@ -194,7 +194,7 @@ class Worker(Life):
         last = self.shape.unit(self.shape.ticks - 1)
         if self.group.rank == 0 and not self.job.checkpoints(last.epoch):
             with self._excused():
-                orphans.save(self.job, self.shape, self.arena, self.tick)
+                orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
         self._sync()
         if self.group.rank == 0:
             self._save("model_epoch_final", last)

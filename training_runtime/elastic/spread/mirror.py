@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-
 from training_runtime.elastic import tree
 from training_runtime.elastic.arena import (
     ABORT,
@@ -262,13 +260,16 @@ class Mirror:
                 os.eventfd_write(self._wake_fd, 1)
 
     def take_marks(self, data: bytes) -> None:
-        """Test batches that were done elsewhere: whoever has marked one later knows better."""
-        count = self.layout.test_batches
-        tested = torch.frombuffer(bytearray(data[: count * _WORD]), dtype=torch.int64)
-        tests = torch.frombuffer(bytearray(data[count * _WORD :]), dtype=torch.float64).view(count, -1)
-        newer = tested > self.arena.tested
-        self.arena.tests[newer] = tests[newer]
-        self.arena.tested[newer] = tested[newer]
+        """Test batches that were done elsewhere: whoever has marked one later knows better. Without torch, whose threads do not work in
+        those of a forked process."""
+        count, row = self.layout.test_batches, self.layout.columns * _WORD
+        tests = self.arena.memory(self.layout.offsets["tests"], count * row)
+        tested = self.arena.memory(self.layout.offsets["tested"], count * _WORD).cast("q")
+        for batch, mark in enumerate(memoryview(data)[: count * _WORD].cast("q")):
+            if mark > tested[batch]:
+                at = count * _WORD + batch * row
+                tests[batch * row : (batch + 1) * row] = data[at : at + row]
+                tested[batch] = mark
 
 
 def _told(words: list[tuple[int, int]]) -> Piece:

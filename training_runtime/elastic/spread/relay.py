@@ -7,7 +7,6 @@ the one goes that has started it, or when its only wire is cut. What a worker ha
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -37,8 +36,8 @@ LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woke
 LAST_S = 5.0  # for passing on what was said last
 MAX_SAID = 1 << 20
 
+
 Message = dict[str, Any]
-BROKEN = (OSError, EOFError, ProtocolError, ValueError, LookupError, TypeError)  # how a wire ends, or what somebody sends who should not
 
 
 @dataclass(frozen=True)
@@ -96,23 +95,31 @@ class Line:
         self._wire.hang_up()
 
     def _send_all(self) -> None:
-        with contextlib.suppress(*BROKEN):
-            while True:
+        """The life of the sending thread. However it ends, nothing more goes over the wire, and the other thread notices that."""
+        try:
+            while self._send_what_is_new():
                 self._bell.drain()
-                ending, said = self._ending, [self._said.popleft() for _ in range(len(self._said))]
-                made, arrived = self._mirror.outgoing(self._mirror.look())
-                for piece in made:
-                    self._send(piece)
-                self._report()
-                for piece in arrived:
-                    self._send(piece)
-                for message in said:
-                    self._wire.say(message)
-                if ending:
-                    return
-                if not made and not arrived and not said:
-                    self._bell.wait(LOOK_S)
-        self._wire.hang_up()
+        except (OSError, EOFError):
+            return
+        except Exception:
+            traceback.print_exc()
+        finally:
+            self._wire.hang_up()
+
+    def _send_what_is_new(self) -> bool:
+        """False after the last of it."""
+        ending, said = self._ending, [self._said.popleft() for _ in range(len(self._said))]
+        made, arrived = self._mirror.outgoing(self._mirror.look())
+        for piece in made:
+            self._send(piece)
+        self._report()
+        for piece in arrived:
+            self._send(piece)
+        for message in said:
+            self._wire.say(message)
+        if not made and not arrived and not said and not ending:
+            self._bell.wait(LOOK_S)
+        return not ending
 
     def _send(self, piece: Piece) -> None:
         if piece.what == "state":
@@ -130,7 +137,7 @@ class Line:
         self._read.set()
 
     def take_in(self) -> None:
-        """All that comes, until the wire is cut. Raises one of BROKEN then."""
+        """All that comes, until the wire is cut. Raises OSError or EOFError then, ProtocolError and others for what nobody should send."""
         wire, mirror, arena = self._wire, self._mirror, self._arena
         while True:
             kind, at, length = wire.header()
@@ -212,7 +219,7 @@ class Home:
                 line.take_in()
         except (OSError, EOFError):
             wire.hang_up()
-        except BROKEN:
+        except Exception:  # whatever it is, nobody listens any more: the machine must not be waited for
             traceback.print_exc()
             wire.hang_up()
         if line is not None:
@@ -276,9 +283,14 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
         line = Line(wire, mirror, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
 
         def take_in() -> None:
-            with contextlib.suppress(*BROKEN):
+            try:
                 line.take_in()
-            os._exit(0)  # the station sees it
+            except (OSError, EOFError):
+                os._exit(0)  # the station sees it
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
 
         line.begin()
         threading.Thread(target=take_in, name="relay-receiver", daemon=True).start()

@@ -191,10 +191,11 @@ class Station:
             for report in household.template_inbox.receive():
                 self._note(report)
                 _send(orders, report)
-            if relay_handle in ready or household.handle in ready:
-                return self._see_off(household, "the driver was lost" if relay_handle in ready else "the template died")
-            if orders.fileno() in ready:
-                self._obey(household, json.loads(orders.recv(relay.MAX_SAID)))
+            raw = orders.recv(relay.MAX_SAID) if orders.fileno() in ready else None
+            if raw == b"" or relay_handle in ready or household.handle in ready:
+                return self._see_off(household, "the template died" if household.handle in ready else "the driver was lost")
+            if raw is not None:
+                self._obey(household, json.loads(raw))
             self._end_the_stopped(household)
             if (self._over or self._leaving) and not self._workers and not self._asked:
                 return OVER
