@@ -10,26 +10,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import accounting, fleet, scheduling, services
+from experiments import accounting, fleet, services
 from experiments.models import Grant, Project, TrainingRun, User
 from tests import cast
+from tests.domain.conftest import NOW
 from training_runtime.protocol import Observation, RunObservation
 
 pytestmark = pytest.mark.django_db
-NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
-
-
-@pytest.fixture
-def host(db: None) -> cast.Host:
-    return cast.Host(cast.node(now=NOW))
-
-
-@pytest.fixture
-def run(project: Project, alice: User, host: cast.Host) -> TrainingRun:
-    made = cast.run(project, by=alice, name="digits", now=NOW)
-    scheduling.tick(NOW)
-    return made
 
 
 def counted(host: cast.Host, run: TrainingRun, busy_s: float | None, *, attempt: int = 1) -> float | None:
