@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -16,13 +18,8 @@ from experiments.views.shown import act, person, refused
 
 @require_POST
 def add(request: HttpRequest, pk: int) -> HttpResponse:
-    user = person(request)
-    run = access.run(user, pk)
-    form, to = WatchForm(request.POST), reverse("run", args=[pk])
-    if not form.is_valid():
-        return refused(request, form.first_error(), to=to)
-    said = "You are told when that happens."
-    return act(request, lambda: watches.watch_metric(run, by=user, **asdict(form.wanted())), said=said, to=to)
+    set_it = partial(watches.watch_metric, access.run(person(request), pk))
+    return _add(request, set_it, said="You are told when that happens.", to=reverse("run", args=[pk]))
 
 
 @require_POST
@@ -34,13 +31,9 @@ def drop(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def add_to_experiment(request: HttpRequest, pk: int) -> HttpResponse:
-    user = person(request)
-    experiment = access.experiment(user, pk)
-    form, to = WatchForm(request.POST), reverse("experiment_overview", args=[pk])
-    if not form.is_valid():
-        return refused(request, form.first_error(), to=to)
+    set_it = partial(watches.watch_experiment, access.experiment(person(request), pk))
     said = "You are told when that happens in a run that is made from now on."
-    return act(request, lambda: watches.watch_experiment(experiment, by=user, **asdict(form.wanted())), said=said, to=to)
+    return _add(request, set_it, said=said, to=reverse("experiment_overview", args=[pk]))
 
 
 @require_POST
@@ -48,3 +41,11 @@ def drop_from_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     watch = access.experiment_watch(person(request), pk)
     said = "The threshold is removed: runs that are made from now on do not have it."
     return act(request, lambda: watches.drop_watch(watch), said=said, to=reverse("experiment_overview", args=[watch.experiment_id]))
+
+
+def _add(request: HttpRequest, set_it: Callable[..., object], *, said: str, to: str) -> HttpResponse:
+    """Set the threshold that the form says, or say what is wrong with it."""
+    form = WatchForm(request.POST)
+    if not form.is_valid():
+        return refused(request, form.first_error(), to=to)
+    return act(request, lambda: set_it(by=person(request), **asdict(form.wanted())), said=said, to=to)
