@@ -8,6 +8,7 @@ Called inside the transaction that changes the thing, so nothing is told that di
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from django.conf import settings
@@ -23,6 +24,7 @@ TEXT_LIMIT = 600
 NAMED = 5  # metrics, in one text
 IN_PAGE, BY_MAIL = "page", "mail"
 USUAL: dict[str, Sequence[str]] = {kind: (IN_PAGE,) for kind in NoticeKind.values}
+_TURNING = {"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"}  # Unicode's bidirectional classes
 _OF_STATE = {
     RunState.COMPLETED: (NoticeKind.COMPLETED, "has completed"),
     RunState.FAILED: (NoticeKind.FAILED, "has failed"),
@@ -51,13 +53,13 @@ def of_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | N
     because = f": {reason}" if reason and kind != NoticeKind.COMPLETED else "."
     known = run.submitted_by in (actor, stopped_by) or (kind == NoticeKind.SUSPENDED and run.paused)
     who = [] if known else [run.submitted_by]
-    _tell(who, kind, f"{run.name} {words}{because}", run=run, project=run.experiment.project, now=now)
+    _tell(who, kind, f"{_called(run)} {words}{because}", run=run, project=run.experiment.project, now=now)
 
 
 def of_change(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """Somebody changed something about the run, not its state."""
     who = [run.submitted_by] if actor is not None and actor != run.submitted_by else []
-    _tell(who, NoticeKind.CHANGED, f"{run.name}: {reason}", run=run, project=run.experiment.project, now=now)
+    _tell(who, NoticeKind.CHANGED, f"{_called(run)}: {reason}", run=run, project=run.experiment.project, now=now)
 
 
 def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime) -> None:
@@ -68,7 +70,7 @@ def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime)
         crossing = (p for p in points if (p.group, p.name) == (watch.group, watch.name) and watch.is_crossed_by(p.value))
         if point := next(crossing, None):
             MetricWatch.objects.filter(pk=watch.pk).update(told_at=now, told_step=point.step, told_value=point.value)
-            text = f"{run.name}: {watch}, {point.value:g} at step {point.step}."
+            text = f"{_called(run)}: {watch}, {point.value:g} at step {point.step}."
             _tell([watch.person], NoticeKind.THRESHOLD, text, run=run, project=run.experiment.project, now=now)
     broken: dict[tuple[str, str], int] = {}
     for point in points:
@@ -79,13 +81,24 @@ def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime)
         first = [f"{one.group} {one.name}" for one in known if broken.get((one.group, one.name)) == one.not_finite_from]
         if first:
             names = ", ".join(first[:NAMED]) + (f" and {len(first) - NAMED} more" if len(first) > NAMED else "")
-            text = f"{run.name}: no finite number (NaN or infinite) since step {min(broken.values())}: {names}."
+            text = f"{_called(run)}: no finite number (NaN or infinite) since step {min(broken.values())}: {names}."
             _tell([run.submitted_by], NoticeKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
+
+
+def _called(run: TrainingRun) -> str:
+    """Its name and its number: all runs of an experiment have one name."""
+    return f"{isolated(run.name)} (run {run.pk})"
+
+
+def isolated(name: str) -> str:
+    """The name so that it does not turn the sentence around it: one with letters or marks of another direction is set apart by marks."""
+    turning = any(unicodedata.bidirectional(letter) in _TURNING for letter in name)
+    return f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}" if turning else name
 
 
 def of_membership(project: Project, person: User, *, role: str, by: User, now: dt.datetime) -> None:
     who = [person] if person != by else []
-    _tell(who, NoticeKind.MEMBER, f"{by.username} made you {role} of {project.name}.", run=None, project=project, now=now)
+    _tell(who, NoticeKind.MEMBER, f"{by.username} made you {role} of {isolated(project.name)}.", run=None, project=project, now=now)
 
 
 def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime) -> None:

@@ -125,7 +125,7 @@ def test_a_move_is_not_told_as_a_suspension_and_a_run_that_finds_no_place_is(
     services.set_node_draining(second.node, by=dora, draining=True)
     now = settle(first, second, since=now)
     assert states.tell_suspended(now + states.LASTS) == 1
-    assert [told.text.partition(": ")[0] for told in suspensions] == ["alices is suspended"]
+    assert [told.text.partition(": ")[0] for told in suspensions] == [f"alices (run {alices.pk}) is suspended"]
 
 
 def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(

@@ -105,13 +105,17 @@ def test_a_mail_arrives_as_it_was_meant(told: Callable[[str], Delivery]) -> None
         assert deliveries.send_due(NOW) == 0
     ((sender, recipients, mail),) = office.taken
     assert (sender, recipients) == ("studio@example.org", ["alice@example.org"])
-    assert mail["Subject"].strip() == "[EDT Studio] Größe 漢 <b> has completed."
+    run = TrainingRun.objects.get()
+    assert mail["Subject"].strip() == f"[EDT Studio] Größe 漢 <b> (run {run.pk}) has completed."
     assert (mail["From"], mail["To"]) == ("EDT Studio <studio@example.org>", "alice@example.org")
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail["Message-ID"] == f"<delivery-{delivery.pk}.{int(NOW.timestamp())}@example.org>"
     assert mail.get_content_type() == "text/plain"
-    run = TrainingRun.objects.get()
-    assert mail.get_content().splitlines() == ["Größe 漢 <b> has completed.", "", f"https://studio.example.org/runs/{run.pk}/"]
+    assert mail.get_content().splitlines() == [
+        f"Größe 漢 <b> (run {run.pk}) has completed.",
+        "",
+        f"https://studio.example.org/runs/{run.pk}/",
+    ]
 
 
 def test_what_the_server_does_not_take_is_tried_again_and_then_given_up(told: Callable[[str], Delivery]) -> None:

@@ -78,8 +78,8 @@ def run(project: Project, alice: User) -> TrainingRun:
 @pytest.mark.parametrize(
     ("path", "kind", "words"),
     [
-        ([RunState.COMPLETED], NoticeKind.COMPLETED, "rates has completed."),
-        ([RunState.STARTING, RunState.FAILED], NoticeKind.FAILED, "rates has failed: because"),
+        ([RunState.COMPLETED], NoticeKind.COMPLETED, "rates (run {run}) has completed."),
+        ([RunState.STARTING, RunState.FAILED], NoticeKind.FAILED, "rates (run {run}) has failed: because"),
     ],
 )
 def test_the_submitter_is_told_how_it_went(
@@ -89,8 +89,15 @@ def test_the_submitter_is_told_how_it_went(
         for state in path:
             end(run, state, reason="because")
     told = Notice.objects.get()
-    assert (told.person, told.kind, told.text, told.run) == (alice, kind, words, run)
+    assert (told.person, told.kind, told.text, told.run) == (alice, kind, words.format(run=run.pk), run)
     assert said.about(f"user-{alice.pk}")
+
+
+def test_a_name_of_another_direction_does_not_turn_the_sentence(run: TrainingRun) -> None:
+    run.name = "תג 12"
+    run.save(update_fields=["name"])
+    end(run, RunState.COMPLETED)
+    assert Notice.objects.get().text == f"\N{FIRST STRONG ISOLATE}תג 12\N{POP DIRECTIONAL ISOLATE} (run {run.pk}) has completed."
 
 
 def suspend(run: TrainingRun, *, at: dt.datetime, reason: str = "its slots went elsewhere") -> None:
@@ -108,7 +115,7 @@ def test_a_run_that_stays_suspended_is_told_of_once_and_later(run: TrainingRun, 
     assert [states.tell_suspended(late), states.tell_suspended(late)] == [1, 0]
     told = Notice.objects.get()
     assert (told.person, told.kind, told.at) == (alice, NoticeKind.SUSPENDED, late)
-    assert told.text == "rates is suspended: its slots went elsewhere"
+    assert told.text == f"rates (run {run.pk}) is suspended: its slots went elsewhere"
 
 
 @pytest.mark.parametrize("state", [RunState.STARTING, RunState.RUNNING, RunState.STOPPING, RunState.COMPLETED, RunState.FAILED])
@@ -142,9 +149,9 @@ def test_who_did_it_themselves_is_not_told_and_others_changes_are(run: TrainingR
     services.set_priority(run, by=alice, priority=6000)
     assert not Notice.objects.exists()
     services.set_priority(run, by=bob, priority=7000)
-    assert Notice.objects.get().text == "rates: bob changed the priority from 6000 to 7000."
+    assert Notice.objects.get().text == f"rates (run {run.pk}): bob changed the priority from 6000 to 7000."
     services.stop_run(run, by=bob, reason="wrong data")
-    assert Notice.objects.get(kind=NoticeKind.STOPPED).text == "rates was stopped: Stopped by bob: wrong data"
+    assert Notice.objects.get(kind=NoticeKind.STOPPED).text == f"rates (run {run.pk}) was stopped: Stopped by bob: wrong data"
 
 
 def test_ones_own_stop_is_not_told_when_the_process_is_gone(run: TrainingRun, alice: User) -> None:
@@ -199,7 +206,7 @@ def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run
     assert deliveries.send_due(timezone.now()) == 1
     assert deliveries.send_due(timezone.now()) == 0
     (sent,) = mail.outbox
-    assert (sent.to, sent.subject) == (["alice@example.org"], "[EDT Studio] rates has completed.")
+    assert (sent.to, sent.subject) == (["alice@example.org"], f"[EDT Studio] rates (run {run.pk}) has completed.")
     assert f"https://studio.example.org/runs/{run.pk}/" in sent.body
     other = cast.run(run.experiment.project, by=alice, name="again")
     settings.EDT_EMAIL = False

@@ -38,7 +38,7 @@ def test_a_threshold_is_told_of_once_to_who_set_it(run: TrainingRun, victor: Use
     arrives(run, cast.step(5, loss=0.1))
     told = Notice.objects.get()
     assert (told.person, told.kind, told.run) == (victor, NoticeKind.THRESHOLD, run)
-    assert told.text == "rates: train loss below 0.5, 0.25 at step 3."
+    assert told.text == f"rates (run {run.pk}): train loss below 0.5, 0.25 at step 3."
     watch.refresh_from_db()
     assert (watch.told_at, watch.told_step, watch.told_value) == (NOW, 3, 0.25)
     again = watches.watch_metric(run, by=victor, metric="train loss", above=False, threshold=0.5)
@@ -52,8 +52,8 @@ def test_two_thresholds_that_are_crossed_at_once_are_both_told(run: TrainingRun,
         watches.watch_metric(run, by=alice, metric="test accuracy", above=True, threshold=threshold)
     arrives(run, cast.step(1), journal.Test(step=1, epoch=1, metrics={"accuracy": 97.0}, samples=1))
     assert {told.text for told in Notice.objects.all()} == {
-        "rates: test accuracy above 90, 97 at step 1.",
-        "rates: test accuracy above 95, 97 at step 1.",
+        f"rates (run {run.pk}): test accuracy above 90, 97 at step 1.",
+        f"rates (run {run.pk}): test accuracy above 95, 97 at step 1.",
     }
 
 
@@ -65,7 +65,7 @@ def test_that_a_metric_is_no_number_any_more_is_told_once_for_each(run: Training
     arrives(run, cast.step(4, loss=float("nan")))
     told = Notice.objects.get()
     assert (told.person, told.kind) == (alice, NoticeKind.NOT_FINITE)
-    assert told.text == "rates: no finite number (NaN or infinite) since step 2: train loss, train norm."
+    assert told.text == f"rates (run {run.pk}): no finite number (NaN or infinite) since step 2: train loss, train norm."
     assert {one.name: one.not_finite_from for one in MetricSeries.objects.all()} == {"loss": 2, "norm": 2, "lr": None}
 
 
@@ -122,8 +122,8 @@ def test_every_run_that_is_made_of_an_experiment_has_its_thresholds(run: Trainin
     arrives(second, cast.step(1, loss=0.25))
     arrives(third, cast.step(4, loss=0.1))
     assert [told.text for told in Notice.objects.order_by("id")] == [
-        "rates: train loss below 0.5, 0.25 at step 1.",
-        "rates: train loss below 0.5, 0.1 at step 4.",
+        f"rates (run {second.pk}): train loss below 0.5, 0.25 at step 1.",
+        f"rates (run {third.pk}): train loss below 0.5, 0.1 at step 4.",
     ]
     watches.drop_watch(second.watches.get(person=alice))
     watches.drop_watch(of_victor)

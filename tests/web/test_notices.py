@@ -87,10 +87,10 @@ def test_a_new_experiment_carries_thresholds_and_edit_as_new_takes_them_along(st
 
 def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Project, alice: User, as_: As) -> None:
     notice, client = fail(project, alice), as_(alice)
-    fail(project, alice, "second")
+    same = fail(project, alice)
     assert "2 unread" in client.get(reverse("projects")).content.decode()
     listed = client.get(reverse("notifications")).content.decode()
-    assert "rates has failed: no data" in listed
+    assert all(f"rates (run {each.run_id}) has failed: no data" in listed for each in (notice, same)), "of one name, and told apart"
     assert client.get(reverse("notification", args=[notice.pk])).url == reverse("run", args=[notice.run_id])
     assert "1 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
     client.post(reverse("read_notifications"))
