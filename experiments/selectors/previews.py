@@ -18,6 +18,23 @@ TEXT_BYTES = 64 * 1024
 JSON_BYTES, JSON_CHARACTERS = 128 * 1024, 256 * 1024  # of it, and of what is made of that
 MOST_IMAGE_BYTES = 20 << 20
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
+_MODEL = "A model or checkpoint of PyTorch, which is not opened here: it may hold code. Download it; torch.load reads it."
+_NOT_SHOWN = (  # what it begins with, what is in its name, what is said of it
+    (b"PAR1", "", "A Parquet table, which is not shown here. Download it; pandas.read_parquet reads it, for example."),
+    (b"", ".tfevents.", "TensorBoard's events, which are not shown here. Download them; tensorboard --logdir FOLDER shows them."),
+    (b"", ".pth", _MODEL),
+    (b"", ".pt", _MODEL),
+    (b"", ".ckpt", _MODEL),
+    (b"", ".onnx", "An ONNX model, which is not shown here. Download it; onnxruntime runs it, Netron draws it."),
+    (
+        b"",
+        ".pkl",
+        "A pickle, which is never opened here: it may hold code. Download it; load it only if you trust its script.",
+    ),
+    (b"\x89HDF", "", "An HDF5 file, which is not shown here. Download it; h5py reads it."),
+    (b"PK", "", "A zip, whose files are not shown here. Download it to unpack it."),
+    (b"\x1f\x8b", "", "A compressed file (gzip), which is not shown here. Download it to unpack it."),
+)
 _LAID_OUT = {"csv": "Table", "tsv": "Table", "jsonl": "Table", "ndjson": "Table", "json": "Indented"}
 
 
@@ -26,7 +43,7 @@ class Preview:
     """A file. `text` is its beginning, None where it is not text; `image` its type, "" where it is none that can be shown.
 
     `laid_out` names the other way to show this text, "" where there is none; `as_text`: it is shown as it stands all the same. `said`:
-    what a reader must know."""
+    what a reader must know. `instead`: where nothing can be shown, what it is and what to do with it."""
 
     size_bytes: int
     text: str | None = None
@@ -37,6 +54,7 @@ class Preview:
     laid_out: str = ""
     as_text: bool = False
     said: list[str] = field(default_factory=list)
+    instead: str = ""
 
 
 def preview(file: BinaryIO, size_bytes: int, *, name: str, as_text: bool = False) -> Preview:
@@ -58,9 +76,17 @@ def preview(file: BinaryIO, size_bytes: int, *, name: str, as_text: bool = False
             return _laid_out(data, size_bytes, suffix)
     whole = size_bytes <= len(head)
     if laid_out and not _is_binary(head):
-        text, said = tables.decoded(head, whole=whole)
-        return Preview(size_bytes, text, whole, laid_out=laid_out, as_text=True, said=said)
-    return Preview(size_bytes, _text(head, whole=whole), whole)
+        decoded, said = tables.decoded(head, whole=whole)
+        return Preview(size_bytes, decoded, whole, laid_out=laid_out, as_text=True, said=said)
+    text = _text(head, whole=whole)
+    return Preview(size_bytes, text, whole, instead=_instead(head, name) if text is None else "")
+
+
+def _instead(head: bytes, name: str) -> str:
+    """What a file is that is not shown, by what it begins with where that says so, and what to do with it."""
+    base = name.rpartition("/")[2].lower()
+    found = (words for magic, ending, words in _NOT_SHOWN if head.startswith(magic) and ending in base)
+    return next(found, "This is neither text nor an array nor a picture that browsers show: download it to look into it.")
 
 
 def picture(head: bytes) -> str:

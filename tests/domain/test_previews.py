@@ -297,3 +297,27 @@ def test_indented_json_means_what_it_meant(value: Any) -> None:
         shown, whole = indented.indented(text, limit=10**6)
         assert whole
         assert json.loads(shown) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "said"),
+    [
+        (b"PAR1\0\x15\x04", "table.parquet", "A Parquet table, which is not shown here. Download it; pandas.read_parquet"),
+        (b"PAR1\0\x15\x04", "no ending", "A Parquet table"),
+        (
+            b"\x18\0\0\0\0\0\0\0",
+            "logs/events.out.tfevents.1700000000.host.12.0",
+            "TensorBoard's events, which are not shown",
+        ),
+        (b"PK\x03\x04\0", "model/model_epoch_2.pth", "A model or checkpoint of PyTorch"),
+        (b"PK\x03\x04\0", "everything.zip", "A zip"),
+        (b"\x80\x04\x95\0", "state.pkl", "A pickle, which is never opened here: it may hold code."),
+        (b"\0\1\2", "raw.bin", "This is neither text nor an array nor a picture"),
+    ],
+)
+def test_of_what_is_not_shown_it_is_said_what_it_is_and_what_to_do(data: bytes, name: str, said: str) -> None:
+    found = look(data, name)
+    assert (found.text, found.image, found.table, found.arrays) == (None, "", None, [])
+    assert found.instead.startswith(said)
+    assert "ownload" in found.instead
+    assert look(b"a text", name).instead == ""
