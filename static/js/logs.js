@@ -99,6 +99,14 @@ function tail(box, following) {
   box.scrollTop = box.scrollHeight;
   // The files are the truth, whatever became of a message: they are looked at by turns.
   setInterval(() => missed([...ends.keys()][next++ % ends.size]), SAFETY_NET_MS);
+  live.on('completed', async (message) => {
+    if (message.topic !== `run-${box.dataset.run}`) return;
+    for (const topic of ends.keys()) await missed(topic); // what was written last
+    for (const [topic, half] of halves) if (half) box.append(named(topic, '\n'));
+    following.closest('label')?.remove();
+    const complete = document.getElementById('log-complete');
+    if (complete) complete.textContent = 'Complete: the run has ended.';
+  });
 }
 
 /** Results that stay true while the log grows. @param {HTMLElement} results @param {HTMLFormElement} search */
@@ -117,6 +125,7 @@ function untilThereIsOne() {
 
 if (document.getElementById('no-log')) untilThereIsOne();
 if (log && follow) tail(log, follow);
+else if (log) log.scrollTop = log.scrollHeight; // the run has ended: nothing comes any more
 if (pane && form) {
   if (!log) again(pane, form);
   form.elements.namedItem('level')?.addEventListener('change', () => form.requestSubmit());

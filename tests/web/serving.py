@@ -3,9 +3,9 @@
     python -m tests.web.serving
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
-train on, "first-steps 5" the waiting one begin, "log WORDS" writes them to its log, "log-of worker-0 WORDS" to that worker's, "use 0.5"
-says how far its slots were at work, "strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and
-leaves nothing, when its input ends.
+train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
+WORDS" to that worker's, "use 0.5" says how far its slots were at work, "strange" adds very many of everything, "changed" tells the cluster
+page to look again. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import datetime as dt
+
+    from experiments.models import TrainingRun
     from tests.web.seed import Seeded
 
 DEADLINE_S = 30.0
@@ -156,6 +159,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
             ingest.catch_up(run.pk, now=now)
         case ["first-steps", count]:
             _first_steps(studio, int(count))
+        case ["end-waiting"]:
+            _end(studio.queued, now)
         case ["log", *rest]:
             path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
             with path.open("a") as log:
@@ -197,17 +202,31 @@ def _obey(words: list[str], studio: Seeded) -> None:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 
 
+def _end(run: TrainingRun, now: dt.datetime) -> None:
+    """The run writes its last words, without an end of the line, and has ended."""
+    from experiments import runfiles, states
+
+    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.write("its last words")
+    states.transition(run, "completed", reason="It finished.", now=now, actor=None)
+
+
 def _first_steps(studio: Seeded, count: int) -> None:
     """Let the run that waits begin, or go on."""
     from django.utils import timezone
 
-    from experiments import ingest
+    from experiments import ingest, runfiles
     from experiments.models import TrainingRun
     from tests import cast
     from tests.web import seed
 
     run, now = TrainingRun.objects.get(pk=studio.queued.pk), timezone.now()
     begins = [] if run.step else [cast.started(steps=100), seed.generation(1, 2, 0)]
+    log = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("INFO training begins\n")
     steps = [cast.step(step, loss=2 / step, workers=2) for step in range(run.step + 1, run.step + 1 + count)]
     cast.write_journal(run, *begins, *steps, t=now.timestamp())
     ingest.catch_up(run.pk, now=now)

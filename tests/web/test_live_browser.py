@@ -325,3 +325,16 @@ def test_nothing_moves_when_pages_draw_and_update(visit: Visit, site: Site) -> N
             site.tell("steps 3")
             expect(step).to_have_text(f"{before + 3:,}")
         assert page.evaluate("window.shifts") < 0.1, name
+
+
+def test_a_log_that_is_followed_to_the_end_of_its_run_is_complete_then(visit: Visit, site: Site) -> None:
+    page = visit()
+    site.tell("first-steps 1")
+    page.goto(site.pages["url"] + site.pages["waiting run"] + "logs/")
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.get_by_role("checkbox", name="Follow")).to_be_checked()
+    expect(page.locator("#log-complete")).to_be_empty()
+    site.tell("end-waiting")
+    expect(page.locator("#log")).to_contain_text("its last words")
+    expect(page.locator("#log-complete")).to_have_text("Complete: the run has ended.")
+    expect(page.get_by_role("checkbox", name="Follow")).to_have_count(0)

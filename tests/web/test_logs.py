@@ -41,17 +41,30 @@ def search() -> Search:
 
 
 def test_a_log_shows_its_end_and_is_followed_from_there(studio: Seeded, as_: As) -> None:
-    client = as_(studio.alice)
-    page = client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+    client, run = as_(studio.alice), studio.running
+    log_of(run).write_text("".join(f"step {step}\n" for step in range(300)))
+    log_of(run, "worker-0").write_text("ready\n")
+    page = client.get(reverse("run_logs", args=[run.pk])).content.decode()
     assert "step 299" in page
     assert "worker-0" in page
-    end = int(page.split(f'data-topics="log-{studio.completed.pk}-driver@')[1].split('"')[0])
-    with log_of(studio.completed).open("a") as log:
+    end = int(page.split(f'data-topics="log-{run.pk}-driver@')[1].split('"')[0])
+    with log_of(run).open("a") as log:
         log.write("one more <b>line</b>\n")
-    address = reverse("run_log", args=[studio.completed.pk])
+    address = reverse("run_log", args=[run.pk])
     assert client.get(address, {"name": "driver", "offset": end}).json()["text"] == "one more <b>line</b>\n"
     assert client.get(address, {"name": "../../secret", "offset": 0}).json()["text"] == ""
-    assert "&lt;b&gt;line" in client.get(reverse("run_logs", args=[studio.completed.pk])).content.decode()
+    assert "&lt;b&gt;line" in client.get(reverse("run_logs", args=[run.pk])).content.decode()
+
+
+def test_the_logs_of_an_ended_run_are_complete_and_there_is_nothing_to_follow(studio: Seeded, as_: As) -> None:
+    client, ended = as_(studio.alice), "Complete: the run has ended."
+    log_of(studio.completed, "worker-0").write_text("ready\nits last words")
+    for asked in ({}, {"name": "*"}, {"q": "step"}, {"name": "*", "q": "step"}):
+        page = client.get(reverse("run_logs", args=[studio.completed.pk]), asked).content.decode()
+        assert [mark in page for mark in (ended, 'id="log-follow"', 'data-topics="log-')] == [True, False, False], asked
+    assert "worker-0 | its last words\n" in client.get(reverse("run_logs", args=[studio.completed.pk]), {"name": "*"}).content.decode()
+    page = client.get(reverse("run_logs", args=[studio.running.pk])).content.decode()
+    assert [mark in page for mark in (ended, 'id="log-follow"', 'data-topics="log-')] == [False, True, True]
 
 
 def test_a_search_reads_all_of_the_log_and_leads_to_the_place(studio: Seeded, as_: As) -> None:
@@ -165,7 +178,7 @@ async def test_who_is_removed_from_the_project_reads_no_log_any_more(run: Traini
 
 
 def test_all_logs_are_one_stream_in_the_order_of_the_times_that_they_say(studio: Seeded, as_: As) -> None:
-    run, client = studio.completed, as_(studio.alice)
+    run, client = studio.running, as_(studio.alice)
     log_of(run).write_text("2026-11-20 12:00:01 INFO begins\n  more of it\n[2026-11-20T12:00:03.5] ends\nnot fin")
     log_of(run, "worker-0").write_bytes(
         b"starts \xff\n2026-11-20 12:00:02,250 <b>first</b>\n2026-11-20 12:00:03,400 second\n2026-11-20 11:59:59 set back\n"
@@ -192,7 +205,7 @@ def test_all_logs_are_one_stream_in_the_order_of_the_times_that_they_say(studio:
 
 
 def test_all_logs_are_searched_together(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, client, address = studio.completed, as_(studio.alice), reverse("run_logs", args=[studio.completed.pk])
+    run, client, address = studio.running, as_(studio.alice), reverse("run_logs", args=[studio.running.pk])
     log_of(run).write_text("INFO needle of the driver\n" * 300)
     log_of(run, "worker-0").write_text("hay\n")
     log_of(run, "worker-1").write_text("hay\nERROR <b>needle</b> of the worker\n")
