@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -37,12 +38,12 @@ class LogTail:
 
 
 def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
-    """Regular files below the run's folder, by path, at most `limit`. Empty while there is no folder."""
+    """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = [
         RunFile(one.path, one.size_bytes, dt.datetime.fromtimestamp(one.modified, dt.UTC), _role(one.path))
         for one in runfiles.walk(run.pk, limit=limit)
     ]
-    return sorted(found, key=lambda one: one.path)
+    return sorted(found, key=lambda one: _by_number(one.path))
 
 
 def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:
@@ -78,6 +79,11 @@ def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: i
     kept = (kept[1:] if begin else kept)[-lines:] if lines > 0 else []  # the first one may be cut in two
     shown = b"".join(kept)
     return LogTail(_text(shown), end - len(shown), end, size)
+
+
+def _by_number(path: str) -> tuple[str | int, ...]:
+    """What to sort paths by: its text and its numbers, by turns."""
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path)))
 
 
 def _role(path: str) -> str:

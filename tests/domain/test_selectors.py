@@ -252,8 +252,8 @@ def test_files_are_the_regular_ones_with_their_roles(run: TrainingRun, folder: P
         ("deep/er/file.txt", "other"),
         ("journal.jsonl", "journal"),
         ("log/driver/console.log", "log"),
-        ("log/worker-10/console.log", "log"),
         ("log/worker-2/console.log", "log"),
+        ("log/worker-10/console.log", "log"),
         ("model/model_epoch_1.pth", "model"),
     ]
     assert len(selectors.files(run, limit=3)) == 3
