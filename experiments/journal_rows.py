@@ -106,9 +106,9 @@ def _take(line: Line, rows: Rows) -> None:
             text = f"Attempt {event.attempt}: {event.epochs} epochs of {event.steps_per_epoch} steps, {event.engines} engines."
             _event(line, rows, text, engines=event.engines, seed=event.seed, state_bytes=event.state_bytes, samples=event.samples)
         case Checkpoint():
-            what = "Model files" if event.role == "model" else "State to resume from"
+            what = f"the model files of step {event.step}" if event.role == "model" else f"the state of step {event.step}, to resume from"
             paths = [_text(path, TEXT_LIMIT) for path in event.paths[:100]]
-            _event(line, rows, f"{what} of step {event.step} written.", role=event.role, paths=paths, size_bytes=event.size_bytes)
+            _event(line, rows, f"Wrote {what}.", role=event.role, paths=paths, size_bytes=event.size_bytes)
         case Suspended():
             rows.last_word, rows.suspended_reason = "suspended", _text(event.reason, TEXT_LIMIT)
             rows.progress["workers"] = 0

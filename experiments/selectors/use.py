@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments import slotuse
-from experiments.models import Slot, TrainingRun
+from experiments.models import Slot, SlotUse, TrainingRun
 from experiments.slotuse import Counted
 
 MOST_POINTS = 600
@@ -83,6 +83,16 @@ def use(run: TrainingRun, *, after: int = 0, most: int = MOST_POINTS, slots: Seq
 def known(run: TrainingRun) -> tuple[bool, bool]:
     """Whether anything is known of (how its slots worked, their memory): of what is not, there is no chart."""
     return run.use.filter(busy_s__isnull=False).exists(), run.use.filter(memory_bytes__isnull=False).exists()
+
+
+def missing(run: TrainingRun, *, known: tuple[bool, bool]) -> str:
+    """What is not known of an ended run's slots, and why, in words; "" where nothing is missing, or may still come. `known`: see there."""
+    if run.started_at is None or run.ended_at is None or all(known):
+        return ""
+    what = "The memory of its slots" if known[0] else "How its slots worked" if known[1] else "How its slots worked, and their memory,"
+    if (run.ended_at - run.started_at).total_seconds() < 2 * SlotUse.EVERY_S:
+        return f"{what} is not shown: it is measured every {SlotUse.EVERY_S} seconds, and this run was over before."
+    return f"{what} is not known: its machine did not say."
 
 
 def slots_used(run: TrainingRun) -> list[Slot]:

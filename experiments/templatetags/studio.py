@@ -51,7 +51,7 @@ def tag(text: str, colour: str = "gray", icon_name: str = "") -> SafeString:
 @register.simple_tag
 def state(run: TrainingRun) -> SafeString:
     """The run's state: never by colour alone."""
-    if run.paused and run.state == RunState.SUSPENDED:
+    if run.paused and run.state in (RunState.QUEUED, RunState.SUSPENDED):
         return tag("Paused", "purple", "pause")
     colour, name = _STATES.get(run.state, ("gray", "circle-dash"))
     return tag(RunState(run.state).label, colour, name)
@@ -109,13 +109,15 @@ def ends_at(run: TrainingRun, now: dt.datetime) -> dt.datetime | None:
 
 @register.filter
 def spell(seconds: float | dt.timedelta | None) -> str:
-    """A length of time as a person says it: 42 s, 3 min 5 s, 2 h 4 min, 3 d 2 h."""
+    """A length of time as a person says it: 0.4 s, 42 s, 3 min 5 s, 2 h 4 min, 3 d 2 h."""
     if seconds is None:
         return "–"
     if isinstance(seconds, dt.timedelta):
         seconds = seconds.total_seconds()
     if not math.isfinite(seconds):
         return "–"
+    if 0 < seconds < 1:
+        return f"0.{int(10 * seconds)} s" if seconds >= 0.1 else "< 0.1 s"
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -222,8 +224,10 @@ def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") ->
 def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeString:
     """What happened, the run's name in it a link where the reader may open the run (None: they may)."""
     before, name, after = item.text.partition(item.name)
-    if not name or (readable is not None and item.run not in readable):
+    if not name:
         return format_html("{}", item.text)
+    if readable is not None and item.run not in readable:
+        return format_html("{}<bdi>{}</bdi>{}", before, name, after)
     return format_html('{}<a href="{}"><bdi>{}</bdi></a>{}', before, reverse("run", args=[item.run]), name, after)
 
 

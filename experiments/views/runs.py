@@ -15,7 +15,7 @@ from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import present, run_pages
 from experiments.selectors.arguments import arguments
-from experiments.selectors.use import Use, known, slots_used, use
+from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
 from experiments.views.shown import later, page, person, run_crumbs
 
@@ -43,10 +43,13 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
 @require_safe
 def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "monitor")
+    use_known = later(lambda: known(run))
     context = {
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
-        "use_known": later(lambda: known(run)),
+        "use_known": use_known,
+        "use_missing": later(lambda: missing(run, known=use_known)),
+        "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=timezone.now())),
         "use_open": request.GET.get("table") == "use",  # without script; else it is fetched when it is opened
         "use": later(lambda: _use_table(request, run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),

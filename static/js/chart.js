@@ -6,6 +6,9 @@
 /** @param {Element} element @param {string} name */
 export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim();
 
+/** A name within a sentence: whatever its direction, it does not turn what stands around it. @param {string} name */
+export const isolated = (name) => `\u2068${name}\u2069`;
+
 /** A number as the server writes it (templatetags/studio.py, value): what is no finite number is stored as null. @param {number | null | undefined} n */
 export function figure(n) {
   if (n === undefined) return '–';
@@ -13,6 +16,9 @@ export function figure(n) {
   if (n !== 0 && (Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6)) return n.toExponential(3);
   return Math.abs(n) < 1000 ? String(Number(n.toPrecision(4))) : n.toFixed(0);
 }
+
+/** A number beside a tick. Ticks are round: few digits say them, and more would have no room. @param {number} n */
+const tick = (n) => (n !== 0 && (Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6) ? Number(n.toPrecision(4)).toExponential() : figure(n));
 
 /** Distances between ticks of what is counted: there is no half step and no half worker. */
 export const wholeNumbers = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
@@ -69,7 +75,7 @@ export function axes(host, labels) {
   };
   const x = /** @type {any} */ ({ ...common, size: 28, gap: 2, space: 70 });
   if (labels) Object.assign(x, { values: (/** @type {any} */ _, /** @type {number[]} */ splits) => labels(splits) });
-  return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) => splits.map((n) => (n === null ? '' : figure(n))) }];
+  return [x, { ...common, size: 56, gap: 4, space: 30, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) => splits.map((n) => (n === null ? '' : tick(n))) }];
 }
 
 /** An x scale of plain numbers whose range is never empty: uPlot cannot divide nothing into ticks, and fills the memory trying. */
@@ -78,6 +84,27 @@ export const plainX = {
   range: (/** @type {any} */ _, /** @type {number | null} */ min, /** @type {number | null} */ max) =>
     min === null || max === null ? [min, max] : [min, max > min ? max : min + 1],
 };
+
+/** Single points would vanish: show them while there are few (uPlot's points.show). @param {any} u @param {number} i */
+export const few = (u, i) => u.data[i].length < 40;
+
+/** A value between two gaps is no line: it is shown as a point (uPlot's points.filter). What is undefined is no gap, there is nothing of this
+    curve at that place. @param {any} u @param {number} i @param {boolean} all whether all points are shown anyway @returns {number[] | null} */
+export function alone(u, i, all) {
+  if (all) return null;
+  const found = [];
+  let [first, length] = [0, 0];
+  for (const [place, value] of [...u.data[i], null].entries()) {
+    if (value === undefined) continue;
+    if (value === null && length === 1) found.push(first);
+    if (value !== null && !length) first = place;
+    length = value === null ? 0 : length + 1;
+  }
+  return found.length ? found : null;
+}
+
+/** Whether there is nothing to draw. @param {any[][]} data */
+export const blank = (data) => data.slice(1).every((values) => values.every((value) => value === null || value === undefined));
 
 /** Seconds since a start, for an axis: 0:40, 12:05, 1:02:00. @param {number} start */
 export const elapsed = (start) => (/** @type {number[]} */ splits) =>

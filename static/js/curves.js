@@ -108,17 +108,17 @@ export class Curves {
   moment(t, axis) {
     const { times, steps } = this.longest() || { times: [], steps: [] };
     if (!times.length || t < times[0] || t > times[times.length - 1]) return null;
-    if (axis === 'time') return t;
+    if (axis === 'time' || times.length === 1) return this.x({ step: steps[0], t }, axis);
     const after = Math.max(1, times.findIndex((each) => each >= t));
     const part = (t - times[after - 1]) / (times[after] - times[after - 1] || 1);
     const [from, to] = [after - 1, after].map((place) => this.x({ step: steps[place], t }, axis));
     return from + part * (to - from);
   }
 
-  /** The training curve with the most points, two at least. @returns {Curve | null} */
+  /** The training curve with the most points. @returns {Curve | null} */
   longest() {
     let longest = /** @type {Curve | null} */ (null);
-    for (const both of this.byName.values()) if (both.train && both.train.steps.length > (longest?.steps.length || 1)) longest = both.train;
+    for (const both of this.byName.values()) if (both.train && both.train.steps.length > (longest?.steps.length || 0)) longest = both.train;
     return longest;
   }
 

@@ -2,7 +2,7 @@
 /* The Monitor tab: curves of a run, live. The server gives whole curves (down-sampled) up to a journal line; the socket brings what follows.
    Axis, smoothing, scale and zoom are the reader's: they survive every update, and the address keeps them. */
 
-import { axes, colour, elapsed, figure, fit, markPlugin, nearest, plainX, smooth, wholeNumbers } from './chart.js';
+import { alone, axes, blank, colour, elapsed, few, figure, fit, markPlugin, nearest, plainX, smooth, wholeNumbers } from './chart.js';
 import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
 import * as live from './live.js';
@@ -103,6 +103,7 @@ function draw() {
   if (wanted.length && curves.marks.length) wanted.push(WORKERS, RATES);
   if (use.hasShare()) wanted.push(BUSY);
   if (use.hasMemory()) wanted.push(MEMORY);
+  choice.show();
   for (const name of wanted) {
     if (!drawn.has(name)) place(name);
     const one = /** @type {Drawn} */ (drawn.get(name));
@@ -181,7 +182,7 @@ function metricOptions(name) {
     scales: { x: plainX, y: logarithmic && positive ? { distr: 3 } : {} },
     series: [
       {},
-      { label: 'train', stroke: ink, alpha: weight ? 0.3 : 1, width: 1.5, points: { show: few } },
+      { label: 'train', stroke: ink, alpha: weight ? 0.3 : 1, width: 1.5, points: { show: few, filter: alone } },
       { label: 'train, smoothed', stroke: ink, width: 2, show: weight > 0, points: { show: false } },
       { label: 'test', stroke: other, width: 1.5, dash: [6, 4], spanGaps: true, points: { show: true, size: 6, fill: other } },
     ],
@@ -197,7 +198,7 @@ function workerOptions() {
     height: LOW_HEIGHT,
     scales: { x: plainX, y: { range: () => [0, Math.max(1, ...curves.marks.map((m) => m.workers)) * 1.15] } },
     axes: [x, { ...y, space: 18, incrs: wholeNumbers }],
-    series: [{}, { label: 'workers', stroke: ink, fill: `color-mix(in srgb, ${ink} 18%, transparent)`, width: 2, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+    series: [{}, { label: 'workers', stroke: ink, fill: `color-mix(in srgb, ${ink} 18%, transparent)`, width: 2, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: (/** @type {any} */ u) => u.data[0][0] === u.data[0].at(-1) } }],
   };
 }
 
@@ -209,7 +210,7 @@ function rateOptions() {
     height: LOW_HEIGHT,
     scales: { x: plainX, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, (max || 1) * 1.15] } },
     axes: [x, { ...y, space: 18 }],
-    series: [{}, { label: 'steps a second', stroke: colour(section, '--run-color'), width: 1.5, points: { show: false } }],
+    series: [{}, { label: 'steps a second', stroke: colour(section, '--run-color'), width: 1.5, points: { show: false, filter: alone } }],
   };
 }
 
@@ -230,9 +231,6 @@ function common(self) {
     hooks: { setScale: [scaled], setCursor: [say] },
   };
 }
-
-/** Single points would vanish: show them while there are few. @param {any} u @param {number} i */
-const few = (u, i) => u.data[i].length < 40;
 
 /** The range that shows every point. Never empty: uPlot cannot divide a range of nothing into ticks. @param {number[]} xs */
 const whole = (xs) => ({ min: xs[0], max: Math.max(xs[xs.length - 1], xs[0] + 1) });
@@ -268,6 +266,7 @@ function show(one) {
 function update(one) {
   applying = true;
   one.chart.setData(one.data(), false);
+  one.box.classList.toggle('is-empty', blank(one.chart.data));
   show(one);
   applying = false;
   one.text.textContent = one.words(one.chart.cursor.idx);
@@ -304,6 +303,7 @@ function workerWords(index) {
 function rateWords(index) {
   const [xs, ys] = curves.rates(axis);
   const place = index === null || index === undefined ? ys.length - 1 : index;
+  if (!xs.length) return 'known from the second step on';
   if (ys[place] === undefined || ys[place] === null) return '';
   const samples = curves.shape.batch ? ` · ${figure(ys[place] * curves.shape.batch)} samples a second` : '';
   return `${index === null || index === undefined ? '' : `${at(xs[place])} · `}${figure(ys[place])}${samples}`;

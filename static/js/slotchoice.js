@@ -44,8 +44,9 @@ export class SlotChoice {
 
   /** Bring the buttons up to the slots that the run has held and those that are chosen. */
   show() {
-    const { slots, chosen } = this.use;
-    this.host.hidden = !slots.length;
+    const { slots, chosen, points, curves } = this.use;
+    const nothing = !slots.length || !points.length;
+    this.host.hidden = nothing || (this.host.hidden && !curves.byName.size); // a legend belongs to charts
     if (this.shown === `${slots}|${chosen}`) return;
     this.shown = `${slots}|${chosen}`;
     this.field.value = chosen.join(',');

@@ -17,7 +17,7 @@ function readable(date, now) {
   return `${day}${year}, ${two(date.getHours())}:${two(date.getMinutes())}`;
 }
 
-/** A length of time as the server spells it (templatetags/studio.py, spell). @param {number} seconds */
+/** A length of time as the server spells it (templatetags/studio.py, spell), in whole seconds: it ticks. @param {number} seconds */
 export function spell(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   if (whole < 60) return `${whole} s`;

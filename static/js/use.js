@@ -86,9 +86,17 @@ export class Use {
     return this.has(ALL);
   }
 
-  /** Whether there is a value in this column within the curves. @param {number} column */
+  /** Whether there is a value in this column that the curves have a place for. @param {number} column */
   has(column) {
-    return this.points.some((point) => point[column] !== null && this.curves.moment(point[0], 'time') !== null);
+    return this.curves.longest() !== null && this.within().some((point) => point[column] !== null);
+  }
+
+  /** The points within the curves; where there is none, because the run was short, all of them, at the end that is nearer. */
+  within() {
+    const inside = this.points.filter((point) => this.curves.moment(point[0], 'time') !== null);
+    const times = this.curves.longest()?.times || [];
+    if (inside.length || !times.length) return inside;
+    return this.points.map((point) => [Math.min(times[times.length - 1], Math.max(times[0], point[0])), ...point.slice(1)]);
   }
 
   /** Whether the memory of all slots is drawn: beside it, one of many would be a line at the bottom. */
@@ -110,8 +118,7 @@ export class Use {
   over(axis, columns) {
     const times = this.curves.longest()?.times || [];
     if (!times.length) return [[], ...columns.map(() => [])];
-    const within = this.points.filter((point) => this.curves.moment(point[0], axis) !== null);
-    const shown = [[times[0]], ...within, [times[times.length - 1]]];
+    const shown = [[times[0]], ...this.within(), [times[times.length - 1]]];
     return [shown.map((point) => this.curves.moment(Number(point[0]), axis)), ...columns.map((column) => shown.map((point) => point[column] ?? null))];
   }
 }

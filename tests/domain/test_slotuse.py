@@ -11,25 +11,13 @@ import pytest
 from experiments import fleet, scheduling, slotuse
 from experiments.models import Grant, PresentUse, Project, Slot, SlotUse, TrainingRun, User
 from experiments.selectors import present
-from experiments.selectors.use import use
+from experiments.selectors.use import missing, use
 from tests import cast
 from tests.conftest import Said
+from tests.domain.conftest import NOW
 from training_runtime.protocol import Observation, RunObservation, SlotSeen
 
 pytestmark = pytest.mark.django_db
-NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def host(db: None) -> cast.Host:
-    return cast.Host(cast.node(now=NOW))
-
-
-@pytest.fixture
-def run(project: Project, alice: User, host: cast.Host) -> TrainingRun:
-    made = cast.run(project, by=alice, name="digits", now=NOW)
-    scheduling.tick(NOW)
-    return made
 
 
 def seen(run: TrainingRun, busy_s: float | None, counted_s: float, *sizes: int, attempt: int = 1) -> RunObservation:
@@ -213,3 +201,22 @@ def test_the_run_and_its_node_are_told_of_new_figures_once(
         [["use"], ["now"], ["now"]],
         [["use"], ["use"]],
     ]
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "what_is_known", "said"),
+    [
+        (1, (False, False), "How its slots worked, and their memory, is not shown: it is measured every 5 seconds"),
+        (1, (True, False), "The memory of its slots is not shown: it is measured every 5 seconds"),
+        (600, (False, True), "How its slots worked is not known: its machine did not say."),
+        (600, (True, True), ""),
+        (None, (False, False), ""),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_an_ended_runs_slots_is_said(
+    run: TrainingRun, lasted_s: int | None, what_is_known: tuple[bool, bool], said: str
+) -> None:
+    run.started_at, run.ended_at = NOW, None if lasted_s is None else at(lasted_s)
+    found = missing(run, known=what_is_known)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)

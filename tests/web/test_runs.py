@@ -15,6 +15,7 @@ from django.utils import timezone
 from experiments import ingest, runfiles
 from experiments.models import Grant, Slot, TrainingRun, User
 from experiments.selectors.arguments import arguments
+from experiments.templatetags.studio import spell
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As
@@ -25,6 +26,33 @@ def test_the_head_says_state_reason_slots_and_progress(studio: Seeded, as_: As) 
     page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
     for wanted in ("Running", "fair share while two people have work", "GPU 0, GPU 1", "Steps a second", "4 → 2", "23 ms"):
         assert wanted in page, wanted
+
+
+def test_an_ended_run_says_what_it_took_and_nothing_of_a_future(studio: Seeded, as_: As) -> None:
+    def tiles(run: TrainingRun) -> str:
+        return as_(studio.alice).get(reverse("run", args=[run.pk]), {"part": "tiles"}).content.decode()
+
+    ended, live = ("Slot time", "Steps a second at the end"), ("Left, at this rate", 'data-f="rate"', 'data-f="left"')
+    assert [word in tiles(studio.completed) for word in ended + live] == [True] * 2 + [False] * 3
+    assert [word in tiles(studio.running) for word in ended + live] == [False] * 2 + [True] * 3
+    page = as_(studio.alice).get(reverse("run", args=[studio.completed.pk])).content.decode()
+    assert "is not known: its machine did not say" in page
+    assert "is not known" not in as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
+
+
+def test_a_run_that_is_paused_before_it_has_begun_is_not_called_queued(studio: Seeded, as_: As) -> None:
+    TrainingRun.objects.filter(pk=studio.queued.pk).update(paused=True)
+    for page in (reverse("run", args=[studio.queued.pk]), reverse("project", args=[studio.digits.pk])):
+        shown = as_(studio.bob).get(page).content.decode()
+        assert "</svg>Paused</span>" in shown
+        assert "</svg>Queued</span>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(None, "–"), (0, "0 s"), (0.04, "< 0.1 s"), (0.39, "0.3 s"), (0.999, "0.9 s"), (1.9, "1 s"), (61, "1 min 1 s")]
+)
+def test_a_length_of_time_is_spelled_as_people_say_it(seconds: float | None, said: str) -> None:
+    assert spell(seconds) == said
 
 
 def test_a_failed_run_shows_its_message_and_traceback_before_anything_else(studio: Seeded, as_: As) -> None:
@@ -243,7 +271,8 @@ def test_text_is_shown_escaped_and_a_picture_only_by_its_content(studio: Seeded,
     assert page.decode() not in look("page.html") + look("page.png")
     assert "Its beginning; the whole file is 400 KB" in look("long.txt").replace("\xa0", " ")
     assert len(look("long.txt")) < 100_000
-    assert "No preview" in look("model/model_epoch_20.pth")
+    assert "No preview. A model or checkpoint of PyTorch" in look("model/model_epoch_20.pth")
+    assert reverse("run_file", args=[run.pk, "model/model_epoch_20.pth"]) in look("model/model_epoch_20.pth").split("No preview")[1]
     assert reverse("run_picture", args=[run.pk, "picture.txt"]) in look("picture.txt")
     for path in ("page.html", "page.png", "plot.svg", "huge.png", "link.png", "nothing", "../1/confusion.png"):
         assert client.get(reverse("run_picture", args=[run.pk, "x"])[:-1] + path).status_code == 404, path
