@@ -344,7 +344,8 @@ class WatchForm(forms.Form):
         widget=forms.Select(attrs={"class": "input select-inline", "aria-label": "Direction"}),
     )
     threshold = forms.FloatField(
-        label="Value", widget=forms.NumberInput(attrs={"class": "input small-input", "aria-label": "Value", "step": "any"})
+        label="Value",
+        widget=forms.NumberInput(attrs={"class": "input small-input", "aria-label": "Value", "placeholder": "0.1", "step": "any"}),
     )
 
     def wanted(self) -> Crossing:

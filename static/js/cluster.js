@@ -1,7 +1,7 @@
 // @ts-check
 /* The cluster page: slot lanes and the loss curves of running jobs on one clock. The window's right edge is now, or where the reader put it. */
 
-import { axes, colour, figure, fit, markPlugin, nearest } from './chart.js';
+import { alone, axes, colour, figure, fit, isolated, markPlugin, nearest } from './chart.js';
 import { keep, kept } from './kept.js';
 import { hasRoom, labels, Lanes, LEFT, moments, RIGHT } from './lanes.js';
 import * as live from './live.js';
@@ -142,7 +142,7 @@ function drawn() {
 
 function marks() {
   return drawn().flatMap(([run, loss]) =>
-    loss.marks.filter((m) => m.before).map((m) => ({ run, t: m.t, at: m.t, label: `${m.before}→${m.workers}`, title: `${loss.name}: ${m.before} → ${m.workers} workers: ${m.reason}; ${Math.round(m.pause_ms ?? 0)} ms pause` })),
+    loss.marks.filter((m) => m.before).map((m) => ({ run, t: m.t, at: m.t, label: `${m.before}→${m.workers}`, title: `${isolated(loss.name)}: ${m.before} → ${m.workers} workers: ${m.reason}; ${Math.round(m.pause_ms ?? 0)} ms pause` })),
   );
 }
 
@@ -168,7 +168,7 @@ function build() {
     focus: { alpha: 0.25 },
     scales: { x: { time: false, auto: false, range: (/** @type {any} */ _u) => span() } },
     axes: [x, { ...y, size: LEFT }],
-    series: [{}, ...drawn().map(([, loss], i) => ({ label: loss.name, stroke: inks[i], width: 1.75, points: { show: false } }))],
+    series: [{}, ...drawn().map(([, loss], i) => ({ label: loss.name, stroke: inks[i], width: 1.75, points: { show: false, filter: alone } }))],
     plugins: [markPlugin(marks, host)],
     hooks: { setCursor: [said] },
   };
@@ -193,11 +193,23 @@ function said(u) {
   if (mark) return void (text.textContent = mark);
   const runs = drawn();
   if (index === null || index === undefined) {
-    text.textContent = runs.map(([, loss]) => `${loss.name} ${figure(loss.values[loss.values.length - 1])}`).join(' · ');
-    return;
+    return legend(text, '', runs.map(([run, loss]) => [run, loss.name, loss.values[loss.values.length - 1]]));
   }
-  const parts = runs.map(([, loss], i) => [loss.name, u.data[i + 1]?.[index]]).filter(([, v]) => v !== null && v !== undefined);
-  text.textContent = `${clock(new Date(u.data[0][index] * 1000))} · ${parts.map(([n, v]) => `${n} ${figure(v)}`).join(' · ')}`;
+  const parts = runs.map(([run, loss], i) => /** @type {[number, string, any]} */ ([run, loss.name, u.data[i + 1]?.[index]]));
+  legend(text, clock(new Date(u.data[0][index] * 1000)), parts.filter(([, , value]) => value !== null && value !== undefined));
+}
+
+/** A run's colour, name and value, one beside the other. @param {HTMLElement} box @param {string} at @param {[number, string, number | null][]} parts */
+function legend(box, at, parts) {
+  const words = [at, ...parts.flat()].join();
+  if (box.dataset.said === words && box.childElementCount) return; // it is asked for four times a second
+  box.dataset.said = words;
+  const entries = parts.map(([run, name, value]) => {
+    const entry = document.createElement('span');
+    entry.append(Object.assign(document.createElement('span'), { className: `swatch run-${run % 14}` }), Object.assign(document.createElement('bdi'), { textContent: name, title: name }), figure(value));
+    return entry;
+  });
+  box.replaceChildren(...(at ? [at] : []), ...entries);
 }
 
 /** Everything moves with the clock. */
@@ -208,6 +220,7 @@ function tick() {
   const runs = drawn().map(([run, loss]) => `${run}:${loss.name}`).join() + chosen;
   const none = document.getElementById('no-curves');
   if (none) none.hidden = drawn().length > 0;
+  curves.classList.toggle('is-empty', !drawn().length);
   if (runs !== shownRuns && drawn().length) {
     shownRuns = runs;
     build();

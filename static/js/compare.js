@@ -1,7 +1,7 @@
 // @ts-check
 /* Compare runs: one metric of several runs in one chart, each in its run's colour, by step or by time since its own start. Live. */
 
-import { axes, colour, elapsed, figure, fit, plainX, smooth, wholeNumbers } from './chart.js';
+import { axes, colour, elapsed, figure, fit, isolated, plainX, smooth, wholeNumbers } from './chart.js';
 import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
 import { Parallel } from './parallel.js';
@@ -71,12 +71,12 @@ function say(u) {
   const index = u.cursor.idx;
   if (index === null || index === undefined) {
     const last = shown.map((run) => [run.name, run.curves.get(select.value)?.values.at(-1)]);
-    said.textContent = last.filter(([, v]) => v !== undefined).map(([n, v]) => `${n} ${figure(/** @type {any} */ (v))}`).join(' · ') || '\u00a0';
+    said.textContent = last.filter(([, v]) => v !== undefined).map(([n, v]) => `${isolated(String(n))} ${figure(/** @type {any} */ (v))}`).join(' · ') || '\u00a0';
     return;
   }
   const x = axis === 'time' ? elapsed(0)([u.data[0][index]])[0] : `${axis === 'step' ? 'step' : 'sample'} ${u.data[0][index].toLocaleString('en')}`;
   const parts = shown.map((run, i) => [run.name, u.data[i + 1]?.[index]]).filter(([, v]) => v !== null && v !== undefined);
-  said.textContent = [x, ...parts.map(([n, v]) => `${n} ${figure(v)}`)].join(' · ');
+  said.textContent = [x, ...parts.map(([n, v]) => `${isolated(n)} ${figure(v)}`)].join(' · ');
 }
 
 function schedule() {

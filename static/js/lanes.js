@@ -2,6 +2,7 @@
 /* Slot lanes over time: one lane per slot, bars in the colour of the run that held it, the right edge is now. Drawn as SVG with attributes
    only (the page's policy allows no inline style). The table on the same page says the same in words. */
 
+import { isolated } from './chart.js';
 import { clock } from './times.js';
 
 const NS = 'http://www.w3.org/2000/svg';
@@ -126,7 +127,12 @@ export class Lanes {
       make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
     }
     for (const bar of lane.bars) this.bar(bar, y, height);
-    if (lane.silent_since === null || lane.state !== 'silent') return;
+    if (lane.silent_since !== null && lane.state === 'silent') this.lost(lane, y, height);
+    if (big) for (const bar of lane.bars) this.word(bar, y, height);
+  }
+
+  /** @param {any} lane @param {number} y @param {number} height */
+  lost(lane, y, height) {
     // Nobody knows what has been since its node was last heard of: what was granted stays, under a hatch.
     const lost = make('svg', { y, height, class: 'bar-away' }, this.body);
     make('rect', { width: '100%', height: '100%', class: 'bar-lost' }, lost);
@@ -140,7 +146,6 @@ export class Lanes {
     const holder = make('svg', { y, height, class: `bar-run run-${bar.run % COLOURS}${mine ? ' is-open' : ''}`, 'data-bar': bar.run }, this.body);
     make('rect', { width: '100%', height: '100%', class: 'bar-fill' }, holder);
     if (bar.leaving) make('rect', { width: '100%', height: '100%', fill: 'url(#hatch)' }, holder);
-    if (height >= 20) make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = `${bar.name} · ${bar.person}`;
     const since = clock(new Date(bar.begin * 1000));
     const until = bar.end ? clock(new Date(bar.end * 1000)) : 'now';
     const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}\n${bar.reason}`;
@@ -148,6 +153,13 @@ export class Lanes {
     if (mine) holder.addEventListener('click', () => this.open(bar.run));
     holder.addEventListener('pointerenter', () => this.highlight(bar.run));
     holder.addEventListener('pointerleave', () => this.highlight(null));
+    this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
+  }
+
+  /** Whose bar it is: above every hatch, so that it can be read. @param {any} bar @param {number} y @param {number} height */
+  word(bar, y, height) {
+    const holder = make('svg', { y, height, class: `bar-word run-${bar.run % COLOURS}`, 'data-bar': bar.run }, this.body);
+    make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = `${isolated(bar.name)} · ${bar.person}`;
     this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
   }
 

@@ -105,7 +105,8 @@ export class Parallel {
     make('title', {}, label).textContent = axis.name;
     const ticks = new Map(axis.values.filter((v) => v !== null).map((v) => [this.y(axis, v), axis.kind === 'number' ? figure(/** @type {number} */ (v)) : String(v)]));
     const shown = axis.kind === 'number' ? [Math.min(.../** @type {number[]} */ ([...ticks.keys()])), Math.max(.../** @type {number[]} */ ([...ticks.keys()]))] : [...ticks.keys()].slice(0, 8);
-    for (const y of new Set(shown)) make('text', { x: x + 6, y: Number(y) + 4, class: 'parallel-tick' }, svg).textContent = (ticks.get(y) || '').slice(0, 14);
+    const beside = (/** @type {number} */ y) => (axis.kind === 'text' ? y + 4 : y === shown[0] ? y - 5 : y + 13); // numbers stand above and below the lines
+    for (const y of new Set(shown)) make('text', { x: x + 6, y: beside(Number(y)), class: 'parallel-tick' }, svg).textContent = (ticks.get(y) || '').slice(0, 14);
     const range = this.kept.get(axis.name);
     if (range) make('rect', { x: x - 7, y: range[0], width: 14, height: Math.max(2, range[1] - range[0]), class: 'parallel-range' }, svg);
     const grip = make('rect', { x: x - 12, y: TOP, width: 24, height: HEIGHT - TOP - BOTTOM, class: 'parallel-grip' }, svg);

@@ -13,13 +13,14 @@ from training_runtime import journal
 from training_runtime.protocol import RunObservation, SlotSeen
 
 METRICS, SLOTS, RUNS, STEPS = 50, 100, 500, 30
+LONG_METRIC = "a_metric_of_a_name_without_a_space_" * 3
 VALUES = (1.0, math.nan, math.inf, -math.inf, 1e-30, 1e30)
 
 
 def many_metrics(studio: Seeded, *, now: dt.datetime) -> TrainingRun:
     """A run with 50 metrics, whose loss is no number from time to time."""
     run = cast.run(studio.digits, by=studio.alice, name="fifty metrics")
-    names = ["loss", *(f"metric {n:02} <b>" for n in range(1, METRICS))]
+    names = ["loss", LONG_METRIC, *(f"metric {n:02} <b>" for n in range(2, METRICS))]
     writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
     writer.write(cast.started(epochs=1, steps=STEPS), t=now.timestamp())
     for step in range(1, STEPS + 1):
@@ -28,6 +29,7 @@ def many_metrics(studio: Seeded, *, now: dt.datetime) -> TrainingRun:
         writer.write(train, t=now.timestamp() + step)
     writer.close()
     ingest.catch_up(run.pk, now=now)
+    TrainingRun.objects.filter(pk=run.pk).update(state=RunState.COMPLETED, ended_at=now + dt.timedelta(seconds=STEPS))
     return TrainingRun.objects.get(pk=run.pk)
 
 

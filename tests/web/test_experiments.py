@@ -267,3 +267,17 @@ def test_the_table_comes_as_csv_that_no_spreadsheet_runs(studio: Seeded, as_: As
     assert rows[str(studio.failed.pk)]["note"] == "'+1"
     assert float(rows[str(studio.completed.pk)]["train loss"]) > 0
     assert rows[str(studio.failed.pk)]["train loss"] == ""
+
+
+def test_an_experiment_without_a_run_says_how_to_make_one(studio: Seeded, as_: As) -> None:
+    made = cast.experiment(studio.digits, by=studio.alice, versions=[studio.version], name="later")
+    address = reverse("experiment", args=[made.pk])
+    for person, words in (
+        (studio.alice, "<b>Run</b>, at the top"),
+        (User.objects.get(username="victor"), "An editor of this project can run it"),
+    ):
+        page = as_(person).get(address).content.decode()
+        assert words in page
+        assert "No training runs found" not in page
+    services.run_experiment(made, by=studio.alice)
+    assert "Not run yet" not in as_(studio.alice).get(address, {"part": "runs"}).content.decode()

@@ -78,7 +78,7 @@ def test_losses_that_are_no_numbers_are_gaps_and_said(studio: Seeded, as_: As) -
     assert curves[0]["values"].count(None) == strange.STEPS // 2
     page = as_(studio.alice).get(reverse("run", args=[run.pk])).content.decode()
     assert page.count('<figure class="chart" ') == strange.METRICS
-    assert "metric 01 &lt;b&gt;" in page
+    assert "metric 02 &lt;b&gt;" in page
     assert "not finite" in page
 
 
@@ -105,6 +105,22 @@ def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: S
         expect(page.locator('[data-chart="metric 49 <b>"] .uplot')).to_be_visible()
         expect(page.locator('[data-chart="loss"]')).to_be_hidden()
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        long_names_of_metrics_leave_room_for_the_values(page)
+    values = "[null, 1, null, 2, 3, null, undefined, 4, undefined, null, 5]"
+    points = f"(await import('/static/js/chart.js')).alone({{ data: [[], {values}] }}, 1, false)"
+    assert page.evaluate(f"async () => {points}") == [1, 7, 10], "between gaps, and at the end"
+
+
+def long_names_of_metrics_leave_room_for_the_values(page: Page) -> None:
+    """In the tables of the run's experiment, and where its runs are compared."""
+    page.get_by_role("navigation", name="Breadcrumb").get_by_role("link").last.click()
+    box = page.locator(f"td[data-label='Train {strange.LONG_METRIC}']").first.bounding_box()
+    assert box
+    assert box["x"] + box["width"] <= 360 or (page.viewport_size or {})["width"] > 360, "stacked, there is no way to the right"
+    for address in ("", "compare/"):
+        page.goto(page.url.split("compare")[0] + address)
+        expect(page.get_by_role("link", name="Overview")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), address
 
 
 def the_use_of_a_hundred_slots_is_legible(page: Page, address: str) -> None:
