@@ -45,7 +45,7 @@ class RunFilter:
 
 @dataclass(frozen=True)
 class RunRow:
-    """A line of an experiment's tables: the run, slots held, latest value of each metric column (None: not there)."""
+    """A line of an experiment's tables: the run, slots held, latest value of each metric column (None: not there; NaN: not finite)."""
 
     run: TrainingRun
     slots: int
@@ -176,7 +176,7 @@ def _rows(experiment: Experiment, runs: list[int], columns: list[str]) -> dict[i
         held = slots_held(some)
         latest: dict[int, dict[str, float | None]] = defaultdict(dict)
         for run, group, name, value in MetricSeries.objects.filter(run__in=some).values_list("run_id", "group", "name", "last_value"):
-            latest[run][f"{group} {name}"] = value
+            latest[run][f"{group} {name}"] = math.nan if value is None else value
         # The people are not joined: many runs are of few people.
         found = (
             experiment.runs.filter(pk__in=some).defer("error_traceback", "environment", "final_metrics").prefetch_related("submitted_by")

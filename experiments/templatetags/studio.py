@@ -22,6 +22,7 @@ from experiments.selectors import FeedItem, JobFilter, RunFilter
 
 register = template.Library()
 
+LONG_LABEL = 40  # of a column: what is longer may be cut
 RUN_COLOURS = 14  # classes run-0 .. run-13 in static/css/components.css
 
 _STATES: dict[str, tuple[str, str]] = {  # state -> colour of the tag, icon
@@ -217,7 +218,10 @@ def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") ->
     address = "?" + "&".join(filter(None, (kept, query)))
     order = format_html(' aria-sort="{}"', "descending" if wanted.descending else "ascending") if on else ""
     arrow = icon("arrow--down" if wanted.descending else "arrow--up") if on else ""
-    return format_html('<th scope="col" class="sorter {}"{}><a href="{}">{}{}</a></th>', css, order, address, label, arrow)
+    whole = format_html(' title="{}"', label) if len(label) > LONG_LABEL else ""
+    return format_html(
+        '<th scope="col" class="sorter {}"{}><a href="{}"{}><span>{}</span>{}</a></th>', css, order, address, whole, label, arrow
+    )
 
 
 @register.simple_tag

@@ -44,6 +44,7 @@ def detail(request: HttpRequest) -> HttpResponse:
     lanes = later(lambda: selectors.lanes(begin=now, end=now))
     strips = later(lambda: _strips(lanes))
     feed = later(lambda: selectors.feed(limit=40))
+    table = later(lambda: _table(request, now))
     context = {
         "section": "cluster",
         "wanted": wanted,
@@ -51,7 +52,8 @@ def detail(request: HttpRequest) -> HttpResponse:
         "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
         "controllable": later(lambda: _controllable(request, found[0])),
         "next_offset": wanted.offset + PAGE_ROWS,
-        "table": later(lambda: _table(request, now)),
+        "table": table,
+        "table_readable": later(lambda: run_pages.readable_ids(user, [bar.run for _, bars in table.lanes for bar in bars])),
         "windows": (("1m", "1 min"), ("10m", "10 min"), ("1h", "1 h"), ("all", "All")),
         "totals": later(lambda: _totals(lanes)),
         "pause_ms": cache(nodes.median_pause_ms),

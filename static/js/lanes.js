@@ -8,6 +8,7 @@ import { clock } from './times.js';
 const NS = 'http://www.w3.org/2000/svg';
 const AXIS = 24;
 const HEADING = 22;
+const LABEL = 14; // pixels that a lane's name needs
 export const LEFT = 104;
 export const RIGHT = 12;
 const COLOURS = 14;
@@ -94,12 +95,17 @@ export class Lanes {
     this.body.replaceChildren();
     this.bars = [];
     const height = this.laneHeight;
-    const named = Math.ceil(14 / (height + this.gap)); // labels of very many lanes would lie over each other
+    const named = Math.ceil(LABEL / (height + this.gap)); // labels of very many lanes would lie over each other
+    const says = (/** @type {any} */ lane) => lane.state in STATES; // and those of lanes that are not as they should be come first
+    let free = 0;
     const several = new Set(answer.lanes.map((/** @type {any} */ lane) => lane.node)).size > 1;
     let y = 0;
     answer.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ row) => {
       if (several && lane.node !== answer.lanes[row - 1]?.node) y = this.heading(lane.node, y);
-      this.lane(lane, y, height, row % named === 0);
+      const wanted = says(lane) || (row % named === 0 && !answer.lanes.slice(row + 1, row + named).some(says));
+      const label = wanted && y >= free;
+      if (label) free = y + LABEL;
+      this.lane(lane, y, height, label);
       y += height + this.gap;
     });
     const total = y + AXIS;
@@ -121,7 +127,7 @@ export class Lanes {
     if (away) make('rect', { class: 'lane-away', x: LEFT, y, height, width: '100%', fill: 'url(#hatch)' }, this.body);
     const big = height >= 20;
     const said = STATES[lane.state] || '';
-    if (named || said) {
+    if (named) {
       const label = make('text', { class: 'lane-label', x: LEFT - 8, y: y + height / 2 + (big ? 4 : 3), 'text-anchor': 'end' }, this.body);
       label.textContent = said ? `${lane.label} · ${said}` : lane.label;
       make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;

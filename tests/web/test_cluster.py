@@ -50,6 +50,8 @@ def test_the_lanes_say_who_held_what_and_the_table_says_the_same(studio: Seeded,
     assert studio.running.pk in answer["readable"]
     assert studio.other.pk not in answer["readable"]
     assert answer["curves"] == [studio.running.pk]
+    linked = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
+    assert [reverse("run", args=[run.pk]) in linked for run in (studio.running, studio.other)] == [True, False]
     for window in ({"window": "1m"}, {}, {"window": "1h"}, {"window": "all"}, {"window": "1m", "back": "300"}):
         asked = {**window, "until": str(int(timezone.now().timestamp()) - 300)} if "back" in window else window
         table = as_(studio.alice).get(reverse("cluster"), {"part": "now", **asked}).content.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -80,6 +81,9 @@ def test_losses_that_are_no_numbers_are_gaps_and_said(studio: Seeded, as_: As) -
     assert page.count('<figure class="chart" ') == strange.METRICS
     assert "metric 02 &lt;b&gt;" in page
     assert "not finite" in page
+    table = as_(studio.alice).get(reverse("experiment", args=[run.experiment_id])).content.decode()
+    assert 'class="number">not finite</td>' in table
+    assert f'title="Train {strange.LONG_METRIC}"' in table, "it is cut, and said where it is pointed at"
 
 
 def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: Site) -> None:
@@ -92,6 +96,8 @@ def test_very_much_of_everything_is_drawn_without_an_error(visit: Visit, site: S
             drawn = page.locator("#lanes svg.lanes").bounding_box()
             assert drawn
             assert drawn["height"] < 900
+            ends = page.locator(".lane-label").evaluate_all("all => all.map(each => Number(each.getAttribute('y')))")
+            assert min(after - before for before, after in itertools.pairwise(ends)) >= 14, "no name lies over another"
         expect(page.locator("#nodes")).to_contain_text("0 of 100")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         the_use_of_a_hundred_slots_is_legible(page, site.pages["url"] + site.pages["completed run"])
