@@ -2,7 +2,7 @@
 
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
-  node host  <-> driver      Members, Stop ->, <- Holding, Grown
+  node host  <-> driver      Members, Stop ->, <- Holding, Grown   (the same with a station, which has no journal)
 Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret crosses any of them.
 Standard library only.
 """
@@ -41,8 +41,8 @@ class RunSpec:
     `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
     empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
-    instead of the first step (empty: it does not). `station`: not the run's driver, but the part that this machine takes in the run of a
-    driver on another one.
+    instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
+    up to train(), finds the driver, and forks the workers of this machine's slots.
     """
 
     run: int
@@ -61,7 +61,8 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class WantedRun:
-    """What the studio wants of a run on this node: its driver alive, holding exactly `slots` (of all nodes), for `reason`."""
+    """What the studio wants of a run on this node: its driver (or its station) alive, holding exactly `slots`, for `reason`. They are slots
+    of this node: those on others are told to the stations there."""
 
     spec: RunSpec
     slots: tuple[SlotRef, ...]
@@ -119,6 +120,9 @@ class RunObservation:
     of this attempt; never more than they were held. None: this machine cannot tell. `counted_s`: over how many seconds of its slots that
     was counted; both only grow, so whoever sees them twice knows the share in between. `slots`: the same of each slot on which a worker is
     now; None where that is left out, since only the journal has grown.
+
+    `station`: it is not the run's driver but its station here: what it holds and did is said of this node alone, its journal's size is 0,
+    and its exit code says nothing of the run. `gave_up`: it cannot work on this machine, as `detail` says, and is not started again.
     """
 
     run: int
@@ -131,11 +135,14 @@ class RunObservation:
     busy_s: float | None = None
     counted_s: float = 0.0
     slots: tuple[SlotSeen, ...] | None = None
+    station: bool = False
+    gave_up: bool = False
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py)."""
+    """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py). `address`: where other machines reach
+    it, a host name or an IP; empty: nowhere, so it shares no run with them."""
 
     name: str
     cpu_count: int
@@ -144,6 +151,7 @@ class NodeFacts:
     torch_version: str
     sandbox_level: str
     sandbox_notes: tuple[str, ...] = ()
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,8 @@ class Observation:
 
 @dataclass(frozen=True)
 class Members:
-    """Node host -> driver: the run's granted slots, all of them, in order. Empty: suspend at the next step boundary."""
+    """Node host -> driver or station: the run's granted slots on this node, all of them, in order. None on any node: suspend at the next
+    step boundary."""
 
     revision: int
     slots: tuple[SlotRef, ...]

@@ -38,17 +38,19 @@ def until(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str = "
     return value
 
 
-def slots(*ids: int) -> tuple[SlotRef, ...]:
-    return tuple(SlotRef(i, NODE, i, "cpu") for i in ids)
+def slots(*ids: int, node: str = NODE) -> tuple[SlotRef, ...]:
+    return tuple(SlotRef(i, node, i, "cpu") for i in ids)
 
 
 class HostUnderTest:
     """A node host process and what the studio would do with it."""
 
-    def __init__(self, home: Path, uid_base: int) -> None:
+    def __init__(self, home: Path, uid_base: int, node: str = NODE) -> None:
         self.home = home
+        self.node = node
         self.uid_base = uid_base
-        self.folder = home / "host" / NODE
+        self.folder = home / "host" / node
+        self.log_file = home / ("host.log" if node == NODE else f"host-{node}.log")
         self.process: subprocess.Popen[bytes] | None = None
         self.revision = 0
         self.wanted: dict[int, WantedRun] = {}
@@ -57,11 +59,11 @@ class HostUnderTest:
     def start(
         self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True, driver: str = "tests.host.puppet:main"
     ) -> None:
-        command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", NODE]
+        command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", self.node]
         command += ["--driver", driver, "--preload", preload]
         base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5", "EDT_TERM_GRACE_S": "0.2"}
-        base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5"}
-        with open(self.home / "host.log", "ab") as output:
+        base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5", "EDT_STATION_PAUSE_S": "0.005"}
+        with open(self.log_file, "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
         if wait:
             until(lambda: self.is_up() or self.process.poll() is not None, what="the host is up")
@@ -74,10 +76,10 @@ class HostUnderTest:
 
     def log(self) -> str:
         """What the host has logged during this test."""
-        return (self.home / "host.log").read_text()[self._log_begins :]
+        return self.log_file.read_text()[self._log_begins :]
 
     def warm_pid(self) -> int:
-        return int((self.home / "host.log").read_text().rsplit("the warm process is ready pid=", 1)[1].split()[0])
+        return int(self.log_file.read_text().rsplit("the warm process is ready pid=", 1)[1].split()[0])
 
     def forget_everything(self) -> None:
         """As new for the next test; the host itself stays."""
@@ -85,9 +87,9 @@ class HostUnderTest:
         self.apply()
         until(lambda: self.look().runs == (), what="every run of the test before has ended")
         for entry in self.home.iterdir():
-            if entry.name not in ("host", "host.log"):
+            if not entry.name.startswith("host"):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        self._log_begins = len((self.home / "host.log").read_text())
+        self._log_begins = len(self.log_file.read_text())
 
     def spec(
         self, run: int, *argv: str, code: dict[str, str] | None = None, env: dict[str, str] | None = None, attempt: int = 1
@@ -100,15 +102,15 @@ class HostUnderTest:
         return RunSpec(run, f"run {run}", "alice", argv, str(code_dir), str(result_dir), str(data_dir), 4, env or {}, attempt)
 
     def want(self, spec: RunSpec, *slot_ids: int, reason: str = "alice asked", stop: bool = False) -> None:
-        self.wanted[spec.run] = WantedRun(spec, slots(*slot_ids), reason, stop)
+        self.wanted[spec.run] = WantedRun(spec, slots(*slot_ids, node=self.node), reason, stop)
 
     def apply(self) -> Observation:
         self.revision += 1
-        return client.apply(self.home, NODE, Apply(self.revision, tuple(self.wanted.values())))
+        return client.apply(self.home, self.node, Apply(self.revision, tuple(self.wanted.values())))
 
     def look(self) -> Observation:
         """The present observation, without changing anything."""
-        for observation in client.subscribe(self.home, NODE, timeout_s=5):
+        for observation in client.subscribe(self.home, self.node, timeout_s=5):
             return observation
         raise AssertionError("the host says nothing")
 
@@ -191,13 +193,14 @@ def _names(pid: int, text: str) -> bool:
 
 
 @pytest.fixture
-def make_host() -> Iterator[Callable[[Path], HostUnderTest]]:
-    """For a home of the test's own choosing; not started yet."""
+def make_host() -> Iterator[Callable[..., HostUnderTest]]:
+    """For a home of the test's own choosing; not started yet. Another node of one home gives runs the same users, as it must."""
     made: list[HostUnderTest] = []
 
-    def make(home: Path) -> HostUnderTest:
+    def make(home: Path, node: str = NODE) -> HostUnderTest:
         home.mkdir(parents=True, exist_ok=True)
-        made.append(HostUnderTest(home, next(_bases)))
+        base = next((host.uid_base for host in made if host.home == home), None)
+        made.append(HostUnderTest(home, next(_bases) if base is None else base, node))
         return made[-1]
 
     try:

@@ -32,7 +32,7 @@ class Puppet:
         self.workers: dict[int, Worker] = {}
         self.revision = 0
         self.link: LineSocket | None = None
-        self.journal = journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+        self.journal = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
         self.selector = selectors.DefaultSelector()
         self.stops_on_request = True
         self.work: Callable[[], object] = signal.pause  # what its workers do, again and again
@@ -47,8 +47,12 @@ class Puppet:
         return Holding(tuple(self.workers.values()), self.revision)
 
     def note(self, text: str) -> None:
-        self.journal.write(journal.Warned(text))
-        self.say(Grown(self.journal.flush()))
+        if self.journal is not None:
+            self.journal.write(journal.Warned(text))
+        self.say(self.grown())
+
+    def grown(self) -> Grown:
+        return Grown(self.journal.flush() if self.journal is not None else 0)
 
     def serve(self) -> int:
         self.note(f"attempt {self.spec.attempt}")
@@ -64,7 +68,7 @@ class Puppet:
         connection, _ = self.listener.accept()
         self.link = LineSocket(connection)
         self.selector.register(self.link, selectors.EVENT_READ)
-        self.say(self.holding(), Grown(self.journal.flush()))
+        self.say(self.holding(), self.grown())
 
     def hear(self) -> int | None:
         assert self.link is not None
@@ -96,8 +100,9 @@ class Puppet:
         for worker in self.workers.values():
             os.kill(worker.pid, signal.SIGKILL)
             os.waitpid(worker.pid, 0)
-        self.journal.write(journal.Finished(outcome, 1, 1, {}, 0.0))
-        self.journal.close()
+        if self.journal is not None:
+            self.journal.write(journal.Finished(outcome, 1, 1, {}, 0.0))
+            self.journal.close()
         return 0
 
 
@@ -112,6 +117,24 @@ def fork_worker(slot: int, work: Callable[[], object]) -> Worker:
 
 
 def obey(puppet: Puppet) -> int:
+    return puppet.serve()
+
+
+def share(puppet: Puppet) -> int:
+    """Says where it is. As a station it ends with the codes in its arguments, one each time that it is started, then obeys; and it claims
+    that it has a journal."""
+    spec = puppet.spec
+    place = Path(spec.result_dir, "station" if spec.station else "driver")
+    with place.open("a") as file:
+        words = (os.environ["LOG_DIR"], os.environ.get("EDT_ADDRESS", ""), str(Path.cwd()), str(spec.attempt))
+        file.write(" ".join(words) + "\n")
+    if spec.station:
+        os.write(1, b"a station speaks\n")
+        begun = len(place.read_text().splitlines())
+        if begun < len(spec.argv):
+            return int(spec.argv[begun])
+        accept = puppet.accept
+        puppet.accept = lambda: (accept(), puppet.say(Grown(1 << 30)))[0]  # type: ignore[method-assign]
     return puppet.serve()
 
 
@@ -243,7 +266,8 @@ def stop_without_a_word(puppet: Puppet) -> int:
 
 
 ACTS: dict[str, Callable[[Puppet], int]] = {
-    act.__name__: act for act in (obey, compute, hoard, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
+    act.__name__: act
+    for act in (obey, share, compute, hoard, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
 }
 
 

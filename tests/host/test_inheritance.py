@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.conftest import HostUnderTest, has_landlock, is_root
+from training_runtime.host import inheritance
 from training_runtime.protocol import RunSpec
 
 USERS = ("own users", *(("one user",) if has_landlock else ()))
@@ -48,6 +49,11 @@ def test_a_checkpoint_of_its_own_is_not_overwritten(host: HostUnderTest) -> None
     host.apply()
     host.until_holding(8, 2)
     assert checkpoint(host, 8).read_bytes() == b"its own, further on"
+
+
+def test_a_station_leaves_that_to_its_driver(tmp_path: Path) -> None:
+    spec = RunSpec(8, "x", "alice", ("main.py",), "/c", str(tmp_path / "8"), "", 4, continue_from=str(tmp_path / "7"), station=True)
+    assert inheritance.open_checkpoint(spec, tmp_path / "8") is None
 
 
 def no_file(host: HostUnderTest) -> None:

@@ -36,12 +36,16 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.told, run.socket_token = list(record.told), record.socket_token
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None
-    run.journal_bytes, run.busy_s, run.counted_s = journal_size(run.result_dir), record.busy_s, record.counted_s
+    run.busy_s, run.counted_s = record.busy_s, record.counted_s
+    run.station, run.losses = record.station, record.losses
+    run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
+    run.began_at = run.ended_at = now
     return run
 
 
 def _after_reboot(run: LiveRun) -> None:
-    code = outcome_in_journal(run.result_dir, run.journal_start) if run.phase != "launching" else None
+    said = run.phase != "launching" and not run.station  # what the journal says is about the driver
+    code = outcome_in_journal(run.result_dir, run.journal_start) if said else None
     run.phase, run.told = "ended", []
     run.interrupted = code is None
     run.exit_code = -signal.SIGKILL if code is None else code

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from training_runtime import journal
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import ending, environment, fabric, sandbox, sockets, talk
 from training_runtime.host.environment import Places
@@ -30,10 +31,10 @@ _MAX_TRIES = 5
 _LONG_PATH_BYTES = 60  # multiprocessing makes sockets some 32 bytes deeper in TMPDIR, and their addresses hold 107
 
 
-def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: str) -> LiveRun:
+def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: str, losses: int = 0) -> LiveRun:
     """A run that waits for its launch; replaces the record of an earlier attempt."""
-    run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason)
-    run.journal_start = run.journal_bytes = journal_size(spec.result_dir)
+    run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason, station=spec.station, losses=losses)
+    run.journal_start = run.journal_bytes = 0 if spec.station else journal_size(spec.result_dir)
     node.runs[spec.run] = run
     node.changed = True
     return run
@@ -41,14 +42,22 @@ def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: st
 
 def refuse(node: Node, run: LiveRun, why: str) -> None:
     """It cannot be started at all; trying again would not help."""
-    run.phase, run.exit_code, run.problem = "ended", 1, why
+    run.phase, run.exit_code, run.problem, run.ended_at = "ended", 1, why, time.monotonic()
     node.changed = True
     log.error("a run cannot be started: %s run=%d", why, run.run)
+
+
+def driver_has_begun(spec: RunSpec) -> bool:
+    """Whether the run's driver was ever at work, wherever that is: then its folder belongs to the run's user already. Two hosts that give
+    it away at once, or one that does while user code writes in it, would be a race."""
+    path = Path(spec.result_dir, journal.FILE_NAME)
+    return path.is_file() and not path.is_symlink()
 
 
 def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
     """Have a driver forked and send it its orders; the rest happens as it answers."""
     run.uid, run.retry_at, run.socket_token = orders.box.uid, None, secrets.token_hex(16)
+    node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
     with theirs, sockets.listen(node.socket_file(run)) as listener:
         run.gate = LineSocket(ours)
@@ -102,12 +111,13 @@ def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
         return  # it has ended already: its end was seen between its first word and this one
     gate, run.gate = run.gate, None
     node.unwatch(gate)
-    run.phase = "alive"
+    run.phase, run.began_at = "alive", time.monotonic()
     node.changed = True
     node.save()  # before the gate opens: a host that dies after it must be able to find this process again
     gate.send(GO)
     gate.close()
-    log.info("a driver runs run=%d attempt=%d pid=%d uid=%s", run.run, run.attempt, run.pid, run.uid)
+    what = "station" if run.station else "driver"
+    log.info("a %s runs run=%d attempt=%d pid=%d uid=%s", what, run.run, run.attempt, run.pid, run.uid)
     talk.connect(node, run)
 
 
@@ -125,10 +135,12 @@ def _failed(node: Node, run: LiveRun, why: str) -> None:
 
 
 def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str]) -> Launch:
-    """The orders of a run's driver. Raises SandboxRefused or OSError with a sentence when it cannot be started."""
+    """The orders of a run's driver or station. Raises SandboxRefused or OSError with a sentence when it cannot be started."""
     spec = run.spec
     assert spec is not None
     _check_places(spec)
+    if spec.station and not settings.address:
+        raise SandboxRefused(f"{settings.node} has no address under which other machines reach it (EDT_NODE_ADDRESS)")
     home = fabric.folder(settings.folder)
     box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home))
     temporary = str(Path(spec.result_dir, "tmp"))
@@ -136,7 +148,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
         code_link=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
-        log_dir=f"{spec.result_dir}/log/driver",
+        log_dir=f"{spec.result_dir}/log/{environment.log_folder(settings.node, station=spec.station)}",
         temporary=temporary,
         fabric_home=str(home),
         packages=str(fabric.packages(home)),
@@ -144,6 +156,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     variables = environment.run_environment(spec, places=places, warm=warm)
     if settings.slots is not None:
         variables["EDT_NODE_SLOTS"] = str(settings.slots)
+    if settings.address:
+        variables["EDT_ADDRESS"] = settings.address
     return Launch(
         spec=dataclasses.replace(spec, attempt=run.attempt),
         driver=settings.driver,

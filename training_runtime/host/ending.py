@@ -35,7 +35,7 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
     if run.phase == "launching":
         talk.close(node, run)  # a child behind a closed gate goes by itself
         if not run.pid:
-            run.phase, run.exit_code = "ended", -signal.SIGKILL
+            run.phase, run.exit_code, run.ended_at = "ended", -signal.SIGKILL, now
             node.changed = True
             return
     members = members_of(node, run)
@@ -145,10 +145,12 @@ def check_cleared(node: Node, run: LiveRun) -> None:
         talk.worker_ended(node, run, worker)
     run.exit_code = _how_it_ended(node, run)
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
-    run.journal_bytes = max(run.journal_bytes, journal_size(run.result_dir))
+    run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
+    run.ended_at = time.monotonic()
     node.socket_file(run).unlink(missing_ok=True)
     node.changed = True
-    log.info("a run has ended run=%d attempt=%d pid=%d exit_code=%s", run.run, run.attempt, run.pid, run.exit_code)
+    what = "station" if run.station else "run"
+    log.info("a %s has ended run=%d attempt=%d pid=%d exit_code=%s", what, run.run, run.attempt, run.pid, run.exit_code)
 
 
 def _how_it_ended(node: Node, run: LiveRun) -> int:
@@ -163,7 +165,7 @@ def _how_it_ended(node: Node, run: LiveRun) -> int:
     code = node.reaped.pop(run.pid, None)
     if code is None:
         code = _reap(run.pid)
-    if code is None:
+    if code is None and not run.station:
         code = outcome_in_journal(run.result_dir, run.journal_start)
     return -signal.SIGKILL if code is None else code
 

@@ -33,6 +33,7 @@ _REFUSED = frozenset(
         "EDT_SANDBOX",
         "EDT_HOME",
         "EDT_UID_BASE",
+        "EDT_ADDRESS",
         "CUDA_VISIBLE_DEVICES",
         "CUDA_DEVICE_ORDER",
         "PYTORCH_NVML_BASED_CUDA_CHECK",
@@ -75,6 +76,11 @@ def user_environment(env: Mapping[str, str]) -> dict[str, str]:
 def folder_name(name: str) -> str:
     """One safe path component from a run's name, which its owner chose."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:64] or "code"
+
+
+def log_folder(node: str, *, station: bool) -> str:
+    """Below a run's log/: of the run's driver, or of its station on the node."""
+    return f"station-{re.sub(r'[^A-Za-z0-9._-]+', '_', node)[:56]}" if station else "driver"
 
 
 def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -> dict[str, str]:

@@ -19,9 +19,9 @@ _FOLDER, _FILE = "checkpoint", "engine.pt"
 
 
 def open_checkpoint(spec: RunSpec, result: Path) -> int | None:
-    """A descriptor of the checkpoint that this run begins with; None where it begins at the start or has one of its own already.
-    SandboxRefused where there is none."""
-    if not spec.continue_from or (result / _FOLDER / _FILE).exists():
+    """A descriptor of the checkpoint that this run begins with; None where it begins at the start or has one of its own already, or where
+    that is another machine's affair. SandboxRefused where there is none."""
+    if not spec.continue_from or spec.station or (result / _FOLDER / _FILE).exists():
         return None
     missing = SandboxRefused(f"the run to continue from has no checkpoint ({spec.continue_from})")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

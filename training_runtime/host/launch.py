@@ -16,6 +16,7 @@ import signal
 import socket
 import stat
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -158,9 +159,13 @@ def _settle_in(launch: Launch) -> None:
 
 
 def _link(link: Path, target: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        link.unlink()
-    link.symlink_to(target)
+    """Where it is right already it stays: the run's driver and its stations on other machines may be using it."""
+    with contextlib.suppress(OSError):
+        if str(link.readlink()) == target:
+            return
+    beside = link.with_name(f".{link.name}.{os.getpid()}.{time.monotonic_ns()}")
+    beside.symlink_to(target)
+    beside.replace(link)
 
 
 def _take_console(path: Path) -> None:

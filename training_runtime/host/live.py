@@ -27,7 +27,8 @@ class LiveRun:
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
     `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
-    is known to be stopped by a signal.
+    is known to be stopped by a signal. `station`: it is the run's station here, see `protocol.RunSpec`; it writes no journal. `began_at`,
+    `ended_at`: seconds of the monotonic clock, as far as this host was there.
     """
 
     run: int
@@ -70,6 +71,10 @@ class LiveRun:
     reason: str = ""
     problem: str = ""
     stuck: tuple[int, ...] = ()
+    station: bool = False
+    losses: int = 0
+    began_at: float = 0.0
+    ended_at: float = 0.0
 
     def traces(self) -> Traces:
         return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
@@ -93,10 +98,15 @@ class LiveRun:
             connected=self.link is not None,
             orphaned_at=self.driver_gone_at if self.workers else None,
             stopped_at=self.stopped_at,
+            station=self.station,
+            losses=self.losses,
+            ended_at=self.ended_at,
+            lived_s=max(0.0, self.ended_at - self.began_at) if self.began_at else 0.0,
         )
 
-    def observation(self, *, goes_on: bool = False, measured: bool = True) -> RunObservation:
-        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `measured`: with what each slot did."""
+    def observation(self, *, goes_on: bool = False, measured: bool = True, gave_up: bool = False) -> RunObservation:
+        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `gave_up`: it is a station, and none will
+        come. `measured`: with what each slot did."""
         return RunObservation(
             run=self.run,
             attempt=self.attempt,
@@ -104,10 +114,12 @@ class LiveRun:
             holding=self.holding(),
             journal_bytes=self.journal_bytes,
             exit_code=self.exit_code if self.phase == "ended" and not goes_on else None,
-            detail="interrupted; it goes on with the next attempt" if goes_on else self._detail(),
+            detail=self._next_attempt() if goes_on else self._detail(),
             busy_s=self.busy_s,
             counted_s=self.counted_s,
             slots=tuple(self.measured[slot] for slot in sorted(self.measured)) if measured else None,
+            station=self.station,
+            gave_up=gave_up,
         )
 
     def _state(self) -> DriverState:
@@ -122,7 +134,13 @@ class LiveRun:
             return "stuck: pid " + ", ".join(map(str, self.stuck)) + " cannot be killed (waiting for a device or a file system)"
         if self.problem:
             return self.problem
-        return ended_how(self.exit_code) if self.phase == "ended" and self.exit_code is not None else self.reason
+        return ended_how(self.exit_code, self._who()) if self.phase == "ended" and self.exit_code is not None else self.reason
+
+    def _who(self) -> str:
+        return "station" if self.station else "driver"
+
+    def _next_attempt(self) -> str:
+        return f"{self._detail()}; it is started again" if self.station else "interrupted; it goes on with the next attempt"
 
     def saved(self) -> SavedRun:
         return SavedRun(
@@ -146,6 +164,8 @@ class LiveRun:
             detail=self.problem,
             busy_s=self.busy_s,
             counted_s=self.counted_s,
+            station=self.station,
+            losses=self.losses,
         )
 
 

@@ -11,7 +11,7 @@ from training_runtime.host.sandbox import Abilities
 from training_runtime.protocol import NodeFacts
 
 
-def gather(name: str, abilities: Abilities) -> NodeFacts:
+def gather(name: str, abilities: Abilities, *, address: str = "") -> NodeFacts:
     return NodeFacts(
         name=name,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -20,6 +20,7 @@ def gather(name: str, abilities: Abilities) -> NodeFacts:
         torch_version=_torch_version(),
         sandbox_level=abilities.level,
         sandbox_notes=abilities.notes,
+        address=address,
     )
 
 

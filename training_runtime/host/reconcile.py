@@ -3,6 +3,9 @@ clock.
 
 Level-triggered: it is asked again after anything has happened, and whenever `wake_at` has come; asking twice changes nothing. The
 supervisor carries the actions out and writes into the observed facts that it did.
+
+What there is of a run on a machine is its driver or, where that is on another machine, its station: never both, and the one is proven gone
+before the other is started.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from training_runtime.protocol import SlotRef, WantedRun
 # launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
 # may not be; ended: nothing of it is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
+LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it
 
 
 @dataclass(frozen=True)
 class Rules:
     """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL. `orphan_grace_s`:
     how long workers may take to write down their state when their driver is gone. `stopped_driver_s`: how long a driver may be stopped by
-    a signal."""
+    a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; `steady_s`: one that has
+    lived so long begins to count anew."""
 
     stop_grace_s: float = 10.0
     term_grace_s: float = 2.0
@@ -31,6 +36,9 @@ class Rules:
     orphan_grace_s: float = 30.0
     stopped_driver_s: float = 20.0
     max_restarts: int = 3
+    station_pause_s: float = 0.5
+    station_longest_pause_s: float = 8.0
+    steady_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,9 @@ class SeenRun:
     `members`: the slots last told to the driver, None before the first time. `exit_code` of the driver, None while it lives. `restarts`
     counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
     `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
-    where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen.
+    where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `station`: it is the
+    run's station here and not its driver; `restarts` counts those after it failed, `losses` those after it had lost its driver. `ended_at`:
+    when nothing was left of it, `lived_s`: how long it had run by then.
     """
 
     run: int
@@ -57,6 +67,10 @@ class SeenRun:
     connected: bool = True
     orphaned_at: float | None = None
     stopped_at: float | None = None
+    station: bool = False
+    losses: int = 0
+    ended_at: float = 0.0
+    lived_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ class Start:
     attempt: int
     restarts: int
     reason: str
+    losses: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,19 +174,24 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if wish is None:
         if facts is None or facts.phase == "ended":
             return Forget(run, "it has ended and the studio knows") if facts else None
-        if facts.phase == "alive" and not facts.holding and facts.stop_asked_at is None:
+        if facts.phase == "alive" and not (facts.station or facts.holding) and facts.stop_asked_at is None:
             # Suspended, so its state is written down: there is nothing that asking would save, and it may go on elsewhere.
             gone = "the studio no longer lists this run"
             return Kill(run, gone, interrupts=True) if facts.killed_at is None else _clear(facts, now, rules)
         return _stop(facts, "the studio no longer lists this run", now, rules)
+    if facts is not None and facts.station != wish.spec.station:
+        return _change_role(facts, now, rules)
     if facts is None:
+        if wish.spec.station and (wish.stop or not wish.slots):
+            return None
         if wish.stop:
             return Decline(run, wish.spec.attempt, wish.reason)
         return Start(run, wish.spec.attempt, 0, wish.reason)
     if facts.phase == "clearing":
         return _clear(facts, now, rules)
     if facts.phase == "ended":
-        return None if wish.stop else _begin_again(wish, facts, rules)
+        again = _begin_station_again(wish, facts, now, rules) if facts.station else _begin_again(wish, facts, rules)
+        return None if wish.stop else again
     if wish.stop or facts.stop_asked_at is not None:
         return _stop(facts, wish.reason, now, rules)
     if facts.members != wish.slots and facts.connected and facts.phase == "alive":
@@ -180,6 +200,13 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
         due = facts.stopped_at + rules.stopped_driver_s
         return due if now < due else KillDriver(run, f"the driver was stopped for {rules.stopped_driver_s:g} s")
     return None
+
+
+def _change_role(facts: SeenRun, now: float, rules: Rules) -> Step:
+    """The run's driver is to be here where its station is, or the other way round. What there is ends; what is wanted begins after it."""
+    if facts.phase == "ended":
+        return Forget(facts.run, "it ended as the run's station" if facts.station else "the run's driver is elsewhere now")
+    return _settle(facts.run, None, facts, now, rules)
 
 
 def _begin_again(wish: WantedRun, facts: SeenRun, rules: Rules) -> Step:
@@ -194,25 +221,56 @@ def _begin_again(wish: WantedRun, facts: SeenRun, rules: Rules) -> Step:
     return None
 
 
+def _begin_station_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> Step:
+    """An ended station of a run that holds slots here. However it ended, that is no failure of the run."""
+    if not wish.slots:
+        return None
+    if wish.spec.attempt > facts.attempt:  # the run itself began anew: what kept its station from working may be gone
+        return Start(facts.run, wish.spec.attempt, 0, wish.reason)
+    if has_given_up(facts, rules):
+        return None
+    steady = facts.lived_s >= rules.steady_s
+    restarts, losses = (0, 0) if steady else (facts.restarts, facts.losses)
+    if facts.interrupted or facts.stop_asked_at is not None:
+        return Start(facts.run, facts.attempt, restarts, wish.reason, losses)
+    if facts.exit_code == LOST:
+        pause_s, why, losses = rules.station_pause_s * 2**losses, "the station has lost the run's driver", losses + 1
+    elif facts.exit_code == 0:  # the training is over, which the studio will hear; should it still want slots here, it gets them
+        pause_s, why = rules.station_longest_pause_s, "slots here are still wanted"
+    else:
+        pause_s, restarts = rules.station_pause_s * 4 ** (restarts + 1), restarts + 1
+        why = f"{ended_how(facts.exit_code, 'station')}; restart {restarts} of {rules.max_restarts}"
+    due = facts.ended_at + min(pause_s, rules.station_longest_pause_s)
+    return due if now < due else Start(facts.run, facts.attempt, restarts, why, min(losses, 16))
+
+
+def has_given_up(facts: SeenRun, rules: Rules) -> bool:
+    """Whether a station is not started again: it has failed again and again, so this machine is none for the run."""
+    failed = facts.exit_code not in (None, 0, LOST) and facts.stop_asked_at is None and not facts.interrupted
+    return facts.station and facts.phase == "ended" and failed and facts.restarts >= rules.max_restarts and facts.lived_s < rules.steady_s
+
+
 def goes_on(facts: SeenRun, rules: Rules) -> bool:
     """Whether an ended run gets another attempt by itself as long as it is wanted: then its end is not the studio's to see.
 
     That is after an interruption, and after a signal that nobody here has sent, a limited number of times. An exit code above zero is the
-    script's own doing and would only repeat.
+    script's own doing and would only repeat. A station is started again until it has failed too often.
     """
+    if facts.station:
+        return facts.phase == "ended" and not has_given_up(facts, rules)
     crashed = facts.exit_code is not None and facts.exit_code < 0 and facts.stop_asked_at is None
     return facts.phase == "ended" and (facts.interrupted or (crashed and facts.restarts < rules.max_restarts))
 
 
-def ended_how(exit_code: int | None) -> str:
+def ended_how(exit_code: int | None, who: str = "driver") -> str:
     if exit_code is None:
-        return "the driver is gone"
+        return f"the {who} is gone"
     if exit_code >= 0:
-        return f"the driver ended with code {exit_code}"
+        return f"the {who} ended with code {exit_code}"
     try:
-        return f"the driver was killed by {signal.Signals(-exit_code).name}"
+        return f"the {who} was killed by {signal.Signals(-exit_code).name}"
     except ValueError:
-        return f"the driver was killed by signal {-exit_code}"
+        return f"the {who} was killed by signal {-exit_code}"
 
 
 def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:

@@ -13,11 +13,13 @@ from training_runtime.host.sandbox import Policy
 
 DRIVER = "training_runtime.elastic.driver:main"
 _PRELOAD = "torch,torch.distributed,numpy"
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS."""
+    """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS. `address`:
+    where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines."""
 
     home: Path
     node: str
@@ -26,6 +28,7 @@ class Settings:
     preload: tuple[str, ...]
     rules: Rules
     policy: Policy
+    address: str = ""
 
     @property
     def folder(self) -> Path:
@@ -40,6 +43,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     parser.add_argument("--home", type=Path, required=True, help="the studio's home folder (EDT_HOME)")
     parser.add_argument("--node", required=True, help="this machine's name in the studio")
     parser.add_argument("--slots", type=int, help="how many slots of this machine are shared out")
+    parser.add_argument(
+        "--address",
+        default=environment.get("EDT_NODE_ADDRESS", ""),
+        help="host name or IP under which other machines reach this one, for runs over several machines (default: EDT_NODE_ADDRESS)",
+    )
     parser.add_argument("--driver", default=DRIVER, help="package.module:function that runs in a driver process (default: %(default)s)")
     parser.add_argument("--preload", default=_PRELOAD, help="modules that the warm process imports (default: %(default)s)")
     given = parser.parse_args(arguments)
@@ -49,6 +57,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         parser.error(f"--driver {given.driver!r} is not of the form package.module:function")
     if given.slots is not None and given.slots < 1:
         parser.error(f"--slots {given.slots} must be at least 1")
+    if not _ADDRESS.fullmatch(given.address):
+        parser.error(f"--address {given.address!r} (or EDT_NODE_ADDRESS): one host name or IP address, without a port")
     if not given.home.is_dir():
         parser.error(f"--home {given.home} is not a folder")
     try:
@@ -56,7 +66,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     except ValueError as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
-    return Settings(given.home.resolve(), given.node, given.slots, given.driver, tuple(dict.fromkeys(modules)), rules, policy)
+    preload = tuple(dict.fromkeys(modules))
+    return Settings(given.home.resolve(), given.node, given.slots, given.driver, preload, rules, policy, given.address)
 
 
 def _rules(environment: Mapping[str, str]) -> Rules:
@@ -66,6 +77,7 @@ def _rules(environment: Mapping[str, str]) -> Rules:
         orphan_grace_s=_number(environment, "EDT_ORPHAN_GRACE_S", 30.0),
         stopped_driver_s=_number(environment, "EDT_STOPPED_DRIVER_S", 20.0),
         max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
+        station_pause_s=_number(environment, "EDT_STATION_PAUSE_S", 0.5),
     )
 
 

@@ -52,6 +52,8 @@ class SavedRun:
     detail: str
     busy_s: float | None = None
     counted_s: float = 0.0
+    station: bool = False
+    losses: int = 0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from training_runtime.host.sandbox import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
 from training_runtime.host.warm_handle import WarmProcess
-from training_runtime.protocol import Apply, NodeFacts, Observation, WantedRun
+from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, WantedRun
 
 log = logging.getLogger(__name__)
 _GROWTH_PAUSE_S = 0.05
@@ -146,8 +146,9 @@ class Supervisor:
         self._node.revision = max(message.revision, self._node.revision)
         self._wanted = {wish.spec.run: wish for wish in message.runs}
         for run, wish in self._wanted.items():
-            if run in self._node.runs:
-                self._node.runs[run].spec = self._node.runs[run].spec or wish.spec
+            known = self._node.runs.get(run)
+            if known is not None and known.station == wish.spec.station:
+                known.spec = known.spec or wish.spec
         self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
         self._settle()
 
@@ -197,12 +198,17 @@ class Supervisor:
     def _start(self, action: Start) -> None:
         assert self._wanted is not None
         spec = self._wanted[action.run].spec
-        run = begin.record(self._node, spec, attempt=action.attempt, restarts=action.restarts, reason=action.reason)
+        counts = {"restarts": action.restarts, "losses": action.losses}
+        run = begin.record(self._node, spec, attempt=action.attempt, reason=action.reason, **counts)
         self._launch_if_possible(run)
 
     def _launch_if_possible(self, run: LiveRun) -> None:
         if not self._warm.ready:
             run.problem = "waiting for the warm process" + (f": {self._warm.problem}" if self._warm.problem else "")
+            return
+        assert run.spec is not None
+        if run.station and not begin.driver_has_begun(run.spec):
+            run.problem, run.retry_at = "waiting for the run's driver on its own machine", time.monotonic() + _LOOK_S
             return
         run.problem = ""
         try:
@@ -254,8 +260,12 @@ class Supervisor:
     # --- telling --------------------------------------------------------------------------------------------------------------------------
 
     def _observation(self, *, measured: bool = True) -> Observation:
-        runs = tuple(run.observation(goes_on=self._goes_on(number), measured=measured) for number, run in sorted(self._node.runs.items()))
+        runs = tuple(self._seen(run, measured=measured) for _, run in sorted(self._node.runs.items()))
         return Observation(revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready)
+
+    def _seen(self, run: LiveRun, *, measured: bool) -> RunObservation:
+        gave_up = reconcile.has_given_up(run.seen(), self._settings.rules)
+        return run.observation(goes_on=self._goes_on(run.run), measured=measured, gave_up=gave_up)
 
     def _goes_on(self, number: int) -> bool:
         wish = self._wanted.get(number) if self._wanted is not None else None

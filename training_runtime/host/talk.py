@@ -105,7 +105,7 @@ def _lost(node: Node, run: LiveRun, why: str) -> None:
 def _hear(node: Node, run: LiveRun, line: bytes) -> None:
     message = decode(line)
     if isinstance(message, Grown):
-        if message.journal_bytes > run.journal_bytes:
+        if message.journal_bytes > run.journal_bytes and not run.station:  # the journal is the driver's alone
             run.journal_bytes = message.journal_bytes
             node.grown.add(run.run)
     elif isinstance(message, Holding):
