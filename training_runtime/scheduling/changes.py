@@ -27,7 +27,7 @@ def difference(before: Plan, after: Plan, runs: Iterable[RunFacts], slots: Itera
     for run in sorted(runs, key=lambda run: (run.person, run.name, run.id)):
         had, has = len(before.grants.get(run.id, ())), len(after.grants.get(run.id, ()))
         left, at = machines(before, run.id, node_of), machines(after, run.id, node_of)
-        elsewhere = f", moves from {listed(left)} to {listed(at)}" if had and has and left != at else ""
+        elsewhere = _elsewhere(left, at) if had and has and left != at else ""
         if has != had:
             note = " (starts)" if had == 0 else " (suspended)" if has == 0 else ""
             (gaining if has > had else losing).append(f"{label(run)}: {had} -> {plural(has)}{note}{elsewhere}")
@@ -38,3 +38,10 @@ def difference(before: Plan, after: Plan, runs: Iterable[RunFacts], slots: Itera
         if was is not None and now is not None and was.position != now.position:
             queueing.append(f"{label(run)}: number {was.position} -> {now.position} in the queue")
     return losing + gaining + moving + queueing
+
+
+def _elsewhere(left: list[str], at: list[str]) -> str:
+    """From which machines to which; a run over several may gain or lose some of them and stay where it is."""
+    if not set(left) & set(at):
+        return f", moves from {listed(left)} to {listed(at)}"
+    return f", then on {listed(at)}"

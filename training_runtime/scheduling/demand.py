@@ -17,8 +17,9 @@ class Demand:
 
     `first`: the class that a run which takes any tries first while it holds nothing. `held`: how many slots of its class it holds and may
     keep. `occupied`: those, and the ones that its processes have yet to leave. `on`: the machine of those held, None where there are none
-    or a run may be spread; `node`: the one that it gets its slots on. `keeps`: between equals it goes before newcomers. `larger`: the
-    next useful size after `size`. `order`: what tells equals apart, the time left before the age.
+    or a run may be spread; `node`: the one that it gets its slots on; machines that share runs are one here (`SlotFacts.room`). `keeps`:
+    between equals it goes before newcomers. `larger`: the next useful size after `size`. `order`: what tells equals apart, the time left
+    before the age. `capped`: it could use more than `most`, but not on the machines where that would be.
     """
 
     run: RunFacts
@@ -31,6 +32,7 @@ class Demand:
     occupied: int
     weight: float
     order: tuple[float, float, int]
+    capped: bool = False
     keeps: bool = False
     node: str | None = None
     size: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.demand import Block, Demand, positive
@@ -21,11 +21,12 @@ Place = tuple[Device, str]
 
 
 def demands_of(
-    slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, capacity: Capacity, rules: Rules
+    slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, capacity: Capacity, rules: Rules, caps: Mapping[int, int]
 ) -> tuple[dict[int, Demand], dict[int, Block]]:
-    """What every run asks for, and why those that cannot run whatever the others do cannot."""
+    """What every run asks for, and why those that cannot run whatever the others do cannot. `caps`: see `plan`."""
     limits = Limits(capacity, rules)
-    keepable: dict[int, Place] = {slot.id: (slot.device, slot.node) for slot in slots if not slot.draining}
+    keepable: dict[int, Place] = {slot.id: (slot.device, slot.room) for slot in slots if not slot.draining}
+    avoided = _avoided(slots, runs)
     leaving = _leaving(slots, runs)
     insist = Counter(run.device for run in runs)
     plenty = sorted(capacity.of_class, key=lambda device: (capacity.of_class[device] / (1 + insist[device]), device), reverse=True)
@@ -33,12 +34,13 @@ def demands_of(
     blocks: dict[int, Block] = {}
     for run in runs:
         least, most = bounds(run)
-        places = [keepable[slot] for slot in run.held if slot in keepable]
+        cap = caps.get(run.id, most)
+        places = [keepable[slot] for slot in run.held if slot in keepable and (run.id, slot) not in avoided]
         if run.pinned and places:
-            least = most = len(places)
+            least = most = cap = len(places)
             block = None
         else:
-            block = _never(run, least=least, limits=limits)
+            block = _never(run, least=least, limits=limits) or ("room" if cap < least else None)
         if block is not None:
             blocks[run.id] = block
         device = first = run.device
@@ -52,8 +54,16 @@ def demands_of(
             keeps = sum(of == device for of, _ in places)
         occupied = keeps + leaving[run.id, device]
         order = (math.inf if run.remaining_s is None else run.remaining_s, run.submitted_at, run.id)
-        demands[run.id] = Demand(run, least, most, first, device, on, keeps, occupied, positive(run.weight), order)
+        demand = Demand(run, least, min(most, cap), first, device, on, keeps, occupied, positive(run.weight), order, capped=cap < most)
+        demands[run.id] = demand
     return demands, blocks
+
+
+def _avoided(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> frozenset[tuple[int, int]]:
+    """Run and slot, of those that are held where the run cannot work."""
+    wary = [run for run in runs if run.avoids and run.held]
+    node = {slot.id: slot.node for slot in slots} if wary else {}
+    return frozenset((run.id, slot) for run in wary for slot in run.held if node.get(slot) in run.avoids)
 
 
 def _leaving(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> Counter[tuple[int, Device | None]]:
@@ -73,8 +83,8 @@ def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], 
 
 def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
     """The machine of a run that holds slots, and how many of its class there; none if what is in service there cannot carry it."""
-    if run.node is not None and (count := places.count((device, run.node))) and capacity.on_machine[device][run.node] >= least:
-        return run.node, count  # how it nearly always is
+    if run.room is not None and (count := places.count((device, run.room))) and capacity.on_machine[device][run.room] >= least:
+        return run.room, count  # how it nearly always is
     held = Counter(node for of, node in places if of == device)
     if not held:
         return None, 0

@@ -13,13 +13,20 @@ Policy = Literal["fair_share", "priority"]
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """A slot as the planner sees it. `draining`: keeps no run and takes no new one. `holder`: the run whose process may still be there."""
+    """A slot as the planner sees it. `draining`: keeps no run and takes no new one. `holder`: the run whose process may still be there.
+    `pool`: what the machines are called among which its own shares runs; empty where it shares them with no other."""
 
     id: int
     node: str
     device: Device
     draining: bool = False
     holder: int | None = None
+    pool: str = ""
+
+    @property
+    def room(self) -> str:
+        """Where a run is that has this slot: all that it has is on this machine, or on those of this pool."""
+        return self.pool or self.node
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,9 @@ class RunFacts:
     `engines` is V where the script has told it (None before). `device` is the class of slot it needs (None: any). `submitted_at` and all
     times are seconds of one clock. `remaining_s` is the estimated time to its end on the slots it holds, where known. `paused` by a person:
     gets nothing. `held` are the slots it was granted and has not been asked to give back. `node`: the machine where its process is, with or
-    without slots; where runs train on one machine (`Rules.one_machine`) it may change while nothing is held. `pinned`: that machine is not
-    heard of, so the run keeps just what it holds.
+    without slots; where runs train on one machine (`Rules.one_machine`) it may change while nothing is held. `pool`: of that machine.
+    `pinned`: that machine is not heard of, so the run keeps just what it holds. `alone`: in a pool too it can use the slots of one machine
+    only, for it has not come to train() yet. `avoids`: machines where it cannot work.
     """
 
     id: int
@@ -49,13 +57,21 @@ class RunFacts:
     remaining_s: float | None = None
     node: str | None = None
     pinned: bool = False
+    pool: str = ""
+    alone: bool = False
+    avoids: frozenset[str] = frozenset()
+
+    @property
+    def room(self) -> str | None:
+        """See `SlotFacts.room`."""
+        return self.pool or self.node
 
 
 @dataclass(frozen=True)
 class Rules:
     """What an administrator sets: the policy, weights of persons (1.0 where not named) and quotas in slots.
 
-    `one_machine`: a run has all its slots on one machine. Otherwise it may be spread over several.
+    `one_machine`: a run has all its slots on one machine, or on those of one pool (`SlotFacts.pool`). Otherwise it may be spread over all.
     """
 
     policy: Policy = "fair_share"

@@ -16,7 +16,8 @@ from training_runtime.scheduling.sizes import next_size
 
 @dataclass(frozen=True)
 class Capacity:
-    """The slots that may be used, those that are not being drained: how many of each class, and how many of them on each machine.
+    """The slots that may be used, those that are not being drained: how many of each class, and how many of them on each machine, where
+    machines that share runs count as one (`SlotFacts.room`).
 
     `at_once`: the most that one run can have of a class.
     """
@@ -29,7 +30,7 @@ class Capacity:
 def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
     of_class: dict[Device, int] = {}
     on_machine: dict[Device, dict[str, int]] = {}
-    for (device, node, draining), count in Counter((slot.device, slot.node, slot.draining) for slot in slots).items():
+    for (device, node, draining), count in Counter((slot.device, slot.room, slot.draining) for slot in slots).items():
         usable = 0 if draining else count
         of_class[device] = of_class.get(device, 0) + usable
         of_node = on_machine.setdefault(device, {})

@@ -3,7 +3,7 @@
 `shares` hands out slots one step at a time. A run that holds nothing, or whose machine is taken by those who go before it, chooses one at
 its first step, and then grows there or nowhere. It goes where it can have all it wants without being in anybody's way, and of those
 machines to the fullest (best fit); else to where most is left for it when everybody before it and beside it has taken all they can. Its own
-machine, where its process already waits, goes before an equal one.
+machine, where its process already waits, goes before an equal one. Machines that share runs are one machine here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Machines:
         if demand.least >= self._hopeless:
             return None
         most = min(demand.most, self.largest)
-        name = self._undisturbed(demand.run.node, most) or self._most_left(demand.run.node, demand.least, most)
+        name = self._undisturbed(demand.run.room, most) or self._most_left(demand.run.room, demand.least, most)
         if name is None:
             self._hopeless = demand.least  # room only shrinks, so it stays that way
             return None

@@ -4,7 +4,8 @@ In this order: a run keeps what it holds; what it must give up comes from the ma
 the machines it is already on, then from the fullest machine that takes all it still needs (best fit), else from the emptiest. Vacant
 slots go before slots that somebody's process has yet to leave, so that nobody waits for a slow leaver while there is room. At the end a
 run is moved onto fewer machines where vacant slots allow it: gradients that cross no network are the only benefit for which a run is
-moved at all.
+moved at all. Of equal machines the one where its driver is comes first. All of that happens among the machines that share the run; a run
+that cannot use all of those may get fewer slots than it was to have.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Floor:
                 node = self.nodes[slot.node]
                 node.free.append(slot)
                 node.occupied += slot.holder is not None
+        self.only = next(iter(self.nodes)) if len(self.nodes) == 1 else None
         largest = max(sizes.values(), default=0)
         # One heap for each number of vacant and of free slots, with the other number, the machine's place and its name. Entries go stale
         # when a machine changes; they are recognised and dropped when met.
@@ -106,86 +108,133 @@ class Floor:
                 heappop(heap)
         return None
 
+    def best_among(self, count: int, names: Iterable[str]) -> str | None:
+        """The same for a run that cannot use every machine: of those named."""
+        nodes = [self.nodes[name] for name in names if self.nodes[name].free]
+        return min(nodes, key=lambda node: _worth(node, count)).name if nodes else None
 
-def place(slots: Iterable[SlotFacts], demands: Iterable[Demand]) -> dict[int, frozenset[int]]:
-    """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first."""
+
+def _worth(node: Node, count: int) -> tuple[int, int, int, int]:
+    """The machine's place in the order of `Floor.best`: the smallest is the best."""
+    if node.vacant >= count:
+        return 0, node.vacant, len(node.free), node.order
+    return (1, len(node.free), -node.vacant, node.order) if len(node.free) >= count else (2, -len(node.free), -node.vacant, node.order)
+
+
+# The machines of a class of slots among which a run is placed: those of one room, or all of them (None).
+Floors = Mapping[tuple[Device, str | None], Floor]
+
+
+def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bool = False) -> dict[int, frozenset[int]]:
+    """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first. `one_room`: each run has all its
+    slots in one (`SlotFacts.room`), which its demand names."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
     ordered = list(demands)
-    by_device: dict[Device, list[SlotFacts]] = defaultdict(list)
+    together: dict[tuple[Device, str | None], list[SlotFacts]] = defaultdict(list)
     for slot in usable.values():
-        by_device[slot.device].append(slot)
-    grants = _keep(usable, ordered, numbers={device: {slot.id for slot in of_class} for device, of_class in by_device.items()})
+        together[slot.device, slot.room if one_room else None].append(slot)
+    grants = _keep(usable, ordered, numbers={key: {slot.id for slot in of_room} for key, of_room in together.items()})
     kept = set().union(*grants.values())
-    floors = {device: Floor(of_class, kept=kept) for device, of_class in by_device.items()}
+    floors = {key: Floor(of_room, kept=kept) for key, of_room in together.items()}
     short = [demand for demand in ordered if demand.size > len(grants[demand.run.id])]
     for demand in short:
-        _extend_at_home(demand, grants[demand.run.id], floors=floors, usable=usable)
-    for demand in sorted(short, key=lambda each: len(grants[each.run.id]) - each.size):
-        _extend(demand, grants[demand.run.id], floors=floors)
+        _extend_at_home(demand, grants[demand.run.id], floor=_floor(demand, floors), usable=usable)
+    for demand in sorted(short, key=lambda each: (not _is_bound(each), len(grants[each.run.id]) - each.size)):
+        _extend(demand, grants[demand.run.id], floor=_floor(demand, floors))
     _gather(ordered, grants, floors=floors, usable=usable)
     return {run: frozenset(of_run) for run, of_run in grants.items()}
 
 
-def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Device, set[int]]) -> dict[int, set[int]]:
-    """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each class."""
+def _floor(demand: Demand, floors: Floors) -> Floor:
+    assert demand.device is not None, "a run with slots is bound to a class of slots"
+    return floors[demand.device, demand.node]
+
+
+def _home(demand: Demand) -> str:
+    """Where its driver is; empty where runs are spread over all machines, and the planner is not told."""
+    return demand.run.node or "" if demand.node is not None else ""
+
+
+def _is_bound(demand: Demand) -> bool:
+    """Whether it cannot use every machine that it could get slots on: it chooses before those that can."""
+    return demand.run.alone or bool(demand.run.avoids)
+
+
+def _keep(
+    usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[tuple[Device, str | None], set[int]]
+) -> dict[int, set[int]]:
+    """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each floor."""
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
     for demand in ordered:
-        held: set[int] = set()
-        if demand.run.held and demand.device is not None and demand.device in numbers:
-            held = (numbers[demand.device] & demand.run.held) - taken
-            if demand.node not in (None, demand.run.node):
-                held = {slot for slot in held if usable[slot].node == demand.node}
-        if len(held) > demand.size:
-            per_node = Counter(usable[slot].node for slot in held)
-            by_company = sorted(held, key=lambda slot: (-per_node[usable[slot].node], usable[slot].node, slot))
-            held = set(by_company[: demand.size])
-        grants[demand.run.id] = held
+        run, held = demand.run, set[int]()
+        if run.held and demand.device is not None and (demand.device, demand.node) in numbers:
+            held = (numbers[demand.device, demand.node] & run.held) - taken
+        if held and (len(held) > demand.size or _is_bound(demand)):
+            held = _best_of(demand, held, usable)
+        grants[run.id] = held
         taken |= held
     return grants
 
 
-def _extend_at_home(demand: Demand, grant: set[int], *, floors: Mapping[Device, Floor], usable: Mapping[int, SlotFacts]) -> None:
-    """Grow on the machines the run is already on, where it has most first; on its only one, where it has only one."""
-    assert demand.device is not None, "a run with slots is bound to a class of slots"
-    if demand.node is not None:
-        grant.update(floors[demand.device].take(demand.node, demand.size - len(grant), by=demand.run.id))
-        return
-    homes = Counter(usable[slot].node for slot in grant)
-    for name in sorted(homes, key=lambda home: (-homes[home], home)):
-        grant.update(floors[demand.device].take(name, demand.size - len(grant), by=demand.run.id))
+def _best_of(demand: Demand, held: set[int], usable: Mapping[int, SlotFacts]) -> set[int]:
+    """Of the slots held as many as the run's size, on the machines where it has most; none where it cannot work."""
+    run = demand.run
+    per_node = Counter(node for slot in held if (node := usable[slot].node) not in run.avoids)
+    by_company = sorted(per_node, key=lambda name: (-per_node[name], name != _home(demand), name))
+    place = {name: number for number, name in enumerate(by_company[:1] if run.alone else by_company)}
+    return set(
+        sorted((slot for slot in held if usable[slot].node in place), key=lambda slot: (place[usable[slot].node], slot))[: demand.size]
+    )
 
 
-def _extend(demand: Demand, grant: set[int], *, floors: Mapping[Device, Floor]) -> None:
+def _extend_at_home(demand: Demand, grant: set[int], *, floor: Floor, usable: Mapping[int, SlotFacts]) -> None:
+    """Grow on the machines the run is already on, where it has most first, or where its driver is if that has room for all that is missing;
+    on the only one, where there is one."""
+    run, home = demand.run, _home(demand)
+    parts = Counter(usable[slot].node for slot in grant)
+    names = sorted(parts, key=lambda name: (-parts[name], name != home, name))
+    if floor.only is not None:
+        names = [floor.only]
+    elif not names and home in floor.nodes and floor.nodes[home].vacant >= demand.size:
+        names = [home]
+    for name in names:
+        if name not in run.avoids:
+            grant.update(floor.take(name, demand.size - len(grant), by=run.id))
+
+
+def _extend(demand: Demand, grant: set[int], *, floor: Floor) -> None:
     """Grow onto further machines, as few as possible."""
-    assert demand.device is not None, "a run with slots is bound to a class of slots"
-    floor = floors[demand.device]
-    while len(grant) < demand.size:
+    run = demand.run
+    while len(grant) < demand.size and not (run.alone and grant):
         missing = demand.size - len(grant)
-        name = floor.best(missing)
-        assert name is not None, "shares never hands out more slots than there are"
-        grant.update(floor.take(name, missing, by=demand.run.id))
+        name = floor.best_among(missing, floor.nodes.keys() - run.avoids) if run.avoids else floor.best(missing)
+        if name is None:
+            assert _is_bound(demand), "shares never hands out more slots than there are"
+            return
+        grant.update(floor.take(name, missing, by=run.id))
 
 
-def _gather(
-    ordered: Iterable[Demand], grants: dict[int, set[int]], *, floors: Mapping[Device, Floor], usable: Mapping[int, SlotFacts]
-) -> None:
+def _gather(ordered: Iterable[Demand], grants: dict[int, set[int]], *, floors: Floors, usable: Mapping[int, SlotFacts]) -> None:
     """Move runs onto fewer machines while free slots allow it. Each move empties a machine of a run, so this ends."""
     if not any(node.free for floor in floors.values() for node in floor.nodes.values()):
         return
-    spread = [demand for demand in ordered if demand.size > 1 and len({usable[slot].node for slot in grants[demand.run.id]}) > 1]
+    spread = [demand for demand in ordered if _is_spread(demand, grants[demand.run.id], usable)]
     moved = True
     while moved:
         moved = False
         for demand in spread:
-            assert demand.device is not None, "a run with slots is bound to a class of slots"
-            moved |= _gather_one(demand, grants[demand.run.id], floor=floors[demand.device], usable=usable)
+            moved |= _gather_one(demand, grants[demand.run.id], floor=_floor(demand, floors), usable=usable)
+
+
+def _is_spread(demand: Demand, grant: set[int], usable: Mapping[int, SlotFacts]) -> bool:
+    return demand.size > 1 and not demand.run.pinned and len({usable[slot].node for slot in grant}) > 1
 
 
 def _gather_one(demand: Demand, grant: set[int], *, floor: Floor, usable: Mapping[int, SlotFacts]) -> bool:
     """Move the run's smallest part to a machine where it has at least as much, if that has vacant slots for all of the part."""
     parts = Counter(usable[slot].node for slot in grant)
-    by_size = sorted(parts, key=lambda name: (parts[name], name))
+    by_size = sorted(parts, key=lambda name: (parts[name], name == _home(demand), name))
     if len(by_size) < 2:
         return False
     smallest = by_size[0]

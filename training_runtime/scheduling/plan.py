@@ -7,14 +7,14 @@ A preview is the same function with changed facts; `changes.difference` tells tw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import forecast
 from training_runtime.scheduling.placement import place
 from training_runtime.scheduling.reasons import reasons
-from training_runtime.scheduling.shares import share_out
+from training_runtime.scheduling.shares import Shares, share_out
 
 
 def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules) -> Plan:
@@ -27,11 +27,28 @@ def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, ru
     # Everything below takes slots by number and runs oldest first, so that the order in which the caller names them cannot matter.
     slots = sorted(slots, key=attrgetter("id"))
     runs = sorted(runs, key=attrgetter("submitted_at", "id"))
-    shares = share_out(slots, runs, rules=rules)
-    grants = place(slots, shares.demands.values())
+    shares, grants = _shared_and_placed(slots, runs, rules)
     forecasts = forecast(shares, rules=rules)
     return Plan(
         grants=grants,
         reasons=reasons(slots, shares, grants, forecasts, rules=rules),
         queue={run: found.waiting for run, found in forecasts.items()},
     )
+
+
+def _shared_and_placed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rules: Rules) -> tuple[Shares, Mapping[int, frozenset[int]]]:
+    """How many slots each run gets, and which.
+
+    Among machines that share runs there are runs that cannot use all of them (`RunFacts.alone`, `avoids`). What such a run cannot have it
+    is not given: it is decided anew, with that as the most it can use. Each time some run's most becomes smaller, so this ends.
+    """
+    caps: dict[int, int] = {}
+    while True:
+        shares = share_out(slots, runs, rules=rules, caps=caps)
+        grants = place(slots, shares.demands.values(), one_room=rules.one_machine)
+        short = {
+            demand.run.id: len(grants[demand.run.id]) for demand in shares.demands.values() if len(grants[demand.run.id]) < demand.size
+        }
+        if not short:
+            return shares, grants
+        caps |= short

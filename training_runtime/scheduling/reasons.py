@@ -70,7 +70,8 @@ class Scene:
     holders: Mapping[Device | None, str]  # class -> "alice and bob", who have the most slots of it first
     lowest: Mapping[Device | None, int]  # class -> lowest priority that has slots there
     at_once: Mapping[Device | None, int]  # class -> the most slots that a newcomer could have now
-    several: frozenset[Device]  # classes with several machines, on one of which a run has to be
+    several: frozenset[Device]  # classes with several machines (or pools), on one of which a run has to be
+    pools: frozenset[str]  # what machines that share runs are called
 
     def level(self, run: RunFacts) -> int:
         return run.priority if self.rules.policy == "priority" else 0
@@ -129,6 +130,7 @@ def _scene(
         },
         lowest=lowest,
         at_once={device: shares.limits.room_at_once(device) for device in (None, *shares.limits.capacity)},
+        pools=frozenset(slot.pool for slot in slots.values() if slot.pool) if rules.one_machine else frozenset(),
         several=frozenset(each for each, of in shares.limits.machines.items() if sum(count > 0 for count in of.capacity.values()) > 1),
     )
 
@@ -156,17 +158,31 @@ def _amount(demand: Demand, scene: Scene) -> str:
     capacity = scene.shares.limits.capacity
     assert demand.device is not None, "a run with slots is bound to a class of slots"
     kind = f" {demand.device}" if len(capacity) > 1 else ""
+    if demand.node in scene.pools:
+        there = scene.shares.limits.machines[demand.device].capacity[demand.node]
+        return f"{demand.size} of {there}{kind} slots, {_where(demand, scene)}"
     if demand.node is not None and scene.one_of_several(demand.device):
         there = scene.shares.limits.machines[demand.device].capacity[demand.node]
         return f"{demand.size} of {there}{kind} {'slot' if there == 1 else 'slots'} on {demand.node}"
     return f"{demand.size} of {capacity[demand.device]}{kind} slots"
 
 
+def _where(demand: Demand, scene: Scene) -> str:
+    """The machines of a run that may have several: "all on alpha", "4 on alpha and 2 on beta"."""
+    counts = Counter(scene.slots[slot].node for slot in scene.grants[demand.run.id])
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    if len(names) == 1:
+        return f"{'' if demand.size == 1 else 'all '}on {names[0]}"
+    shown = [f"{counts[name]} on {name}" for name in (names if len(names) <= 3 else names[:2])]
+    rest = [f"{sum(counts[name] for name in names[2:])} on {len(names) - 2} others"] if len(names) > 3 else []
+    return listed([*shown, *rest])
+
+
 def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene: Scene) -> str:
     """Who or what made the run's slots change."""
     if not held:
         return f"starts with {_amount(demand, scene)}{_received(granted, scene)}"
-    left = sorted({scene.slots[slot].node for slot in held if slot in scene.slots} - {demand.node})
+    left = sorted({scene.slots[slot].room for slot in held if slot in scene.slots} - {demand.node})
     if demand.node is not None and left:
         forced = any(slot in scene.owner or (slot in scene.slots and scene.slots[slot].draining) for slot in held)
         given = f"{_given(held - granted, scene)}, " if forced else ""
@@ -216,9 +232,11 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
     """What keeps the run from having more slots than it has."""
     run, size = demand.run, demand.size
     if run.pinned:
-        return f"{demand.node} is not heard of, so nothing changes there until it is"
+        return f"{run.node or demand.node} is not heard of, so nothing changes there until it is"
     larger = next_size(size, engines=run.engines, most=demand.most)
     if larger is None:
+        if demand.capped:
+            return _why_capped(run)
         if size == run.max_slots or run.engines is None:
             return "its maximum"
         if size >= run.engines:
@@ -235,8 +253,17 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
     return _shared(demand, demand.device, scene)
 
 
+def _why_capped(run: RunFacts) -> str:
+    """Why it cannot use what is free on some of the machines that share runs."""
+    if run.alone:
+        return "it may have slots on other machines too once its script has come to train()"
+    return f"it cannot work on {listed(sorted(run.avoids))}"
+
+
 def _shared(demand: Demand, device: Device, scene: Scene) -> str:
     machine = scene.shares.limits.machines[device].capacity if scene.one_of_several(device) else {}
+    if demand.node in scene.pools and demand.size == machine.get(str(demand.node)):
+        return f"all there are on {demand.node}, and other machines share no run with {'it' if demand.size == 1 else 'them'}"
     if demand.node is not None and demand.size == machine.get(demand.node):
         return f"all there {'is' if demand.size == 1 else 'are'} on {demand.node}, and a run trains on one machine"
     persons = scene.sharers[device, demand.node, scene.level(demand.run)]
@@ -293,7 +320,9 @@ def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
 
 
 def _together(device: Device | None, scene: Scene) -> str:
-    return " on one machine" if scene.one_of_several(device) else ""
+    if not scene.one_of_several(device):
+        return ""
+    return " on machines that can share a run" if scene.pools else " on one machine"
 
 
 def _outlook(found: Forecast, scene: Scene) -> str:

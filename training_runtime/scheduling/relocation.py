@@ -39,7 +39,7 @@ def relocate(demands: Iterable[Demand], limits: Limits) -> None:
 def _may_move(demand: Demand) -> bool:
     """It trains, on a machine that can be spoken to, and for a while yet."""
     run = demand.run
-    running = demand.size > 0 and bool(run.held) and run.node == demand.node
+    running = demand.size > 0 and bool(run.held) and run.room == demand.node
     return running and not run.pinned and (run.remaining_s is None or run.remaining_s >= WORTH_S)
 
 

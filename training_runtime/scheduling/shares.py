@@ -100,10 +100,11 @@ class Shares:
     limits: Limits
 
 
-def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules) -> Shares:
-    """Decide how many slots each run gets. Slots come by number, runs oldest first."""
+def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules, caps: Mapping[int, int] | None = None) -> Shares:
+    """Decide how many slots each run gets. Slots come by number, runs oldest first. `caps`: the most that some runs, by their ids, can have
+    where their slots would be."""
     capacity = capacity_of(slots, one_machine=rules.one_machine)
-    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules)
+    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules, caps=caps or {})
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
     limits = _fill_anywhere(wanting, capacity, rules=rules)
     for _ in range(ROUNDS):
