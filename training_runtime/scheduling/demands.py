@@ -25,7 +25,7 @@ def demands_of(
 ) -> tuple[dict[int, Demand], dict[int, Block]]:
     """What every run asks for, and why those that cannot run whatever the others do cannot. `caps`: see `plan`."""
     limits = Limits(capacity, rules)
-    keepable: dict[int, Place] = {slot.id: (slot.device, slot.room) for slot in slots if not slot.draining}
+    keepable: dict[int, Place] = {slot.id: (slot.device, slot.pool or slot.node) for slot in slots if not slot.draining}
     avoided = _avoided(slots, runs)
     leaving = _leaving(slots, runs)
     insist = Counter(run.device for run in runs)

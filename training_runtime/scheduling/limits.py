@@ -30,7 +30,7 @@ class Capacity:
 def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
     of_class: dict[Device, int] = {}
     on_machine: dict[Device, dict[str, int]] = {}
-    for (device, node, draining), count in Counter((slot.device, slot.room, slot.draining) for slot in slots).items():
+    for (device, node, draining), count in Counter((slot.device, slot.pool or slot.node, slot.draining) for slot in slots).items():
         usable = 0 if draining else count
         of_class[device] = of_class.get(device, 0) + usable
         of_node = on_machine.setdefault(device, {})

@@ -121,8 +121,22 @@ def _worth(node: Node, count: int) -> tuple[int, int, int, int]:
     return (1, len(node.free), -node.vacant, node.order) if len(node.free) >= count else (2, -len(node.free), -node.vacant, node.order)
 
 
-# The machines of a class of slots among which a run is placed: those of one room, or all of them (None).
-Floors = Mapping[tuple[Device, str | None], Floor]
+Room = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: those that share it, or all (None)
+
+
+class Floors:
+    """The floor of each room, made when it is asked for: where every run has its own machine, most of them never are."""
+
+    def __init__(self, rooms: Mapping[Room, Sequence[SlotFacts]], *, kept: Collection[int]) -> None:
+        self._rooms, self._kept = rooms, kept
+        self._made: dict[Room, Floor] = {}
+
+    def of(self, demand: Demand) -> Floor:
+        assert demand.device is not None, "a run with slots is bound to a class of slots"
+        room = demand.device, demand.node
+        if room not in self._made:
+            self._made[room] = Floor(self._rooms[room], kept=self._kept)
+        return self._made[room]
 
 
 def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bool = False) -> dict[int, frozenset[int]]:
@@ -130,24 +144,21 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bo
     slots in one (`SlotFacts.room`), which its demand names."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
     ordered = list(demands)
-    together: dict[tuple[Device, str | None], list[SlotFacts]] = defaultdict(list)
+    rooms: dict[Room, list[SlotFacts]] = defaultdict(list)
     for slot in usable.values():
-        together[slot.device, slot.room if one_room else None].append(slot)
-    grants = _keep(usable, ordered, numbers={key: {slot.id for slot in of_room} for key, of_room in together.items()})
+        rooms[slot.device, (slot.pool or slot.node) if one_room else None].append(slot)
+    grants = _keep(usable, ordered, numbers={room: {slot.id for slot in of_room} for room, of_room in rooms.items()})
     kept = set().union(*grants.values())
-    floors = {key: Floor(of_room, kept=kept) for key, of_room in together.items()}
+    floors = Floors(rooms, kept=kept)
     short = [demand for demand in ordered if demand.size > len(grants[demand.run.id])]
     for demand in short:
-        _extend_at_home(demand, grants[demand.run.id], floor=_floor(demand, floors), usable=usable)
+        _extend_at_home(demand, grants[demand.run.id], floor=floors.of(demand), usable=usable)
     for demand in sorted(short, key=lambda each: (not _is_bound(each), len(grants[each.run.id]) - each.size)):
-        _extend(demand, grants[demand.run.id], floor=_floor(demand, floors))
-    _gather(ordered, grants, floors=floors, usable=usable)
+        _extend(demand, grants[demand.run.id], floor=floors.of(demand))
+    pools = {slot.pool for slot in usable.values()} - {""} if one_room else {None}
+    if pools and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
+        _gather([demand for demand in ordered if demand.node in pools], grants, floors=floors, usable=usable)
     return {run: frozenset(of_run) for run, of_run in grants.items()}
-
-
-def _floor(demand: Demand, floors: Floors) -> Floor:
-    assert demand.device is not None, "a run with slots is bound to a class of slots"
-    return floors[demand.device, demand.node]
 
 
 def _home(demand: Demand) -> str:
@@ -160,9 +171,7 @@ def _is_bound(demand: Demand) -> bool:
     return demand.run.alone or bool(demand.run.avoids)
 
 
-def _keep(
-    usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[tuple[Device, str | None], set[int]]
-) -> dict[int, set[int]]:
+def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Room, set[int]]) -> dict[int, set[int]]:
     """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each floor."""
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
@@ -217,14 +226,12 @@ def _extend(demand: Demand, grant: set[int], *, floor: Floor) -> None:
 
 def _gather(ordered: Iterable[Demand], grants: dict[int, set[int]], *, floors: Floors, usable: Mapping[int, SlotFacts]) -> None:
     """Move runs onto fewer machines while free slots allow it. Each move empties a machine of a run, so this ends."""
-    if not any(node.free for floor in floors.values() for node in floor.nodes.values()):
-        return
     spread = [demand for demand in ordered if _is_spread(demand, grants[demand.run.id], usable)]
     moved = True
     while moved:
         moved = False
         for demand in spread:
-            moved |= _gather_one(demand, grants[demand.run.id], floor=_floor(demand, floors), usable=usable)
+            moved |= _gather_one(demand, grants[demand.run.id], floor=floors.of(demand), usable=usable)
 
 
 def _is_spread(demand: Demand, grant: set[int], usable: Mapping[int, SlotFacts]) -> bool:
