@@ -102,7 +102,7 @@ class Journals(threading.Thread):
 
 
 def _without_journal(run: RunObservation) -> tuple[object, ...]:
-    return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail)
+    return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail, run.station, run.gave_up)
 
 
 def connect() -> None:

@@ -1,4 +1,5 @@
-"""Nodes and slots: what machines say of themselves, and what the studio wants of them. The only writer of Node and Slot.
+"""Nodes and slots: what machines say of themselves, and what the studio wants of them. The only writer of Node and Slot. What is said of
+stations is in `stations`.
 
 What a host says is believed about its own processes, and checked in shape by `protocol`. How a run ended is read from its journal first.
 """
@@ -12,9 +13,10 @@ import signal
 from typing import cast
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 
-from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states
+from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states, stations
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -32,9 +34,10 @@ def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) ->
     GPUs share them."""
     with transaction.atomic():
         node, made = Node.objects.select_for_update().get_or_create(name=facts.name)
-        before = (node.cpu_count, node.memory_bytes, node.gpus, node.torch_version, node.sandbox_level, node.sandbox_notes)
-        after = (facts.cpu_count, facts.memory_bytes, list(facts.gpus), facts.torch_version, facts.sandbox_level, list(facts.sandbox_notes))
-        node.cpu_count, node.memory_bytes, node.gpus, node.torch_version, node.sandbox_level, node.sandbox_notes = after
+        after = {**vars(facts), "gpus": list(facts.gpus), "sandbox_notes": list(facts.sandbox_notes)}
+        before = {name: getattr(node, name) for name in after}
+        for name, value in after.items():
+            setattr(node, name, value)
         silent = snapshot.is_silent(node, now)
         node.last_seen_at = now
         node.save()
@@ -46,7 +49,8 @@ def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) ->
 
 
 def wanted(node: Node, *, now: dt.datetime) -> Apply:
-    """A new snapshot of what should run on the node: every live run whose driver lives there, with the slots it should hold."""
+    """A new snapshot of what should run on the node: every live run whose driver lives there, and the stations of those that have slots
+    there, or are not proven gone from them yet, each with the slots of this node that it should hold."""
     with transaction.atomic():
         # Locked, so that the snapshot and its number belong together: a tick reads the number under the same lock (see close_grants).
         node = Node.objects.select_for_update().get(pk=node.pk)
@@ -57,30 +61,36 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         here = Q(leave_revision__isnull=True) | Q(
             state=RunState.STOPPING
         )  # those that are sent off are listed no more, so the host ends them
-        runs = TrainingRun.objects.filter(here, home=node, state__in=LIVE).select_related(*related).order_by("pk")
         held: dict[int, list[SlotRef]] = {}
-        kept = Grant.objects.filter(run__in=runs, released_at__isnull=True, release_requested_at__isnull=True)
-        for grant in kept.select_related("slot__node"):
-            held.setdefault(grant.run_id, []).append(_slot_ref(grant.slot))
-        found = [_wanted_run(run, held.get(run.pk, []), now=now) for run in runs]
+        for grant in Grant.objects.filter(slot__node=node, released_at__isnull=True).select_related("slot__node"):
+            asked_back = grant.release_requested_at is not None
+            held.setdefault(grant.run_id, []).extend([] if asked_back else [_slot_ref(grant.slot)])
+        at_home = TrainingRun.objects.filter(here, home=node, state__in=LIVE).select_related(*related)
+        guests = TrainingRun.objects.filter(pk__in=held, state__in=LIVE).exclude(Q(home=node) | Q(home=None)).select_related(*related)
+        runs = sorted((*at_home, *guests), key=lambda run: run.pk)
+        found = [_wanted_run(run, held.get(run.pk, []), on=node, now=now) for run in runs]
         return Apply(revision=node.revision, runs=tuple(each for each in found if each is not None))
 
 
 def record(observation: Observation, *, now: dt.datetime) -> Node:
     """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
     node = register(observation.node, now=now)
-    news = False
+    news, away = False, stations.elsewhere(node, {seen.run for seen in observation.runs})
     for seen in observation.runs:
+        if seen.station:
+            news |= stations.take_in(node, seen, now=now)
+            continue
         run = TrainingRun.objects.filter(pk=seen.run, home=node, state__in=LIVE).select_related("experiment").first()
         if run is None:
             continue
         _count(run, seen)
-        slotuse.keep(run, seen, now=now)
-        news |= slotuse.renew(run, seen, now=now)
+        slotuse.keep(run, seen, now=now, away=away.get(run.pk, ()))
+        news |= slotuse.renew(run, seen, now=now, node=node)
         if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
-            _finish(run, seen, exit_code=seen.exit_code, now=now)
+            _finish(node, run, seen, exit_code=seen.exit_code, now=now)
     if news:
         notify.changed(f"node-{node.pk}", "use")
+    stations.forget(node, there={seen.run for seen in observation.runs if seen.station})
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
     scheduling.let_go(node, there=holding.keys(), revision=observation.revision)
@@ -89,19 +99,20 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
 
 def _count(run: TrainingRun, seen: RunObservation) -> None:
     """Which attempt it is, and how long its slots were at work so far: unknown for good once its machine could not tell."""
-    before = (run.busy_s, run.busy_counted_s)
+    same = TrainingRun.objects.filter(pk=run.pk, busy_counted_s=run.busy_counted_s)  # what another agent has counted since is not undone
     again = seen.attempt > run.attempt
     if again:  # only upwards: sending a run to another machine raises it too
         TrainingRun.objects.filter(pk=run.pk, attempt__lt=seen.attempt).update(attempt=seen.attempt)
-    if seen.busy_s is None or run.busy_counted_s is None:
-        run.busy_s = run.busy_counted_s = None
-    else:
-        # A host that was replaced counts from nothing: until it has caught up nothing is added, so that nothing is counted twice.
-        counted = 0.0 if again else run.busy_counted_s
-        run.busy_s = (run.busy_s or 0.0) + max(0.0, seen.busy_s - counted)
-        run.busy_counted_s = max(counted, seen.busy_s)
-    if before != (run.busy_s, run.busy_counted_s):
-        run.save(update_fields=["busy_s", "busy_counted_s"])
+    if run.busy_counted_s is None:
+        return
+    if seen.busy_s is None:
+        TrainingRun.objects.filter(pk=run.pk).update(busy_s=None, busy_counted_s=None)
+        return
+    # A host that was replaced counts from nothing: until it has caught up nothing is added, so that nothing is counted twice.
+    counted = 0.0 if again else run.busy_counted_s
+    added = max(0.0, seen.busy_s - counted)
+    if added or run.busy_s is None or counted != run.busy_counted_s:
+        same.update(busy_s=Coalesce(F("busy_s"), 0.0) + added, busy_counted_s=max(counted, seen.busy_s))
 
 
 def nudge_silent(now: dt.datetime) -> list[str]:
@@ -164,20 +175,23 @@ def _slot_ref(slot: Slot) -> SlotRef:
     return SlotRef(id=slot.pk, node=slot.node.name, index=slot.place, device=cast(Device, slot.device))
 
 
-def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, now: dt.datetime) -> WantedRun | None:
+def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.datetime) -> WantedRun | None:
     """None for a run whose code cannot be run any more: it fails, and the others of the node are not kept waiting by it."""
-    stop = run.stop_requested_at is not None
+    station = run.home_id != on.pk
+    stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
-        spec = _spec(run)
+        spec = _spec(run, station=station)
     except bundles.BundleRefused as refusal:
+        if station:
+            return None  # that is for its home to say
         states.transition(run, RunState.FAILED, reason=str(refusal), now=now)
         notify.nudge_schedule()
         return None
     return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: (s.index, s.id))), reason=reason[:2000], stop=stop)
 
 
-def _spec(run: TrainingRun) -> RunSpec:
+def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
     return RunSpec(
         run=run.pk,
         name=run.name,
@@ -189,11 +203,12 @@ def _spec(run: TrainingRun) -> RunSpec:
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,
-        continue_from=str(runfiles.folder(run.continues)) if run.continues else "",
+        continue_from=str(runfiles.folder(run.continues)) if run.continues and not station else "",
+        station=station,
     )
 
 
-def _finish(run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
+def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
     """Every process of the run is gone: take in the rest of its journal, then say how it ended, and free its slots."""
     ingest.catch_up(run.pk, now=now)
     run.refresh_from_db()
@@ -205,9 +220,8 @@ def _finish(run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.d
             facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _last_words(run)}
         TrainingRun.objects.filter(pk=run.pk).update(**facts)
         states.transition(run, state, reason=reason, now=now)
-    scheduling.close_all(run, now=now, reason=reason)
-    if run.home is not None:
-        notify.nudge_node(run.home.name)  # the host forgets it
+    scheduling.close_all(run, node=node, now=now, reason=reason)
+    notify.nudge_node(node.name)  # the host forgets it
 
 
 def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState, str]:

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import F
 
 from experiments import notify, snapshot, states
+from experiments.homes import home_for, usable_now
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
 from experiments.snapshot import NODE_SILENT_S, Snapshot
@@ -76,6 +77,7 @@ class ClusterWish:
     person_quota: Mapping[str, int] | None = None
     project_quota: Mapping[str, int] | None = None
     draining: Mapping[int, bool] | None = None
+    several_machines: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def tick(now: dt.datetime) -> TickSummary:
         seen = snapshot.take(rules, now=now, lock=True)
         decision = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
         homes = _settle(seen, decision)
-        targets = {run: _at_home(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
+        targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
         _store_words(seen, decision)
@@ -113,19 +115,23 @@ def tick(now: dt.datetime) -> TickSummary:
         rules.tick += 1
         rules.save(update_fields=["tick"])
         moved = {run for run, _ in (*asked, *granted)}
-        nodes = _nodes(seen, moved | homes)
+        nodes = _nodes(seen, moved | homes, granted)
         _say(rules, nodes, moved=moved)
     return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
 
 
 def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None, cluster: ClusterWish | None = None) -> Preview:
     """What the allocation would become with changes to runs (by their ids) and to what holds for everybody. Writes nothing."""
-    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    rules = ClusterRules.current()
+    seen = would = snapshot.take(rules, now=now, lock=False)
     changes, wish = changes or {}, cluster or ClusterWish()
-    changed = [_changed(facts, changes.get(facts.id)) for facts in seen.run_facts if not changes.get(facts.id, RunChange()).stop]
-    given = {name: value for name, value in vars(wish).items() if name != "draining" and value is not None}
+    if wish.several_machines not in (None, rules.several_machines):
+        rules.several_machines = not rules.several_machines
+        would = snapshot.take(rules, now=now, lock=False)
+    changed = [_changed(facts, changes.get(facts.id)) for facts in would.run_facts if not changes.get(facts.id, RunChange()).stop]
+    given = {name: value for name, value in vars(wish).items() if name not in ("draining", "several_machines") and value is not None}
     draining = wish.draining or {}
-    slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in seen.slot_facts]
+    slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in would.slot_facts]
     before = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
     after = plan(slots, changed, now=now.timestamp(), rules=dataclasses.replace(seen.rules, **given))
     node_of = {slot.id: slot.node for slot in slots}
@@ -156,11 +162,12 @@ def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision:
         return _close(free, rules, now)
 
 
-def close_all(run: TrainingRun, *, now: dt.datetime, reason: str) -> int:
-    """Close every open grant of a run whose processes are all proven gone; how many."""
+def close_all(run: TrainingRun, *, node: Node, now: dt.datetime, reason: str) -> int:
+    """Close every open grant on the node of a run whose processes there are all proven gone; how many. Those on other machines are closed
+    as they are proven free there."""
     with transaction.atomic():
         rules = snapshot.lock_rules()
-        still = Grant.objects.filter(run=run, released_at__isnull=True)
+        still = Grant.objects.filter(run=run, slot__node=node, released_at__isnull=True)
         still.filter(release_requested_at__isnull=True).update(release_requested_at=now, release_reason=reason)
         return _close(list(still), rules, now)
 
@@ -214,7 +221,7 @@ def _settle(seen: Snapshot, decision: Plan) -> set[int]:
     settled = set()
     for run_id, slots in decision.grants.items():
         run = seen.runs[run_id]
-        home = seen.slots[min(slots)].node_id if slots else run.home_id  # all of them are on one node
+        home = home_for(seen, run, slots)
         if (home == run.home_id and run.leave_revision is None) or (run.home_id is not None and seen.held_by(run_id)):
             continue
         if run.home_id is None:
@@ -244,12 +251,6 @@ def let_go(node: Node, *, there: Collection[int], revision: int) -> int:
         if gone:
             notify.nudge_schedule()
     return gone
-
-
-def _at_home(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> frozenset[int]:
-    """The promised slots that the run can have now: none while its process is still somewhere else."""
-    here = None if run.leave_revision is not None else run.home_id
-    return frozenset(slot for slot in slots if seen.slots[slot].node_id == here)
 
 
 def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan, now: dt.datetime) -> list[tuple[int, int]]:
@@ -304,7 +305,7 @@ def _store_words(seen: Snapshot, decision: Plan) -> None:
         expected = (
             waiting.expected_s if waiting is not None and waiting.expected_s is not None and math.isfinite(waiting.expected_s) else None
         )
-        words = decision.reasons.get(run.pk, TRAINED_REASON if run.outcome == TRAINED else "")
+        words = decision.reasons.get(run.pk, TRAINED_REASON if run.outcome == TRAINED else "") + _unheard(seen, run.pk)
         if (words, position) == (run.plan_reason, run.queue_position) and _about_equal(expected, run.expected_start_s):
             continue
         run.plan_reason, run.queue_position, run.expected_start_s = words, position, expected
@@ -314,16 +315,22 @@ def _store_words(seen: Snapshot, decision: Plan) -> None:
         notify.changed("cluster", "jobs")
 
 
+def _unheard(seen: Snapshot, run: int) -> str:
+    counts = Counter(seen.slots[slot].node.name for slot in seen.unheard.get(run, ()))
+    return "".join(f"; {count} more on {name}, which is not heard of" for name, count in sorted(counts.items()))
+
+
 def _about_equal(new: float | None, old: float | None) -> bool:
     if new is None or old is None:
         return new is old
     return abs(new - old) <= max(5.0, 0.1 * old)
 
 
-def _nodes(seen: Snapshot, runs: Iterable[int]) -> tuple[str, ...]:
-    """Names of the nodes where something changes for these runs."""
+def _nodes(seen: Snapshot, runs: Iterable[int], granted: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+    """Names of the nodes where something changes for these runs; `granted`: (run, slot) since the snapshot."""
     known = {**seen.runs, **seen.leaving}
     homes = {known[run].home_id for run in runs if run in known} | {seen.slots[g.slot_id].node_id for r in runs for g in seen.held_by(r)}
+    homes |= {seen.slots[slot].node_id for _, slot in granted}
     return tuple(sorted(seen.nodes[home].name for home in homes if home is not None))
 
 

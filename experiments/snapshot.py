@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from experiments.models import ClusterRules, Grant, Node, RunState, Slot, TrainingRun
+from experiments import several
+from experiments.models import ClusterRules, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
@@ -22,7 +24,9 @@ PLANNED = tuple(state for state in LIVE if state != RunState.STOPPING)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not."""
+    """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not. `pools`: what
+    the machines are called that share runs, by node. `unheard`: of runs whose driver is heard of, the slots on other machines that are not:
+    no fact of theirs, they stay as they are until something is heard."""
 
     slot_facts: tuple[SlotFacts, ...]
     run_facts: tuple[RunFacts, ...]
@@ -33,6 +37,8 @@ class Snapshot:
     runs: Mapping[int, TrainingRun]
     leaving: Mapping[int, TrainingRun]
     silent: frozenset[int]
+    pools: Mapping[int, str]
+    unheard: Mapping[int, tuple[int, ...]]
 
     def held_by(self, run_id: int) -> list[Grant]:
         """The run's open grants, those it was asked to give back included."""
@@ -61,13 +67,31 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     for slot in slots.values():
         slot.node = nodes[slot.node_id]
     kept: defaultdict[int, set[int]] = defaultdict(set)
+    unheard: defaultdict[int, list[int]] = defaultdict(list)
     for slot_id, grant in grants.items():
-        if grant.release_requested_at is None:
+        if slots[slot_id].node_id in silent and _has_home_elsewhere(grant, silent):
+            unheard[grant.run_id].append(slot_id)
+        elif grant.release_requested_at is None:
             kept[grant.run_id].add(slot_id)
+    pools = several.pools({slot.node_id: slot.node for slot in slots.values()}.values()) if rules.several_machines else {}
+    largest = max(Counter(slot.node_id for slot in slots.values()).values(), default=0)
+    lost = frozenset(slot for of_run in unheard.values() for slot in of_run)
     planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and run.outcome != TRAINED}
+    avoids = _avoided(planned, nodes) if pools else {}
     return Snapshot(
-        slot_facts=tuple(_slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent) for slot in slots.values()),
-        run_facts=tuple(_run_facts(run, frozenset(kept[run.pk]), nodes=nodes, silent=silent) for run in planned.values()),
+        slot_facts=tuple(
+            _slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent, lost=slot.pk in lost, pool=pools.get(slot.node_id, ""))
+            for slot in slots.values()
+        ),
+        run_facts=tuple(
+            dataclasses.replace(
+                _run_facts(run, frozenset(kept[run.pk]), unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
+                pool=pools.get(run.home_id or 0, ""),
+                alone=bool(pools) and run.engines is None and run.min_slots <= largest,
+                avoids=avoids.get(run.pk, frozenset()),
+            )
+            for run in planned.values()
+        ),
         rules=planner_rules(rules, planned),
         nodes=nodes,
         slots=slots,
@@ -75,7 +99,24 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         runs=planned,
         leaving={run.pk: run for run in rows if run.pk not in planned},
         silent=silent,
+        pools=pools,
+        unheard={run: tuple(sorted(of_run)) for run, of_run in unheard.items() if of_run},
     )
+
+
+def _has_home_elsewhere(grant: Grant, silent: Collection[int]) -> bool:
+    """Whether the slot's run has its driver on another machine, which is heard of."""
+    home = grant.run.home_id
+    return home is not None and home not in silent
+
+
+def _avoided(runs: Mapping[int, TrainingRun], nodes: Mapping[int, Node]) -> dict[int, frozenset[str]]:
+    """The machines where a run's station gave up in this attempt of the run, by name."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for station in Station.objects.filter(gave_up=True, run__state__in=LIVE):
+        if station.run_id in runs and station.attempt >= runs[station.run_id].attempt and station.node_id != runs[station.run_id].home_id:
+            found[station.run_id].add(nodes[station.node_id].name)
+    return {run: frozenset(names) for run, names in found.items()}
 
 
 def planner_rules(rules: ClusterRules, runs: Mapping[int, TrainingRun]) -> Rules:
@@ -93,25 +134,28 @@ def _locked(found: QuerySet[TModel], lock: bool) -> QuerySet[TModel]:
     return found.select_for_update(of=("self",), no_key=True) if lock else found
 
 
-def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool) -> SlotFacts:
+def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool, lost: bool, pool: str) -> SlotFacts:
+    """`lost`: its run goes on elsewhere without it, until its machine is heard of."""
     gone = slot.draining or slot.retired or slot.node.draining
     if silent:  # silence stops no training: what a run holds there it keeps, whatever becomes of the slot, and nobody else could use it
-        gone = grant is None or grant.release_requested_at is not None
-    return SlotFacts(
-        id=slot.pk, node=slot.node.name, device=cast(Device, slot.device), draining=gone, holder=grant.run_id if grant is not None else None
-    )
+        gone = grant is None or grant.release_requested_at is not None or lost
+    holder = grant.run_id if grant is not None else None
+    return SlotFacts(id=slot.pk, node=slot.node.name, device=cast(Device, slot.device), draining=gone, holder=holder, pool=pool)
 
 
-def _run_facts(run: TrainingRun, held: frozenset[int], *, nodes: Mapping[int, Node], silent: Collection[int]) -> RunFacts:
-    device = run.version.device
+def _run_facts(run: TrainingRun, held: frozenset[int], *, unheard: int, nodes: Mapping[int, Node], silent: Collection[int]) -> RunFacts:
+    """`unheard`: how many slots it has beside those held, where nobody hears of it; they may be at work, so they count for its maximum."""
+    device, most = run.version.device, run.max_slots
+    if unheard:
+        most = max(1, min(most, run.engines or most) - unheard)
     return RunFacts(
         id=run.pk,
         name=run.name,
         person=run.submitted_by.username,
         project=str(run.experiment.project_id),
         submitted_at=run.submitted_at.timestamp(),
-        min_slots=run.min_slots,
-        max_slots=run.max_slots,
+        min_slots=max(1, min(run.min_slots - unheard, most)),
+        max_slots=most,
         engines=run.engines,
         priority=run.priority,
         device=cast(Device, device) if device in ("cpu", "gpu") else None,

@@ -9,14 +9,14 @@ import datetime as dt
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.utils import timezone
 
 from experiments import fleet, runfiles, services
 from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from training_runtime import journal
-from training_runtime.protocol import NodeFacts, Observation, RunObservation
+from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
 
 PASSWORD = "a long enough secret"
 MAIN_PY = "print('hello')\n"
@@ -69,15 +69,22 @@ def run(project: Project, *, by: User, name: str = "first try", max_slots: int =
     return services.run_experiment(made, by=by, now=now)[0]
 
 
-def facts(name: str = "local", *, gpus: int = 0) -> NodeFacts:
+def facts(name: str = "local", *, gpus: int = 0, address: str = "") -> NodeFacts:
     return NodeFacts(
-        name=name, cpu_count=2, memory_bytes=4 << 30, gpus=("H200",) * gpus, torch_version="2.13.0", sandbox_level="uid", sandbox_notes=()
+        name=name,
+        cpu_count=2,
+        memory_bytes=4 << 30,
+        gpus=("H200",) * gpus,
+        torch_version="2.13.0",
+        sandbox_level="uid",
+        sandbox_notes=(),
+        address=address,
     )
 
 
-def node(name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None) -> Node:
-    """A node that has just been heard of."""
-    return fleet.register(facts(name, gpus=gpus), now=now or timezone.now(), slots=slots)
+def node(name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None, address: str = "") -> Node:
+    """A node that has just been heard of. `address`: it can share runs with others that have one."""
+    return fleet.register(facts(name, gpus=gpus, address=address), now=now or timezone.now(), slots=slots)
 
 
 def slots_of(run: TrainingRun) -> set[int]:
@@ -87,10 +94,14 @@ def slots_of(run: TrainingRun) -> set[int]:
 
 @dataclass
 class Host:
-    """Stands where the node host does: takes in what is wanted and says what it sees. It obeys at once, unless told to hold on."""
+    """Stands where the node host does: takes in what is wanted and says what it sees. It obeys at once, unless told to hold on.
+
+    `stations`: what it says of the run's station instead, by run, once that is wanted.
+    """
 
     node: Node
     revision: int = 0
+    stations: dict[int, RunObservation] = field(default_factory=dict)
 
     def apply(
         self,
@@ -105,18 +116,25 @@ class Host:
         wanted = fleet.wanted(self.node, now=now)
         self.revision = wanted.revision
         runs = [
-            self._see(each.spec.run, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))
+            self._see(each, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))
             for each in wanted.runs
         ]
-        runs += [self._see(run, set(), code) for run, code in (knows or {}).items()]
-        observation = Observation(revision=self.revision, node=facts(self.node.name), runs=tuple(runs))
+        runs += [_ended(run, code) for run, code in (knows or {}).items()]
+        observation = Observation(revision=self.revision, node=facts(self.node.name, address=self.node.address), runs=tuple(runs))
         fleet.record(observation, now=now)
         return observation
 
-    def _see(self, run_id: int, holding: set[int], exit_code: int | None) -> RunObservation:
+    def _see(self, wish: WantedRun, holding: set[int], exit_code: int | None) -> RunObservation:
+        run, station = wish.spec.run, wish.spec.station
+        if station and run in self.stations:
+            return self.stations[run]
         if exit_code is not None:
-            return RunObservation(run=run_id, attempt=1, state="exited", holding=(), exit_code=exit_code)
-        return RunObservation(run=run_id, attempt=1, state="running", holding=tuple(sorted(holding)))
+            return _ended(run, exit_code, station=station)
+        return RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(holding)), station=station)
+
+
+def _ended(run: int, exit_code: int, *, station: bool = False) -> RunObservation:
+    return RunObservation(run=run, attempt=1, state="exited", holding=(), exit_code=exit_code, station=station)
 
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:

@@ -1,4 +1,5 @@
-"""Machines, their slots and who holds which. Node and Slot are written by fleet, Grant by scheduling alone, ClusterChange by services."""
+"""Machines, their slots and who holds which. Node and Slot are written by fleet, Station by stations, Grant by scheduling alone,
+ClusterChange by services."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ class Node(models.Model):
     torch_version = models.CharField(max_length=64, blank=True)
     sandbox_level = models.CharField(max_length=64, blank=True)
     sandbox_notes = models.JSONField(default=list)
+    address = models.CharField(max_length=255, blank=True)  # where other machines reach it; empty: it shares no run with them
     draining = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(null=True)
     revision = models.BigIntegerField(default=0)  # of the last snapshot made for it
@@ -83,6 +85,30 @@ class Grant(models.Model):
         ]
 
 
+class Station(models.Model):
+    """What is known of a run on a machine that is not its home, where it has or had slots: what is said of its home stands with the run.
+
+    `counted_s`, `busy_counted_s`: what the host there counted when last heard of, slot-seconds held and at work (null: it cannot tell);
+    `all_counted_s`, `all_busy_s`: the same of all its counts so far. `memory_bytes` of its slots there at `seen_at`. `gave_up`: the run
+    cannot work there, as `detail` says; that held for its attempt `attempt`.
+    """
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="stations")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="stations")
+    counted_s = models.FloatField(default=0)
+    busy_counted_s = models.FloatField(null=True, default=0)
+    all_counted_s = models.FloatField(default=0)
+    all_busy_s = models.FloatField(null=True, default=0)
+    memory_bytes = models.BigIntegerField(null=True)
+    seen_at = models.DateTimeField(null=True)
+    gave_up = models.BooleanField(default=False)
+    detail = models.TextField(blank=True)
+    attempt = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "node"], name="one_station_per_machine")]
+
+
 class PastGrant(models.Model):
     """What is left, for the accounts, of a grant of a run that was deleted. Written by scheduling when the run goes.
 
@@ -109,6 +135,7 @@ class ClusterRules(models.Model):
     policy = models.CharField(max_length=16, choices=[("fair_share", "Fair share"), ("priority", "Priority")], default="fair_share")
     person_quota = models.JSONField(default=dict, blank=True)  # username -> slots
     project_quota = models.JSONField(default=dict, blank=True)  # project id -> slots
+    several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.several)
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
 

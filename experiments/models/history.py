@@ -147,8 +147,7 @@ class SlotUse(models.Model):
 class PresentUse(models.Model):
     """What the run's slots did in the last seconds, and the memory that they have: one row a run, written again and again.
 
-    `slots`: a list for each slot on which its machine has seen a worker: what `slotuse.Counted` has, the memory of the whole device where
-    it is known, and the share of the time since the row was written before that was work.
+    `slots`: a `slotuse.Entry` for each slot on which its machine has seen a worker.
     """
 
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="present_use", primary_key=True)

@@ -9,7 +9,8 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments.models import Grant, PresentUse, TrainingRun
+from experiments import slotuse
+from experiments.models import Grant, PresentUse, Slot, TrainingRun
 from experiments.snapshot import NODE_SILENT_S
 
 NOT_YET = "not measured yet"
@@ -59,8 +60,12 @@ def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
     slots = [SlotNow(grant, _looked_up(found, grant)) for grant in grants]
     shares = [each.use.share for each in slots if each.use.share is not None]
     # Slots that share a GPU each say what is in use of all of it.
-    sizes = {(each.grant.slot.device, each.grant.slot.place): each.use.memory for each in slots if each.use.memory is not None}
+    sizes = {_device(each.grant.slot): each.use.memory for each in slots if each.use.memory is not None}
     return RunNow(slots, sum(shares) / len(shares) if shares else None, sum(sizes.values()) if sizes else None, at.get(run.pk))
+
+
+def _device(slot: Slot) -> tuple[int, str, int]:
+    return slot.node_id, slot.device, slot.place
 
 
 def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Present]:
@@ -79,9 +84,16 @@ def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[Found, dict[int, dt.d
     for row in PresentUse.objects.filter(run__in=list(runs)):
         at[row.run_id] = dt.datetime.fromtimestamp(row.t, dt.UTC)
         fresh = now.timestamp() - row.t <= NODE_SILENT_S
-        slots = {s: Present(share, memory, device, "" if share is not None else CANNOT) for s, _, _, _, memory, device, share in row.slots}
+        slots = {each.slot: _present(each, now) for each in slotuse.entries(row)}
         found[row.run_id] = slots if fresh or not slots else None  # that nothing was there says nothing about what is there now
     return found, at
+
+
+def _present(entry: slotuse.Entry, now: dt.datetime) -> Present:
+    """Of a run on several machines one may have fallen silent while the others speak."""
+    if now.timestamp() - entry.t > NODE_SILENT_S:
+        return Present(why=NO_NEWS)
+    return Present(entry.share, entry.memory_bytes, entry.device_bytes, "" if entry.share is not None else CANNOT)
 
 
 def _looked_up(found: Found, grant: Grant) -> Present:

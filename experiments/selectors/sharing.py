@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from experiments import access
-from experiments.models import ClusterChange, Project, User
+from experiments.models import ClusterChange, Node, Project, User
+from experiments.snapshot import is_silent
 
 MOST_ROWS = 2000
 
@@ -17,6 +20,12 @@ def shared_projects(user: User) -> dict[str, str]:
     """The names of the projects that the person may know of, by id: their own, or all for an administrator of the cluster."""
     found = Project.objects.all() if user.is_staff else access.projects_for(user)
     return {str(pk): name for pk, name in found.order_by("name", "pk").values_list("pk", "name")[:MOST_ROWS]}
+
+
+def nodes_in_service(*, now: dt.datetime) -> list[Node]:
+    """The machines that are heard of and have slots, by name."""
+    found = Node.objects.filter(slots__retired=False).distinct().order_by("name")
+    return [node for node in found if not is_silent(node, now)]
 
 
 def cluster_changes(*, limit: int) -> list[ClusterChange]:

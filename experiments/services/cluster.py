@@ -47,10 +47,11 @@ def set_policy(
     policy: str,
     person_quota: Mapping[str, int] | None = None,
     project_quota: Mapping[str, int] | None = None,
+    several_machines: bool | None = None,
     reason: str = "",
     now: dt.datetime | None = None,
 ) -> ClusterRules:
-    """Policy and quotas in slots, by username and by project id. None leaves quotas as they are.
+    """Policy, quotas in slots, by username and by project id, and whether a run may use several machines. None leaves these as they are.
 
     Fields: policy, person_quota, project_quota.
     """
@@ -66,11 +67,14 @@ def set_policy(
     with transaction.atomic():
         rules = snapshot.lock_rules()
         said = _differences(rules, policy=policy, person_quota=person_quota, project_quota=project_quota)
+        if several_machines not in (None, rules.several_machines):
+            said.append("allowed runs to use several machines" if several_machines else "no longer allows runs to use several machines")
         if said:
+            rules.several_machines = rules.several_machines if several_machines is None else several_machines
             rules.policy = policy
             rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
             rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
-            rules.save(update_fields=["policy", "person_quota", "project_quota", "updated_at"])
+            rules.save(update_fields=["policy", "person_quota", "project_quota", "several_machines", "updated_at"])
             _note(by, said, reason=reason, now=now)
     return rules
 
@@ -95,6 +99,7 @@ def set_sharing(
     weights: Mapping[str, float],
     person_quota: Mapping[str, int],
     project_quota: Mapping[str, int],
+    several_machines: bool | None = None,
     reason: str = "",
     now: dt.datetime | None = None,
 ) -> ClusterRules:
@@ -108,7 +113,8 @@ def set_sharing(
                 set_weight(user, by=by, weight=weight, reason=reason, now=now)
             except ValidationError as error:
                 checks.refuse("weight", f"{username}: {' '.join(error.messages)}")
-        return set_policy(by=by, policy=policy, person_quota=person_quota, project_quota=project_quota, reason=reason, now=now)
+        quotas = {"person_quota": person_quota, "project_quota": project_quota}
+        return set_policy(by=by, policy=policy, **quotas, several_machines=several_machines, reason=reason, now=now)
 
 
 def _note(by: User, said: Iterable[str], *, reason: str, now: dt.datetime | None) -> None:

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, scheduling, services
+from experiments import access, scheduling, services, several
 from experiments.forms import ReasonForm, SharingForm, attempt
 from experiments.models import Node, Slot, User
 from experiments.scheduling import ClusterWish
-from experiments.selectors.sharing import cluster_changes, shared_projects, sharers
+from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
 from experiments.views.shown import act, done, later, page, person, refused
 
 HISTORY_ROWS = 50
@@ -37,6 +37,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 weights=wish.person_weights or {},
                 person_quota=wish.person_quota or {},
                 project_quota=wish.project_quota or {},
+                several_machines=wish.several_machines,
                 reason=form.cleaned_data["reason"],
             ),
         )
@@ -48,6 +49,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "form": form,
         "people": form.people_rows(),
         "projects": form.project_rows(),
+        "obstacles": several.obstacles(nodes_in_service(now=timezone.now())) if several.OFFERED else [],
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})

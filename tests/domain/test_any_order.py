@@ -12,10 +12,11 @@ from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
 from experiments import fleet, scheduling, services
-from experiments.models import Experiment, Grant, RunState, TrainingRun, User
+from experiments.models import ClusterRules, Experiment, Grant, RunState, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast
 from training_runtime.protocol import Apply, Observation, RunObservation
+from training_runtime.scheduling.sizes import next_size
 
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -27,12 +28,13 @@ class SlowHost:
     """Hears of snapshots late, starts and ends processes when it likes, and tells the truth about what it saw last, maybe late too."""
 
     def __init__(self, name: str) -> None:
-        self.node = cast.node(name, slots=SLOTS, now=NOW)
+        self.node = cast.node(name, slots=SLOTS, now=NOW, address="10.0.0.1")
         self.sent: list[Apply] = []
         self.seen: list[Observation] = []
         self.processes: dict[int, set[int]] = {}
         self.revision = 0
         self.exits: dict[int, int] = {}
+        self.stations: set[int] = set()  # of the processes here, those of runs whose driver is elsewhere
 
     def ask(self, now: dt.datetime) -> None:
         self.sent.append(fleet.wanted(self.node, now=now))
@@ -51,22 +53,32 @@ class SlowHost:
             self.processes[run] -= set(leaving[keep:])
             if run not in wanted and not self.processes[run]:
                 del self.processes[run]
+        roles = {each.spec.run for each in apply.runs if each.spec.station}
         for run, slots in wanted.items():
-            if run not in self.exits:
+            if (run in roles) != (run in self.stations) and not self.processes.get(run):
+                self.stations ^= {run}  # the other role begins once nothing of this one is left
+            if run not in self.exits and (run in roles) == (run in self.stations):
                 self.processes.setdefault(run, set()).update(slots)
         self.look()
 
     def look(self) -> None:
-        runs = [RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(slots))) for run, slots in self.processes.items()]
+        runs = [
+            RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(slots)), station=run in self.stations)
+            for run, slots in self.processes.items()
+        ]
         ended = [RunObservation(run=run, attempt=1, state="exited", holding=(), exit_code=code) for run, code in self.exits.items()]
-        self.seen.append(Observation(revision=self.revision, node=cast.facts(self.node.name), runs=(*runs, *ended)))
+        self.seen.append(Observation(revision=self.revision, node=cast.facts(self.node.name, address="10.0.0.1"), runs=(*runs, *ended)))
 
     def tell(self, now: dt.datetime) -> None:
         if self.seen:
             fleet.record(self.seen.pop(0), now=now)
 
     def end(self, run: int, code: int) -> None:
-        if self.processes.pop(run, None) is not None:
+        """A station that ends comes again with the next snapshot."""
+        if run in self.stations:
+            self.processes.pop(run, None)
+            self.look()
+        elif self.processes.pop(run, None) is not None:
             self.exits[run] = code
             self.look()
 
@@ -109,33 +121,36 @@ def act(hosts: list[SlowHost], people: list[User], experiments: list[Experiment]
         verb(run, by=people[0])
 
 
-def check(hosts: list[SlowHost]) -> None:
+def check(hosts: list[SlowHost], *, several: bool) -> None:
     for host in hosts:
         assert host.shared_slots() == []
         for run, slots in host.processes.items():
             held = cast.slots_of(TrainingRun.objects.get(pk=run))
             assert slots <= held, f"run {run} has processes on slots {slots - held} that are no longer granted to it"
     at_work = Counter(run for host in hosts for run, slots in host.processes.items() if slots)
-    assert max(at_work.values(), default=0) <= 1, "a run is at work on one machine"
+    assert several or max(at_work.values(), default=0) <= 1, "a run is at work on one machine"
+    drivers = Counter(run for host in hosts for run, slots in host.processes.items() if slots and run not in host.stations)
+    assert max(drivers.values(), default=0) <= 1, "a run has one driver that holds slots"
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("said")
-@pytest.mark.parametrize("machines", [1, 2])
+@pytest.mark.parametrize(("machines", "several"), [(1, False), (2, False), (2, True)])
 @rounds(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=ACTIONS)
 def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
-    machines: int, actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path
+    machines: int, several: bool, actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path
 ) -> None:
     Grant.objects.all().delete()
     TrainingRun.objects.all().delete()
+    ClusterRules.objects.update_or_create(pk=1, defaults={"several_machines": several})
     people = [alice, bob]
     experiments = [cast.experiment(services.create_project(by=person, name="any order"), by=person) for person in people]
     hosts = [SlowHost(f"machine-{number}") for number in range(machines)]
     act(hosts, people, experiments, ("submit", 0, 4), NOW)
     for second, action in enumerate(actions):
         act(hosts, people, experiments, action, NOW + second * SECOND)
-        check(hosts)
+        check(hosts, several=several)
     now = NOW + len(actions) * SECOND
     for host in hosts:
         fleet.drain_node(host.node, draining=False)
@@ -148,15 +163,15 @@ def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
             while host.sent or host.seen:
                 host.obey(0)
                 host.tell(now)
-                check(hosts)
+                check(hosts, several=several)
             for run in TrainingRun.objects.filter(state=RunState.STOPPING, home=host.node):
                 host.end(run.pk, 0)
     summary = scheduling.tick(now)
     assert (summary.granted, summary.asked_back) == ((), ())
-    at_rest(hosts)
+    at_rest(hosts, several=several)
 
 
-def at_rest(hosts: list[SlowHost]) -> None:
+def at_rest(hosts: list[SlowHost], *, several: bool) -> None:
     assert not Grant.objects.filter(released_at=None).exclude(run__state__in=LIVE).exists()
     for run in TrainingRun.objects.filter(state__in=LIVE):
         held = cast.slots_of(run)
@@ -165,6 +180,13 @@ def at_rest(hosts: list[SlowHost]) -> None:
         assert not (run.paused and held)
         assert run.leave_revision is None
     wanting = TrainingRun.objects.filter(state__in=LIVE, paused=False)
+    if several:
+        free = len(hosts) * SLOTS - Grant.objects.filter(released_at=None).count()
+        for run in wanting:
+            size = len(cast.slots_of(run))
+            larger = next_size(size, engines=run.engines, most=run.max_slots) if size else run.min_slots
+            assert larger is None or larger - size > free, "slots are free that a run could use"
+        return
     for host in hosts:
         there = Grant.objects.filter(released_at=None, slot__node=host.node)
         wanted = sum(run.max_slots for run in wanting if run.home in (host.node, None))

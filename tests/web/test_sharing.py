@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from django.urls import reverse
 
+from experiments import several
 from experiments.models import ClusterChange, ClusterRules, Grant, Slot, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -42,6 +44,22 @@ def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as
     assert ClusterChange.objects.count() == 2
     client.post(reverse("sharing"), everything(studio))
     assert ClusterChange.objects.count() == 2, "what changes nothing leaves no row"
+
+
+def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "several machines" not in as_(studio.dora).get(reverse("sharing")).content.decode()
+    monkeypatch.setattr(several, "OFFERED", True)
+    client = as_(studio.dora)
+    page = client.get(reverse("sharing")).content.decode()
+    assert 'name="several_machines"' in page
+    assert "There is only one machine." in page
+    assert client.get(reverse("preview_sharing"), everything(studio, several_machines="on")).status_code == 200
+    client.post(reverse("sharing"), everything(studio, several_machines="on"))
+    assert ClusterRules.current().several_machines
+    assert "dora allowed runs to use several machines" in as_(studio.alice).get(reverse("sharing")).content.decode()
+    client.post(reverse("sharing"), everything(studio))
+    assert not ClusterRules.current().several_machines
+    assert "no longer allows runs to use several machines" in client.get(reverse("sharing")).content.decode()
 
 
 def test_the_quota_of_a_deleted_project_is_in_nobodys_way(studio: Seeded, as_: As) -> None:

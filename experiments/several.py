@@ -1,0 +1,61 @@
+"""Which machines can share a run, and what keeps others from it. Reads rows that it is given; decides nothing else.
+
+What it takes: an address under which the others reach a machine, the same torch, since results are exact on one build only, and on GPUs the
+same models of them. What nobody can see from here, a fast network and the one file system for the runs' folders, the administrator promises
+with the rule.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from experiments.models import Node
+from training_runtime.scheduling.reasons import listed
+
+OFFERED = False  # on the page: the engine has to be able to do it
+Kind = tuple[str, frozenset[str]]  # torch's version, the models of its GPUs
+
+
+def pools(nodes: Iterable[Node]) -> dict[int, str]:
+    """What the machines are called together that can share runs, by their ids; machines that can share none are left out."""
+    names: dict[int, str] = {}
+    for together in _alike(nodes).values():
+        if len(together) > 1:
+            name = listed([node.name for node in together])
+            names |= {node.pk: name for node in together}
+    return names
+
+
+def obstacles(nodes: Iterable[Node]) -> list[str]:
+    """A sentence for each machine that can share runs with no other, and why."""
+    known = sorted(nodes, key=lambda node: node.name)
+    shared = pools(known)
+    if len(known) < 2:
+        return ["There is only one machine."] if known else []
+    return [_obstacle(node, known) for node in known if node.pk not in shared]
+
+
+def _alike(nodes: Iterable[Node]) -> Mapping[Kind, list[Node]]:
+    found: defaultdict[Kind, list[Node]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: node.name):
+        if node.address and node.torch_version:
+            found[_kind(node)].append(node)
+    return found
+
+
+def _kind(node: Node) -> Kind:
+    return node.torch_version, frozenset(map(str, node.gpus))
+
+
+def _obstacle(node: Node, known: Iterable[Node]) -> str:
+    if not node.address:
+        return f"{node.name} has no address under which others reach it: set EDT_NODE_ADDRESS there."
+    if not node.torch_version:
+        return f"{node.name} has no torch."
+    others = [other for other in known if other.pk != node.pk and other.address]
+    devices = [other for other in others if _kind(other)[1] == _kind(node)[1]]
+    if devices:
+        return f"{node.name} has torch {node.torch_version}, and {devices[0].name} {devices[0].torch_version or 'none'}."
+    what = listed(sorted(map(str, set(node.gpus)))) or "no GPU"
+    return f"{node.name} has {what}, and no other machine with an address has the same."
