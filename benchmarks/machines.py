@@ -1,8 +1,8 @@
 """A run over two machines, against DistributedDataParallel over TCP. `python -m benchmarks.machines [--quick]`.
 
-Here both machines are this one, and what goes between them goes through the loopback device on both sides: so it is the cost of passing on that is
-measured, not a network. Ours has one worker on each machine, its arenas kept equal by relays; the peer has two Gloo workers. The pause is the
-longest time between two steps, less the median step, when the worker of the other machine comes and goes.
+Here both machines are this one, and what goes between them goes through the loopback device on both sides: so it is the cost of passing
+on that is measured, not a network. Ours has one worker on each machine, its arenas kept equal by relays; the peer has two Gloo workers. The
+pause is the longest time between two steps, less the median step, when the worker of the other machine comes and goes.
 """
 
 from __future__ import annotations
