@@ -245,11 +245,11 @@ HERE = {"EDT_ADDRESS": "127.0.0.1"}  # what the driver's machine has where other
 class Station(Run):
     """Another machine of the same run. Its slots are its own: no two machines have one of the same number."""
 
-    def __init__(self, home: Run, name: str) -> None:
+    def __init__(self, home: Run, name: str, env: dict[str, str] | None = None) -> None:
         self.warm, self.folder, self.device, self.gpus = home.warm, home.folder, home.device, home.gpus
         self.code_dir, self.result_dir = home.code_dir, home.result_dir
         self.spec = dataclasses.replace(home.spec, station=True)
-        self._extra = home._extra
+        self._extra = home._extra | (env or {})
         self.log = home.folder / f"{name}.log"
         self._begin()
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 
 import pytest
 
-from tests.engine.harness import HERE
+from tests.engine.harness import HERE, until_gone
 from tests.engine.scripts import SMALL
+from training_runtime.elastic.spread import rendezvous
+from training_runtime.elastic.spread.station import AGAIN
+from training_runtime.elastic.spread.wire import Wire
+from training_runtime.errors import ProtocolError
 
 LONG = ("--epochs", "24", "--samples", "115")
 
@@ -75,3 +80,78 @@ def test_a_machine_that_goes_down_is_done_without(start, join, fixed, at_home):
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
     assert len(run.events("resumed")) == (not at_home), run.events("generation")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_driver_that_dies_costs_no_step_on_any_machine(start, join, fixed, method):
+    one = fixed(*LONG)
+    run = start(SMALL, *LONG, env={**HERE, "EDT_START_METHOD": method})
+    other = join(run)
+    run.members(0)
+    other.members(10, 11)
+    run.until_workers(3)
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL
+    until_gone(run.pid)
+    assert other.wait() == AGAIN
+    until_gone(other.pid)
+    before = run.step()
+    for machine in (run, other):
+        machine.again()
+    run.members(0)
+    other.members(10)
+    assert run.wait() == 0, run.tail()
+    assert run.events("resumed")[0].step >= before
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+    assert run.test_lines() == one.test_lines()
+
+
+def test_a_run_that_is_suspended_goes_on_with_the_next_step_on_another_machine(start, join, fixed):
+    one = fixed(*LONG)
+    run = start(SMALL, *LONG, env=HERE)
+    other = join(run)
+    run.members(0)
+    other.members(10)
+    run.until_workers(2)
+    run.members()
+    other.members()
+    run.until(lambda: run.events("suspended"), what="suspended")
+    other.members(10, 11)
+    assert run.wait() == 0, run.tail()
+    assert run.events("resumed")[0].step == run.events("suspended")[0].step
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+
+
+def test_a_machine_whose_script_makes_another_model_is_refused_and_says_why(start, join, fixed):
+    wider = SMALL.replace("nn.Linear(288, 2)", "nn.Linear(288, 2), *([nn.Linear(2, 2)] if 'WIDER' in os.environ else [])")
+    run = start("import os\n" + wider, *LONG, env=HERE)
+    run.members(0)
+    run.until_step(1)
+    other = join(run, {"WIDER": "1"})
+    other.members(10)
+    assert other.wait() == 1
+    assert "came to another model or dataset" in other.log.read_text()
+    assert run.wait() == 0, run.tail()
+    assert run.weights() == fixed(*LONG).weights()
+
+
+def test_who_does_not_know_the_token_is_not_let_in(start):
+    run = start(SMALL, *LONG, env=HERE)
+    run.members(0)
+    run.until_step(1)
+    found = rendezvous.read(run.result_dir)
+    assert rendezvous.path_of(run.result_dir).stat().st_mode & 0o777 == 0o600
+    with socket.create_connection((found.address, found.port)) as connection:
+        wire = Wire(connection)
+        with pytest.raises((ProtocolError, EOFError, ConnectionResetError)):
+            wire.greet("no idea", listens=False)
+            wire.hear()
+    with socket.create_connection((found.address, found.port)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        connection.settimeout(10)
+        with pytest.raises(EOFError):
+            Wire(connection).data(1 << 16)
+    assert run.wait() == 0, run.tail()
+    assert rendezvous.read(run.result_dir) is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import json
 import os
 import socket
@@ -29,6 +30,19 @@ _END_S = 6.0
 def address() -> str:
     """By which other machines reach this one; empty where none may take part."""
     return os.environ.get("EDT_ADDRESS", "")
+
+
+def listen(where: str) -> socket.socket:
+    """On this one address, if it is a number of ours; else on all, since a name may stand for another one here than elsewhere."""
+    try:
+        return socket.create_server((str(ipaddress.ip_address(where)), 0), family=_family(where), backlog=MACHINES)
+    except (ValueError, OSError):
+        both = socket.has_dualstack_ipv6()
+        return socket.create_server(("", 0), family=socket.AF_INET6 if both else socket.AF_INET, backlog=MACHINES, dualstack_ipv6=both)
+
+
+def _family(number: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in number else socket.AF_INET
 
 
 class Outposts:
@@ -54,7 +68,7 @@ class Outposts:
         state.pack(household.start_fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
         token = relay.new_token()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, socket.create_server((address(), 0), backlog=MACHINES) as listener:
+        with theirs, listen(address()) as listener:
             ends = Ends(layout, household.arena_fd, household.state_fd, household.wake_fd, theirs)
             self._pid = relay.home(
                 ends,
