@@ -227,6 +227,7 @@ def folder(run: TrainingRun, tmp_path: Path) -> Path:
         "journal.jsonl": "",
         "model/model_epoch_1.pth": "weights",
         "checkpoint/engine.pt": "state",
+        "checkpoint/.lock": "",
         "log/driver/console.log": "".join(f"line {n}\n" for n in range(1000)),
         "log/worker-10/console.log": "ten",
         "log/worker-2/console.log": "two",
