@@ -22,6 +22,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe without a writer would hold the reader for ever
 MAX_DEPTH = 32
 MOST_LOGS = 1000
+_ENGINES = re.compile(r"checkpoint/\.[^/]*")  # its lock, half-written files, and by what the run's machines know each other: a secret
 _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
@@ -58,7 +59,10 @@ def remove_all(runs: Iterable[int]) -> None:
 
 
 def open_regular(run_id: int, path: str) -> int:
-    """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link."""
+    """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link, and for what is
+    the engine's own."""
+    if _ENGINES.fullmatch(path):
+        raise FileNotFoundError(path)
     return open_below(folder(run_id), path)
 
 
@@ -100,7 +104,7 @@ def open_below(top: Path, path: str) -> int:
 
 
 def walk(run_id: int, *, limit: int) -> Iterator[Found]:
-    """Regular files below the run's folder, folder by folder in order, at most `limit`; its tmp/ is left out."""
+    """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own."""
     left = limit
     top = str(folder(run_id))
     if not folder(run_id).is_dir():
@@ -108,7 +112,7 @@ def walk(run_id: int, *, limit: int) -> Iterator[Found]:
     for root, folders, names, at in os.fwalk(top, follow_symlinks=False):
         below = root[len(top) :].strip("/")
         folders[:] = sorted(name for name in folders if below or name != "tmp") if below.count("/") < MAX_DEPTH - 2 else []
-        for name in sorted(names):
+        for name in sorted(each for each in names if not _ENGINES.fullmatch(f"{below}/{each}")):
             with contextlib.suppress(OSError, UnicodeEncodeError):  # gone in between, or not a name that can be shown
                 facts = os.stat(name, dir_fd=at, follow_symlinks=False)
                 name.encode()

@@ -13,7 +13,6 @@ from experiments.models import TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
 
-ENGINE_LOCK = "checkpoint/.lock"  # empty, and nobody's result
 MOST_PICTURES = 12
 MOST_PICTURE_BYTES = 2 << 20  # of one that is shown beside others
 
@@ -42,10 +41,9 @@ def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = [
         RunFile(one.path, one.size_bytes, dt.datetime.fromtimestamp(one.modified, dt.UTC), _role(one.path))
-        for one in runfiles.walk(run.pk, limit=limit + 1)
-        if one.path != ENGINE_LOCK
+        for one in runfiles.walk(run.pk, limit=limit)
     ]
-    return sorted(found[:limit], key=lambda one: _by_number(one.path))
+    return sorted(found, key=lambda one: _by_number(one.path))
 
 
 def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:

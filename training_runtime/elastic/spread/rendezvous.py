@@ -24,7 +24,7 @@ class Rendezvous:
 
 
 def path_of(result_dir: Path) -> Path:
-    return result_dir / "checkpoint" / "rendezvous.json"
+    return result_dir / "checkpoint" / ".rendezvous.json"
 
 
 def write(result_dir: Path, found: Rendezvous) -> None:
