@@ -59,6 +59,24 @@ def test_in_a_terminal_a_bar_shows_rate_time_left_and_workers_and_events_stand_a
     assert sum(line.startswith("edt: epoch") and "test: loss" in line for line in lines) == 4
 
 
+def test_another_machine_joins_with_the_results_folder_and_ends_with_the_training(tmp_path):
+    for name in ("home", "other"):
+        (tmp_path / name).mkdir()
+    results = tmp_path / "results"
+    home = laptop(tmp_path / "home", "--epochs", "100", slots=1, RESULT_DIR=str(results), EDT_ADDRESS="127.0.0.1")
+    assert home.stdout is not None
+    assert f"join with EDT_JOIN={results}" in home.stdout.readline()
+    other = laptop(tmp_path / "other", "--epochs", "100", slots=1, EDT_JOIN=str(results))
+    assert any("1 -> 2 workers, another machine joins" in line for line in home.stdout)
+    home.send_signal(signal.SIGINT)
+    output, _ = home.communicate(timeout=60)
+    said, _ = other.communicate(timeout=60)
+    assert home.returncode == -signal.SIGINT, output
+    assert other.returncode == 0, said
+    assert "takes part in the training" in said
+    assert not (tmp_path / "other" / "edt-results").exists()
+
+
 TWICE = """
 import os, torch
 from torch import nn

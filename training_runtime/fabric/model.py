@@ -210,6 +210,8 @@ class FabricModel:
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder, job)
+        if outposts.address():
+            console.say(f"other machines that see this folder join with {JOIN}={job.result_dir} and the same command")
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
         outcome = "failed"
         try:
@@ -295,7 +297,13 @@ def local_slots() -> tuple[SlotRef, ...]:
 def _local_results() -> Path:
     """The folder of the training that this machine joins; RESULT_DIR, in which a training goes on where the last one stopped; else a new
     folder."""
-    if given := os.environ.get(JOIN) or os.environ.get("RESULT_DIR"):
+    if joined := os.environ.get(JOIN):
+        if not Path(joined).is_dir():
+            raise UserError(
+                f"{JOIN}: there is no folder {joined} here; it must be the results folder of a training that was started with EDT_ADDRESS"
+            )
+        return Path(joined).resolve()
+    if given := os.environ.get("RESULT_DIR"):
         path = Path(given).resolve()
         path.mkdir(parents=True, exist_ok=True)
         return path

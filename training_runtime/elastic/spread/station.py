@@ -176,6 +176,7 @@ class Station:
         handle = os.pidfd_open(pid)
         try:
             self._offer(orders, "joined")
+            self._say(OVER, "this machine takes part in the training")
             code = self._attend(household, orders, handle)
         finally:
             orders.close()
