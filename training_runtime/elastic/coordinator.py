@@ -24,7 +24,7 @@ from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.roster import DEATHS_OF_A_SLOT, Roster
-from training_runtime.elastic.spread.outposts import Outposts
+from training_runtime.elastic.spread.outposts import WORDS, Outposts
 from training_runtime.errors import RuntimeFailure
 from training_runtime.protocol import SlotRef
 
@@ -223,9 +223,8 @@ class Coordinator:
             self._exited(seat, report["code"])
         elif kind == "error":
             self._fail(report["where"], report["traceback"])
-        elif kind in ("joined", "slots"):
-            self.outposts.offer(report["machine"], report["slots"])
-            self.reason = report["reason"]
+        elif kind in WORDS:
+            self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
             self._lose(report["machine"])
         elif kind == "dying":

@@ -23,6 +23,7 @@ from training_runtime.elastic.spread.relay import Ends
 from training_runtime.protocol import SlotRef, build
 
 MACHINES = 8  # that may take part in a run, home included
+WORDS = ("asked", "joined", "slots")
 DEAF_S = 15.0  # how long a machine may take to end a worker before it is given up itself
 _END_S = 6.0
 
@@ -65,7 +66,6 @@ class Outposts:
 
     def _start(self, layout: Layout, lengths: tuple[int, int]) -> None:
         job, household = self._job, self._household
-        state.pack(household.start_fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
         token = relay.new_token()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listen(address()) as listener:
@@ -101,8 +101,23 @@ class Outposts:
     def machine_of(self, slot: SlotRef) -> int:
         return next((machine for machine, offered in self._offered.items() if slot in offered), 0)
 
-    def offer(self, machine: int, slots: list[dict[str, Any]]) -> None:
-        """A machine says which slots it has for this run. Without the studio their numbers are only its own."""
+    def take(self, report: dict[str, Any]) -> str:
+        """What a machine says of itself (one of WORDS); why it says so, if it does."""
+        if report["kind"] == "asked":
+            self._give_start()
+        else:
+            self._offer(report["machine"], report["slots"])
+        return str(report.get("reason", ""))
+
+    def _give_start(self) -> None:
+        """Another machine wants the state that all begin with. It is laid out for the first one."""
+        job, fd = self._job, self._household.start_fd
+        if not os.fstat(fd).st_size:
+            state.pack(fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
+        self.command(0, do="start")
+
+    def _offer(self, machine: int, slots: list[dict[str, Any]]) -> None:
+        """Which slots it has for this run. Without the studio their numbers are only its own."""
         offered = tuple(build(SlotRef, slot) for slot in slots)
         if not self._job.in_studio:
             offered = tuple(dataclasses.replace(slot, id=1000 * machine + slot.id) for slot in offered)

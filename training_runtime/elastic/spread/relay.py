@@ -33,6 +33,7 @@ from training_runtime.elastic.spread.wire import Wire
 from training_runtime.errors import ProtocolError
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
+START_S = 60.0  # how long the driver may take to lay out the state
 LAST_S = 5.0  # for passing on what was said last
 MAX_SAID = 1 << 20
 
@@ -174,6 +175,7 @@ class Home:
         self._ends, self._token, self._terms, self._start_fd, self._to_driver = ends, token, terms, start_fd, to_driver
         self._arena = Arena(ends.arena_fd, ends.layout)
         self._lines: dict[int, Line] = {}
+        self._start_is_there = threading.Event()
         self._lock = threading.Lock()
         self._last = 0
 
@@ -193,6 +195,9 @@ class Home:
     def _pass_on(self, raw: bytes) -> bool:
         """What the driver says, to one machine or (HOME) to all of them; False where it has hung up."""
         message = json.loads(raw) if raw else None
+        if message is not None and message["do"] == "start":
+            self._start_is_there.set()
+            return True
         with self._lock:
             lines = dict(self._lines)
         if message is None:
@@ -212,6 +217,9 @@ class Home:
             machine = self._number()
             wire.say({**self._terms, "machine": machine, "refused": "" if machine else "no more machines can take part in this run"})
             if machine:
+                self._to_driver({"kind": "asked"})
+                if not self._start_is_there.wait(START_S):
+                    raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
                 mirror = self._ends.mirror(self._arena, here=HOME, there=machine)
                 line = Line(wire, mirror, self._ends.state_fd, lambda message: self._deliver(machine, message))
