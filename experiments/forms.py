@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 
-from experiments import several
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.scheduling import ClusterWish
@@ -261,8 +260,6 @@ class SharingForm(forms.Form):
         may_change: bool,
     ) -> None:
         super().__init__(data, initial={"policy": rules.policy, "several_machines": rules.several_machines})
-        if not several.OFFERED:
-            del self.fields["several_machines"]
         self.rules, self.people, self.projects = rules, people, projects
         for name, weight in people.items():
             label, widget = f"Weight of {name}", forms.NumberInput(attrs={"class": "input"})
@@ -290,7 +287,7 @@ class SharingForm(forms.Form):
             person_weights={name: sent[f"weight-{name}"] for name in self.people},
             person_quota={name: slots for name, slots in of_people.items() if slots is not None},
             project_quota={pk: slots for pk, slots in of_projects.items() if slots is not None},
-            several_machines=sent.get("several_machines"),
+            several_machines=sent["several_machines"],
         )
 
     def people_rows(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:

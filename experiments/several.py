@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from experiments.models import Node
 from training_runtime.scheduling.reasons import listed
 
-OFFERED = False  # on the page: the engine has to be able to do it
 Kind = tuple[str, frozenset[str]]  # torch's version, the models of its GPUs
 
 

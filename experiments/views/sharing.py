@@ -49,7 +49,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "form": form,
         "people": form.people_rows(),
         "projects": form.project_rows(),
-        "obstacles": several.obstacles(nodes_in_service(now=timezone.now())) if several.OFFERED else [],
+        "obstacles": several.obstacles(nodes_in_service(now=timezone.now())),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})

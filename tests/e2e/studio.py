@@ -49,9 +49,10 @@ def free_port() -> int:
 
 @dataclass
 class Studio:
-    """A running studio: `url`, its `home`, and the accounts made so far."""
+    """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them."""
 
     slots: int = 4
+    address: str = ""
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -63,7 +64,8 @@ class Studio:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "EDT_HOME": str(self.home), "DJANGO_SETTINGS_MODULE": "webapp.settings", "EDT_SLOTS": str(self.slots)}
+        own = {"EDT_HOME": str(self.home), "DJANGO_SETTINGS_MODULE": "webapp.settings", "EDT_SLOTS": str(self.slots)}
+        return {**os.environ, **own, "EDT_NODE_ADDRESS": self.address}
 
     @property
     def output(self) -> Path:
@@ -96,7 +98,7 @@ class Studio:
                 subprocess.Popen(
                     list(program.argv),
                     cwd=program.folder,
-                    env=dict(program.environment),
+                    env={**program.environment, "EDT_NODE_ADDRESS": self.address},
                     stdout=self.output.open("ab"),
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

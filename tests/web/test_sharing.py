@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from django.urls import reverse
 
-from experiments import several
 from experiments.models import ClusterChange, ClusterRules, Grant, Slot, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -46,9 +44,8 @@ def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as
     assert ClusterChange.objects.count() == 2, "what changes nothing leaves no row"
 
 
-def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "several machines" not in as_(studio.dora).get(reverse("sharing")).content.decode()
-    monkeypatch.setattr(several, "OFFERED", True)
+def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:
+    assert not ClusterRules.current().several_machines
     client = as_(studio.dora)
     page = client.get(reverse("sharing")).content.decode()
     assert 'name="several_machines"' in page

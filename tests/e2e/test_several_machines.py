@@ -1,0 +1,85 @@
+"""One job over two machines, as its owner and an administrator live through it: it has slots on both, one is drained, no bit changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.bundles import zipped
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_mishaps import run_definition, state
+from tests.e2e.test_story import journal, make_project, steps_in_journal
+from tests.engine.harness import weights
+from tests.engine.scripts import SMALL
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def studio() -> Iterator[Studio]:
+    """Two slots on each of its machines."""
+    studio = Studio(slots=2, address="127.0.0.1")
+    try:
+        studio.start()
+        yield studio
+    finally:
+        studio.close()
+
+
+def slots_of(studio: Studio, run: int) -> dict[str, int]:
+    """How many slots it holds on each machine."""
+    held = (
+        "SELECT n.name, COUNT(*) FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id"
+        " JOIN experiments_node n ON n.id = s.node_id WHERE g.released_at IS NULL AND g.run_id = ? GROUP BY n.name"
+    )
+    return {str(name): int(count) for name, count in studio.rows(held, run)}
+
+
+def workers_of(studio: Studio, run: int) -> int:
+    """Of the newest generation in its journal."""
+    found = [event for event in journal(studio, run) if event["kind"] == "generation"]
+    return len(found[-1]["members"]) if found else 0
+
+
+def allows_it(admin: Page, studio: Studio) -> None:
+    admin.goto(f"{studio.url}/cluster/sharing/")
+    admin.get_by_label("A run may use several machines").check()
+    admin.get_by_role("button", name="Apply").click()
+    expect(admin.locator("#history")).to_contain_text("allowed runs to use several machines")
+
+
+def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
+    studio: Studio, person: Callable[..., Page], tmp_path: Path
+) -> None:
+    code = zipped(tmp_path / "small.zip", {"main.py": SMALL})
+    admin, alice = person("admin", staff=True), person("alice")
+    make_project(alice, "Wide", "")
+    project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
+    command = "main.py --epochs 30 --engines 4"
+    fixed = run_definition(alice, studio, project, name="fixed", code=code, command=command)
+    studio.join("second")
+    wait_until(lambda: state(studio, fixed) == "completed", f"it trains on one machine\n{studio.tail()}")
+    allows_it(admin, studio)
+    admin.goto(f"{studio.url}/cluster/nodes/second/")
+
+    run = run_definition(alice, studio, project, name="wide", code=code, command=command)
+    wait_until(lambda: slots_of(studio, run) == {"local": 2, "second": 2}, f"it has slots on both\n{studio.tail()}")
+    wait_until(lambda: workers_of(studio, run) == 4, f"all four train\n{studio.tail()}")
+    admin.get_by_role("button", name="Drain this node").click()
+    wait_until(lambda: slots_of(studio, run) in ({"local": 2}, {}), f"the drained machine gave its slots back\n{studio.tail()}")
+    wait_until(lambda: state(studio, run) == "completed", f"it completes\n{studio.tail()}")
+    steps = steps_in_journal(studio, run)
+    assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
+    assert len(steps) == len(steps_in_journal(studio, fixed))
+    sizes = [len(event["members"]) for event in journal(studio, run) if event["kind"] == "generation"]
+    assert max(sizes) == 4
+    assert sizes[-1] <= 2, "it went on without the other machine"
+    runs = studio.home / "runs"
+    assert weights(runs / str(run)) == weights(runs / str(fixed))
+    assert studio.rows("SELECT n.name, s.gave_up FROM experiments_station s JOIN experiments_node n ON n.id = s.node_id") == [("second", 0)]
+    alice.goto(f"{studio.url}/runs/{run}/logs/")
+    expect(alice.get_by_role("link", name="station-second")).to_be_visible()
