@@ -136,13 +136,13 @@ def read(run_id: int, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes
 
 
 def log_names(run_id: int) -> list[str]:
-    """Names of the folders below log/ that hold a console.log: "driver" first, then the workers by number."""
+    """Names of the folders below log/ that hold a console.log: "driver" first, then stations by machine, then the workers by number."""
     names = []
     for name in _names(run_id, "log"):
         with contextlib.suppress(FileNotFoundError):
             os.close(open_regular(run_id, f"log/{name}/console.log"))
             names.append(name)
-    return sorted(names, key=lambda name: (name != "driver", len(name), name))[:MOST_LOGS]
+    return sorted(names, key=lambda name: (name != "driver", not name.startswith("station-"), len(name), name))[:MOST_LOGS]
 
 
 def _names(run_id: int, below: str) -> list[str]:

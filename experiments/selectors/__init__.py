@@ -10,7 +10,7 @@ from experiments.selectors.experiment_runs import (
     metric_names,
     recent_metric_names,
 )
-from experiments.selectors.files import LogTail, RunFile, files, log_names, log_tail, open_file, pictures
+from experiments.selectors.files import LogTail, RunFile, files, log_names, log_places, log_tail, open_file, pictures
 from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
@@ -35,6 +35,7 @@ __all__ = [
     "jobs",
     "lanes",
     "log_names",
+    "log_places",
     "log_tail",
     "metric_names",
     "open_file",

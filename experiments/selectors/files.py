@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from experiments import runfiles
-from experiments.models import TrainingRun
+from experiments.models import Slot, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
 
@@ -60,8 +60,16 @@ def pictures(run: TrainingRun, found: list[RunFile]) -> list[RunFile]:
 
 
 def log_names(run: TrainingRun) -> list[str]:
-    """Names of the run's logs: "driver" first, then "worker-0", ..."""
+    """Names of the run's logs: "driver" first, then those of its stations on other machines, then "worker-0", ..."""
     return runfiles.log_names(run.pk)
+
+
+def log_places(run: TrainingRun) -> dict[str, str]:
+    """On which machine each worker is or was that has a log, by the log's name; nothing where that was always the same one. A worker's log
+    has its slot's number."""
+    held = Slot.objects.filter(grants__run=run).distinct().values_list("pk", "node__name")
+    found = {f"worker-{slot}": name for slot, name in held}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: int = 200, limit_bytes: int = 256 * 1024) -> LogTail:

@@ -43,6 +43,11 @@ class Picture:
     end: dt.datetime
     strips: list[Strip]
 
+    @property
+    def several(self) -> bool:
+        """Whether they are slots of several machines."""
+        return len({strip.slot.node_id for strip in self.strips}) > 1
+
 
 def picture(held: list[Held], *, now: dt.datetime) -> Picture | None:
     """The grants as bars, a strip for each slot; None where there are none."""

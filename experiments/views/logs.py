@@ -42,6 +42,7 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "names": names,
+        "places": later(lambda: selectors.log_places(run)),
         "chosen": chosen,
         "q": wanted[: search.LONGEST_PATTERN + 1],
         "regex": regex,

@@ -107,6 +107,7 @@ def test_a_second_studio_on_the_same_data_gets_one_sentence_and_does_not_disturb
     [
         ({"EDT_REDIS_URL": "redis://127.0.0.1:1/0"}, "The server that EDT_REDIS_URL names cannot be used"),
         ({"EDT_SLOTS": "many"}, "EDT_SLOTS is 'many'"),
+        ({"EDT_NODE_ADDRESS": "alpha:8000"}, "EDT_NODE_ADDRESS is 'alpha:8000'"),
         ({"EDT_STOP_GRACE_S": "soon"}, "EDT_STOP_GRACE_S is 'soon'"),
         ({"DATABASE_URL": "sqlite:////proc/none/db.sqlite3"}, "The database cannot be used"),
     ],

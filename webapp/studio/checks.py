@@ -66,6 +66,12 @@ def slots(said: str) -> None:
         raise Refusal(f"EDT_SLOTS is {said!r}: it must be the number of slots that this machine offers, from 1 to {MOST_SLOTS}.")
 
 
+def address(said: str) -> None:
+    """What EDT_NODE_ADDRESS says; empty where it says nothing. The node host looks closer."""
+    if said and re.search(r"[\s/@]|\w:\d+$", said) and not re.fullmatch(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", said):
+        raise Refusal(f"EDT_NODE_ADDRESS is {said!r}: it must be a host name or an IP address, without a port.")
+
+
 def seconds(name: str, said: str) -> None:
     """What a setting in seconds says; empty where it says nothing."""
     if said and not re.fullmatch(r"\d+(\.\d+)?", said):

@@ -48,6 +48,7 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
     with checks.hold(home, address=_address(options.host, options.port)), contextlib.ExitStack() as leaving:
         checks.room(home)
         checks.slots(os.environ.get("EDT_SLOTS", ""))
+        checks.address(os.environ.get("EDT_NODE_ADDRESS", ""))
         checks.seconds("EDT_STOP_GRACE_S", os.environ.get("EDT_STOP_GRACE_S", ""))
         clear_leftovers(home)
         listener = leaving.enter_context(checks.listen(options.host, options.port))
