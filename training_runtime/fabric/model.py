@@ -156,7 +156,7 @@ class FabricModel:
         if part is not None:
             part.work(job)
         FabricModel._calls += 1
-        if os.environ.get(JOIN) or (session is not None and session.spec.station):
+        if session.spec.station if session is not None else os.environ.get(JOIN):
             self._take_part(job, session, slots)
         elif session is not None:
             self._train_in_studio(job, session)
