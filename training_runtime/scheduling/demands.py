@@ -34,8 +34,9 @@ def demands_of(
     blocks: dict[int, Block] = {}
     for run in runs:
         least, most = bounds(run)
-        cap = caps.get(run.id, most)
-        places = [keepable[slot] for slot in run.held if slot in keepable and (run.id, slot) not in avoided]
+        cap = caps.get(run.id, most) if caps else most
+        held = run.held if run.id not in avoided else run.held - avoided[run.id]
+        places = [keepable[slot] for slot in held if slot in keepable]
         if run.pinned and places:
             least = most = cap = len(places)
             block = None
@@ -59,11 +60,11 @@ def demands_of(
     return demands, blocks
 
 
-def _avoided(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> frozenset[tuple[int, int]]:
-    """Run and slot, of those that are held where the run cannot work."""
-    wary = [run for run in runs if run.avoids and run.held]
+def _avoided(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> dict[int, frozenset[int]]:
+    """For each run that holds slots where it cannot work: which."""
+    wary = [run for run in runs if run.avoids]
     node = {slot.id: slot.node for slot in slots} if wary else {}
-    return frozenset((run.id, slot) for run in wary for slot in run.held if node.get(slot) in run.avoids)
+    return {run.id: frozenset(slot for slot in run.held if node.get(slot) in run.avoids) for run in wary}
 
 
 def _leaving(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> Counter[tuple[int, Device | None]]:
@@ -83,8 +84,9 @@ def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], 
 
 def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
     """The machine of a run that holds slots, and how many of its class there; none if what is in service there cannot carry it."""
-    if run.room is not None and (count := places.count((device, run.room))) and capacity.on_machine[device][run.room] >= least:
-        return run.room, count  # how it nearly always is
+    room = run.room
+    if room is not None and (count := places.count((device, room))) and capacity.on_machine[device][room] >= least:
+        return room, count  # how it nearly always is
     held = Counter(node for of, node in places if of == device)
     if not held:
         return None, 0

@@ -60,7 +60,6 @@ class Floor:
                 node = self.nodes[slot.node]
                 node.free.append(slot)
                 node.occupied += slot.holder is not None
-        self.only = next(iter(self.nodes)) if len(self.nodes) == 1 else None
         largest = max(sizes.values(), default=0)
         # One heap for each number of vacant and of free slots, with the other number, the machine's place and its name. Entries go stale
         # when a machine changes; they are recognised and dropped when met.
@@ -121,22 +120,26 @@ def _worth(node: Node, count: int) -> tuple[int, int, int, int]:
     return (1, len(node.free), -node.vacant, node.order) if len(node.free) >= count else (2, -len(node.free), -node.vacant, node.order)
 
 
-Room = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: those that share it, or all (None)
+Room = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: one or some that share it, or all (None)
 
 
 class Floors:
-    """The floor of each room, made when it is asked for: where every run has its own machine, most of them never are."""
+    """The floor of each pool, and one for all other machines of a class of slots."""
 
-    def __init__(self, rooms: Mapping[Room, Sequence[SlotFacts]], *, kept: Collection[int]) -> None:
-        self._rooms, self._kept = rooms, kept
-        self._made: dict[Room, Floor] = {}
+    def __init__(self, slots: Iterable[SlotFacts], *, pools: Collection[str], kept: Collection[int]) -> None:
+        self._pools = pools
+        floors: dict[Room, list[SlotFacts]] = defaultdict(list)
+        for slot in slots:
+            floors[slot.device, slot.pool if slot.pool in pools else None].append(slot)
+        self._floors = {room: Floor(of_room, kept=kept) for room, of_room in floors.items()}
 
     def of(self, demand: Demand) -> Floor:
         assert demand.device is not None, "a run with slots is bound to a class of slots"
-        room = demand.device, demand.node
-        if room not in self._made:
-            self._made[room] = Floor(self._rooms[room], kept=self._kept)
-        return self._made[room]
+        return self._floors[demand.device, demand.node if demand.node in self._pools else None]
+
+    def only(self, demand: Demand) -> str | None:
+        """The machine that has to have all of the run's slots, where there is one."""
+        return None if demand.node in self._pools else demand.node
 
 
 def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bool = False) -> dict[int, frozenset[int]]:
@@ -144,20 +147,21 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bo
     slots in one (`SlotFacts.room`), which its demand names."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
     ordered = list(demands)
-    rooms: dict[Room, list[SlotFacts]] = defaultdict(list)
+    numbers: dict[Room, set[int]] = defaultdict(set)
     for slot in usable.values():
-        rooms[slot.device, (slot.pool or slot.node) if one_room else None].append(slot)
-    grants = _keep(usable, ordered, numbers={room: {slot.id for slot in of_room} for room, of_room in rooms.items()})
+        numbers[slot.device, (slot.pool or slot.node) if one_room else None].add(slot.id)
+    grants = _keep(usable, ordered, numbers=numbers)
     kept = set().union(*grants.values())
-    floors = Floors(rooms, kept=kept)
+    pools = {slot.pool for slot in usable.values()} - {""} if one_room else set[str]()
+    floors = Floors(usable.values(), pools=pools, kept=kept)
     short = [demand for demand in ordered if demand.size > len(grants[demand.run.id])]
     for demand in short:
-        _extend_at_home(demand, grants[demand.run.id], floor=floors.of(demand), usable=usable)
+        _extend_at_home(demand, grants[demand.run.id], floors=floors, usable=usable)
     for demand in sorted(short, key=lambda each: (not _is_bound(each), len(grants[each.run.id]) - each.size)):
-        _extend(demand, grants[demand.run.id], floor=floors.of(demand))
-    pools = {slot.pool for slot in usable.values()} - {""} if one_room else {None}
-    if pools and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
-        _gather([demand for demand in ordered if demand.node in pools], grants, floors=floors, usable=usable)
+        if floors.only(demand) is None:
+            _extend(demand, grants[demand.run.id], floor=floors.of(demand))
+    if (pools or not one_room) and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
+        _gather([demand for demand in ordered if floors.only(demand) is None], grants, floors=floors, usable=usable)
     return {run: frozenset(of_run) for run, of_run in grants.items()}
 
 
@@ -176,7 +180,8 @@ def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
     for demand in ordered:
-        run, held = demand.run, set[int]()
+        run = demand.run
+        held: set[int] = set()
         if run.held and demand.device is not None and (demand.device, demand.node) in numbers:
             held = (numbers[demand.device, demand.node] & run.held) - taken
         if held and (len(held) > demand.size or _is_bound(demand)):
@@ -197,15 +202,17 @@ def _best_of(demand: Demand, held: set[int], usable: Mapping[int, SlotFacts]) ->
     )
 
 
-def _extend_at_home(demand: Demand, grant: set[int], *, floor: Floor, usable: Mapping[int, SlotFacts]) -> None:
+def _extend_at_home(demand: Demand, grant: set[int], *, floors: Floors, usable: Mapping[int, SlotFacts]) -> None:
     """Grow on the machines the run is already on, where it has most first, or where its driver is if that has room for all that is missing;
     on the only one, where there is one."""
-    run, home = demand.run, _home(demand)
+    run, home, floor = demand.run, _home(demand), floors.of(demand)
+    if (only := floors.only(demand)) is not None:
+        if only not in run.avoids:
+            grant.update(floor.take(only, demand.size - len(grant), by=run.id))
+        return
     parts = Counter(usable[slot].node for slot in grant)
     names = sorted(parts, key=lambda name: (-parts[name], name != home, name))
-    if floor.only is not None:
-        names = [floor.only]
-    elif not names and home in floor.nodes and floor.nodes[home].vacant >= demand.size:
+    if not names and home in floor.nodes and floor.nodes[home].vacant >= demand.size:
         names = [home]
     for name in names:
         if name not in run.avoids:
