@@ -54,7 +54,6 @@ class Station:
         self._leaving = False
         self._over = False
         self._workers: dict[int, Seated] = {}
-        self._asked = 0
         self._patience = Patience()
         self._arena: Arena | None = None
         self._household: Household | None = None
@@ -198,7 +197,7 @@ class Station:
             if raw is not None:
                 self._obey(household, json.loads(raw))
             self._end_the_stopped(household)
-            if (self._over or self._leaving) and not self._workers and not self._asked:
+            if (self._over or self._leaving) and not self._workers:
                 return OVER
 
     def _wait(self, handles: tuple[int, ...], orders: socket.socket | None) -> set[int]:
