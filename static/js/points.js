@@ -88,7 +88,7 @@ export function follow(run, page) {
   reload();
 }
 
-/** Put a run's progress into the elements that show it, between two refetches. @param {Element | null} box @param {any} p */
+/** Put a run's progress into the elements that show it, between two refetches: its pace only while it trains. @param {Element | null} box @param {any} p */
 export function showProgress(box, p) {
   if (!box) return;
   const total = Number(box.getAttribute('data-total'));
@@ -103,7 +103,7 @@ export function showProgress(box, p) {
     if (bar instanceof HTMLProgressElement) bar.value = p.step;
   }
   if (typeof p.epoch === 'number') put('epoch', String(p.epoch));
-  if (typeof p.rate === 'number') {
+  if (typeof p.rate === 'number' && box.getAttribute('data-state') === 'running') {
     put('rate', p.rate >= 10 ? p.rate.toFixed(1) : p.rate.toFixed(2));
     if (total && p.rate > 0) {
       const left = Math.max(0, total - p.step) / p.rate;

@@ -293,10 +293,11 @@ function metricWords(name, one, index) {
   return parts.join(' · ');
 }
 
+const tiles = () => document.querySelector(`[data-run="${run}"]`);
 /** @param {number | null | undefined} index */
 function workerWords(index) {
   const [xs, ys] = curves.workers(axis);
-  return index === null || index === undefined || xs[index] === undefined ? `${ys[ys.length - 1] ?? 0} ${section.dataset.liveRun === 'yes' ? 'now' : 'at the end'}` : `${at(xs[index])} · ${ys[index]}`;
+  return index === null || index === undefined || xs[index] === undefined ? `${ys[ys.length - 1] ?? 0} ${section.dataset.liveRun === 'yes' ? (tiles()?.getAttribute('data-state') === 'running' ? 'now' : 'at its last step') : 'at the end'}` : `${at(xs[index])} · ${ys[index]}`;
 }
 
 /** @param {number | null | undefined} index */
@@ -393,6 +394,6 @@ feed.follow(run, {
     stale ||= window.setTimeout(lastValues, VALUES_MS);
     return long;
   },
-  progress: (p) => feed.showProgress(/** @type {Element} */ (document.querySelector(`[data-run="${run}"]`)), p),
+  progress: (p) => feed.showProgress(tiles(), p),
   changed: (what) => what.some((w) => ['generation', 'generations', 'members', 'slots', 'state'].includes(w)),
 });

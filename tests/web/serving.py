@@ -4,8 +4,8 @@
 
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
-WORDS" to that worker's, "use 0.5" says how far its slots were at work, "strange" adds very many of everything, "changed" tells the cluster
-page to look again. It ends, and leaves nothing, when its input ends.
+WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
+"strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -144,11 +144,10 @@ def _addresses(studio: Seeded) -> dict[str, str]:
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notices, notify, runfiles, services, slotuse
+    from experiments import ingest, notices, notify, runfiles, services, states
     from experiments.models import TrainingRun
     from tests import cast
     from tests.web import strange
-    from training_runtime.protocol import RunObservation, SlotSeen
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -173,33 +172,45 @@ def _obey(words: list[str], studio: Seeded) -> None:
             notify.changed(f"run-{run.pk}", "generations")
         case ["tell"]:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
+        case ["becomes", state]:
+            states.transition(run, state, reason="as it was told", now=now)
         case ["retell"]:
             services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
         case ["use", share]:
-            last = run.use.latest("tick")
-            counts = {each.slot: each for each in slotuse.by_slot(last.slots).values()}
-            slots = tuple(
-                SlotSeen(
-                    each.slot,
-                    each.since_s,
-                    (each.busy_s or 0) + 10 * float(share),
-                    each.counted_s + 10,
-                    (1 + 2 * place) * 10**9,
-                    143 * 10**9,
-                )
-                for place, each in enumerate(counts.values())
-            )
-            busy_s, counted_s = (last.busy_s or 0) + 20 * float(share), last.counted_s + 20
-            seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
-            later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
-            slotuse.keep(run, seen, now=later)
-            slotuse.renew(run, seen, now=later)
-            notify.changed(f"node-{studio.node.pk}", "use")
+            _at_work(run, studio, float(share))
         case ["strange"]:
             strange.many_metrics(studio, now=now)
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
+
+
+def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
+    """The run's machine says how far its slots were at work for ten seconds more."""
+    from django.utils import timezone
+
+    from experiments import notify, slotuse
+    from training_runtime.protocol import RunObservation, SlotSeen
+
+    last = run.use.latest("tick")
+    counts = {each.slot: each for each in slotuse.by_slot(last.slots).values()}
+    slots = tuple(
+        SlotSeen(
+            each.slot,
+            each.since_s,
+            (each.busy_s or 0) + 10 * share,
+            each.counted_s + 10,
+            (1 + 2 * place) * 10**9,
+            143 * 10**9,
+        )
+        for place, each in enumerate(counts.values())
+    )
+    busy_s, counted_s = (last.busy_s or 0) + 20 * share, last.counted_s + 20
+    seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
+    later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
+    slotuse.keep(run, seen, now=later)
+    slotuse.renew(run, seen, now=later)
+    notify.changed(f"node-{studio.node.pk}", "use")
 
 
 def _end(run: TrainingRun, now: dt.datetime) -> None:
