@@ -6,6 +6,7 @@ Everybody who is logged in may look.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,7 @@ USUAL_WINDOW = "10m"
 MOST_BARS = 4000
 MOST_TABLE_BARS = 240
 LONGEST_S = 30 * 86400
+AMISS = {"silent": "not heard of", "stuck": "stuck", "leaving": "leaving"}  # state of a lane -> words
 
 
 @require_safe
@@ -60,7 +62,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "strips": strips,
         "feed": feed,
         "feed_readable": later(lambda: run_pages.readable_ids(user, [item.run for item in feed])),
-        "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _ in strips])),
+        "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _, _ in strips])),
         "nodes": later(lambda: nodes.rows(lanes, now=now)),
         "homes": later(lambda: run_pages.may_run_in(user)),
         "rules": later(lambda: access.rules(user)),
@@ -120,15 +122,21 @@ def _totals(lanes: list[Lane]) -> dict[str, int]:
     }
 
 
-def _strips(lanes: list[Lane]) -> list[tuple[TrainingRun, list[Slot]]]:
-    """Who holds what now, by run: for small screens and as the lanes' words."""
-    held: dict[int, list[Slot]] = {}
+def _strips(lanes: list[Lane]) -> list[tuple[TrainingRun, list[Slot], list[str]]]:
+    """Who holds what now, by run, and what is amiss with it: for small screens and as the lanes' words."""
+    held: dict[int, list[Lane]] = {}
     for lane in lanes:
         for bar in lane.bars:
             if bar.end is None:
-                held.setdefault(bar.run, []).append(lane.slot)
+                held.setdefault(bar.run, []).append(lane)
     runs = TrainingRun.objects.in_bulk(list(held))
-    return [(runs[pk], slots) for pk, slots in sorted(held.items()) if pk in runs]
+    return [(runs[pk], [lane.slot for lane in found], _amiss(found)) for pk, found in sorted(held.items()) if pk in runs]
+
+
+def _amiss(held: list[Lane]) -> list[str]:
+    """What has to be said of a run's slots beside their names: how many are stuck, say."""
+    counts = Counter(lane.state for lane in held)
+    return [f"{counts[state]} {words}" for state, words in AMISS.items() if counts[state]]
 
 
 @require_safe

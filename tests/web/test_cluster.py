@@ -107,12 +107,28 @@ def test_states_that_nobody_likes_are_said(studio: Seeded, as_: As) -> None:
     client = as_(studio.alice)
     assert [lane["state"] for lane in client.get(reverse("lanes")).json()["lanes"]] == ["stuck", "held", "held", "held"]
     assert "1 asked to leave, still there" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
+    assert "GPU 0, GPU 1 · 1 stuck" in client.get(reverse("cluster"), {"part": "strips"}).content.decode()
+    assert "asked to leave, its process is still there" in client.get(reverse("node", args=["local"])).content.decode()
     Node.objects.update(last_seen_at=long_ago)
     answer = client.get(reverse("lanes")).json()["lanes"]
     assert {(lane["state"], lane["silent_since"]) for lane in answer} == {("silent", long_ago.timestamp())}
     assert all(lane["bars"] for lane in answer), "what was granted stays to be seen"
     assert "its runs may go on" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
     assert "4 held on a lost node" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
+    assert client.get(reverse("cluster"), {"part": "strips"}).content.decode().count("2 not heard of") == 2
+
+
+def test_a_drained_node_is_put_back_into_service_and_its_slots_need_no_draining(studio: Seeded, as_: As) -> None:
+    client, address = as_(studio.dora), reverse("node", args=["local"])
+    assert "Take it out of service" in client.get(address).content.decode()
+    Grant.objects.all().delete()
+    drained = Slot.objects.order_by("index")[0]
+    Slot.objects.filter(pk=drained.pk).update(draining=True)
+    Node.objects.update(draining=True)
+    page = client.get(address).content.decode()
+    assert "Put it back into service" in page
+    assert page.count("with its node") == 4
+    assert re.findall(r'action="[^"]*/slots/(\d+)/[^"]*"', page) == [str(drained.pk)]
 
 
 def test_the_window_can_end_in_the_past(studio: Seeded, as_: As) -> None:
