@@ -144,7 +144,9 @@ def member_remove(request: HttpRequest, pk: int, username: str) -> HttpResponse:
     project = access.project(user, pk, need="admin")
     to = reverse("projects") if username == user.username else reverse("members", args=[pk])
     said = f"{username} is no longer a member."
-    return act(request, lambda: services.remove_member(project, by=user, username=username), said=said, to=to)
+    return act(
+        request, lambda: services.remove_member(project, by=user, username=username), said=said, to=to, back=reverse("members", args=[pk])
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

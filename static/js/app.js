@@ -95,6 +95,20 @@ function toasts() {
   });
 }
 
+/** An action without a reload that came to nothing: said too. What keeps a part of the page fresh tries again by itself. */
+function failures() {
+  /** @param {Event} event @param {string} text */
+  const say = (event, text) => {
+    if (/** @type {Element} */ (event.target).closest('[data-live]') === event.target) return;
+    document.dispatchEvent(new CustomEvent('toast', { detail: { text, kind: 'error', quiet: true } }));
+  };
+  document.addEventListener('htmx:error', (event) => say(event, 'The studio did not answer. Look whether it was done, and try again.'));
+  document.addEventListener('htmx:response:error', (event) => {
+    const { status } = /** @type {CustomEvent} */ (event).detail.ctx.response;
+    if (status >= 500) say(event, 'The studio could not do this: something went wrong there. Try again in a moment.');
+  });
+}
+
 /** data-confirm="question" on a form asks first. */
 function confirmations() {
   document.addEventListener(
@@ -125,6 +139,7 @@ dialogs();
 oneSubmit();
 themes();
 toasts();
+failures();
 currentTab();
 shortcuts.start();
 times.start();

@@ -77,6 +77,33 @@ def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: 
     expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 7:,}")
 
 
+def test_an_action_that_comes_to_nothing_is_said(visit: Visit, site: Site) -> None:
+    page = visit(outage=True)
+    go(page, site, "run")
+    expect(page.locator("#live")).to_have_text("Live")
+    page.route("**/runs/*/pause/", lambda route: route.abort())
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("alert")).to_contain_text("The studio did not answer")
+    page.unroute("**/runs/*/pause/")
+    page.route("**/runs/*/pause/", lambda route: route.fulfill(status=500, body="away"))
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("alert")).to_contain_text("something went wrong there")
+
+
+def test_a_run_that_does_not_train_has_no_pace(visit: Visit, site: Site) -> None:
+    page = visit()
+    site.tell("becomes suspended")
+    go(page, site, "run")
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("[data-chart=':workers'] figcaption")).to_contain_text("at its last step")
+    page.evaluate("document.querySelector('#tiles [data-f=step]').textContent = 'of old'")
+    site.tell("steps 2")
+    expect(page.locator("#tiles [data-f=step]")).not_to_have_text("of old")
+    expect(page.locator("#tiles [data-f=rate]")).to_have_text("–")
+    site.tell("becomes running")
+    expect(page.locator("#tiles [data-f=rate]")).not_to_have_text("–")
+
+
 def test_what_happens_before_a_page_is_subscribed_is_shown_by_it(visit: Visit, site: Site) -> None:
     """A run that ends while its page is on its way to the reader: nothing is pushed any more, and the page knows all the same."""
     page = visit()
