@@ -14,7 +14,7 @@ from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
 from tests.engine.harness import weights
-from tests.engine.scripts import SMALL
+from tests.engine.scripts import HELD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -55,7 +55,7 @@ def allows_it(admin: Page, studio: Studio) -> None:
 def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     studio: Studio, person: Callable[..., Page], tmp_path: Path
 ) -> None:
-    code = zipped(tmp_path / "small.zip", {"main.py": SMALL})
+    code = zipped(tmp_path / "small.zip", {"main.py": HELD})
     admin, alice = person("admin", staff=True), person("alice")
     make_project(alice, "Wide", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
@@ -66,8 +66,14 @@ def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     allows_it(admin, studio)
     admin.goto(f"{studio.url}/cluster/nodes/second/")
 
+    stay = studio.home / "runs" / str(fixed + 1) / "stay-2"
+    stay.parent.mkdir(parents=True, exist_ok=True)
+    stay.touch()
     run = run_definition(alice, studio, project, name="wide", code=code, command=command)
+    assert run == fixed + 1
     wait_until(lambda: slots_of(studio, run) == {"local": 2, "second": 2}, f"it has slots on both\n{studio.tail()}")
+    wait_until(lambda: len(list(stay.parent.glob("log/worker-*"))) == 4, f"workers on all\n{studio.tail()}")
+    stay.unlink()
     wait_until(lambda: workers_of(studio, run) == 4, f"all four train\n{studio.tail()}")
     admin.get_by_role("button", name="Drain this node").click()
     wait_until(lambda: slots_of(studio, run) in ({"local": 2}, {}), f"the drained machine gave its slots back\n{studio.tail()}")

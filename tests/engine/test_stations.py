@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.engine.harness import HERE, until_gone
-from tests.engine.scripts import SMALL
+from tests.engine.scripts import HELD, SMALL
 from training_runtime.elastic.spread import rendezvous
 from training_runtime.elastic.spread.station import AGAIN
 from training_runtime.elastic.spread.wire import Wire
@@ -18,17 +18,33 @@ from training_runtime.errors import ProtocolError
 LONG = ("--epochs", "24", "--samples", "115")
 
 
-def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(start, join, fixed):
+@pytest.fixture
+def together(start, join):
+    """together(home, *others, **env) -> the run and its stations, each with a worker on these slots, from the third epoch on."""
+
+    def begin(home: tuple[int, ...], *others: tuple[int, ...], **env: str):
+        run = start(HELD, *LONG, env={**HERE, **env})
+        stay = run.result_dir / "stay-2"
+        stay.touch()
+        stations = [join(run) for _ in others]
+        run.members(*home)
+        for station, slots in zip(stations, others, strict=True):
+            station.members(*slots)
+        for station, slots in zip(stations, others, strict=True):
+            station.until(lambda station=station, slots=slots: set(slots) <= set(station.workers), what=f"workers on {slots}")
+        each_runs_it = env.get("EDT_START_METHOD") == "spawn"
+        ran = 1 + len(others) + each_runs_it * sum(map(len, (home, *others)))
+        run.until(lambda: len((run.result_dir / "ran").read_text().split()) == ran, what="all have run the script")
+        stay.unlink()
+        run.until_workers(sum(map(len, (home, *others))))
+        return run, *stations
+
+    return begin
+
+
+def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(together, fixed):
     one = fixed(*LONG)
-    run = start(SMALL, *LONG, env=HERE)
-    near, far = join(run), join(run)
-    run.members(0, 1)
-    run.until_step(10)
-    near.members(10, 11)
-    run.until_workers(4)
-    far.members(20)
-    near.members(10)
-    run.until_workers(4)
+    run, near, far = together((0, 1), (10,), (20,))
     run.members()  # nobody is left at home
     run.until_workers(2)
     far.members()
@@ -43,13 +59,9 @@ def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(
     assert run.test_lines() == one.test_lines()
 
 
-def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(start, join, fixed):
+def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(together, fixed):
     one = fixed(*LONG)
-    run = start(SMALL, *LONG, env=HERE)
-    other = join(run)
-    run.members(0, 1)
-    other.members(10, 11)
-    run.until_workers(4)
+    run, other = together((0, 1), (10, 11))
     for machine, slot in ((other, 10), (run, 1), (other, 11)):
         machine.until(lambda machine=machine, slot=slot: slot in machine.workers, what=f"a worker on slot {slot}")
         machine.kill(slot)
@@ -63,13 +75,9 @@ def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(start, 
 
 
 @pytest.mark.parametrize("at_home", [True, False], ids=["beside those at home", "alone"])
-def test_a_machine_that_goes_down_is_done_without(start, join, fixed, at_home):
+def test_a_machine_that_goes_down_is_done_without(together, fixed, at_home):
     one = fixed(*LONG)
-    run = start(SMALL, *LONG, env=HERE)
-    other = join(run)
-    run.members(0, 1)
-    other.members(10, 11)
-    run.until_workers(4)
+    run, other = together((0, 1), (10, 11))
     if not at_home:
         run.members()
         run.until_workers(2)
@@ -83,13 +91,9 @@ def test_a_machine_that_goes_down_is_done_without(start, join, fixed, at_home):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_driver_that_dies_costs_no_step_on_any_machine(start, join, fixed, method):
+def test_a_driver_that_dies_costs_no_step_on_any_machine(together, fixed, method):
     one = fixed(*LONG)
-    run = start(SMALL, *LONG, env={**HERE, "EDT_START_METHOD": method})
-    other = join(run)
-    run.members(0)
-    other.members(10, 11)
-    run.until_workers(3)
+    run, other = together((0,), (10, 11), EDT_START_METHOD=method)
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
     until_gone(run.pid)
@@ -107,13 +111,9 @@ def test_a_driver_that_dies_costs_no_step_on_any_machine(start, join, fixed, met
     assert run.test_lines() == one.test_lines()
 
 
-def test_a_run_that_is_suspended_goes_on_with_the_next_step_on_another_machine(start, join, fixed):
+def test_a_run_that_is_suspended_goes_on_with_the_next_step_on_another_machine(together, fixed):
     one = fixed(*LONG)
-    run = start(SMALL, *LONG, env=HERE)
-    other = join(run)
-    run.members(0)
-    other.members(10)
-    run.until_workers(2)
+    run, other = together((0,), (10,))
     run.members()
     other.members()
     run.until(lambda: run.events("suspended"), what="suspended")
@@ -125,14 +125,16 @@ def test_a_run_that_is_suspended_goes_on_with_the_next_step_on_another_machine(s
 
 
 def test_a_machine_whose_script_makes_another_model_is_refused_and_says_why(start, join, fixed):
-    wider = SMALL.replace("nn.Linear(288, 2)", "nn.Linear(288, 2), *([nn.Linear(2, 2)] if 'WIDER' in os.environ else [])")
-    run = start("import os\n" + wider, *LONG, env=HERE)
+    wider = HELD.replace("nn.Linear(288, 2)", "nn.Linear(288, 2), *([nn.Linear(2, 2)] if 'WIDER' in os.environ else [])")
+    run = start(wider, *LONG, env=HERE)
+    stay = run.result_dir / "stay-2"
+    stay.touch()
     run.members(0)
-    run.until_step(1)
     other = join(run, {"WIDER": "1"})
     other.members(10)
     assert other.wait() == 1
     assert "came to another model or dataset" in other.log.read_text()
+    stay.unlink()
     assert run.wait() == 0, run.tail()
     assert run.weights() == fixed(*LONG).weights()
 
