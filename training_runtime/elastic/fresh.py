@@ -18,8 +18,6 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import torch
-
 from training_runtime.elastic import script, state, template, worker
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.job import Job, Terms
@@ -143,12 +141,8 @@ class Part:
                 job.loader_threads = 0  # loaders would be forked from here
             if lengths != self._lengths or job.layout(job.shape(*lengths)) != orders.layout:
                 raise UserError(f"{_DIFFERENT} (samples {lengths} and {self._lengths})")
-            index = state.index_of(orders.start_fd)
-            live: list[torch.Tensor] = [*state.all_parameters(job.model, job.optimizer), *state.Buffers(job.model).live()]
-            shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
-            if shapes != [tuple(t.shape) for t in live] or len(index["callbacks"]) != len(job.stateful):
+            if not job.take_start(orders.start_fd):
                 raise UserError(_DIFFERENT)
-            state.restore(index, state.Landing(orders.start_fd, 0), job.model, job.optimizer, job.stateful)
         except BaseException as error:
             worker.fail(self._place, error)
 

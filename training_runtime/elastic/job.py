@@ -113,6 +113,16 @@ class Job:
         self.train_set = self.test_set = None
         return lengths
 
+    def take_start(self, fd: int) -> bool:
+        """Make model, optimizer and callbacks what they are in the packed state of memfd `fd`; False where that is another model's."""
+        index = state.index_of(fd)
+        live: list[torch.Tensor] = [*state.all_parameters(self.model, self.optimizer), *state.Buffers(self.model).live()]
+        shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
+        if shapes != [tuple(t.shape) for t in live] or len(index["callbacks"]) != len(self.stateful):
+            return False
+        state.restore(index, state.Landing(fd, 0), self.model, self.optimizer, self.stateful)
+        return True
+
     def load_datasets(self) -> tuple[int, int]:
         """Call the user's datasets function once; the lengths of both sets. UserError where they cannot be used."""
         found = self.datasets()

@@ -18,9 +18,7 @@ import sys
 import time
 from typing import Any
 
-import torch
-
-from training_runtime.elastic import kinship, orphans, state
+from training_runtime.elastic import kinship, orphans
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
@@ -129,12 +127,8 @@ class Station:
             raise ProtocolError(f"{kind!r} came instead of the state to begin with")
         fd = os.memfd_create("edt-start")
         wire.into_file(fd, length)
-        index = state.index_of(fd)
-        live: list[torch.Tensor] = [*state.all_parameters(job.model, job.optimizer), *state.Buffers(job.model).live()]
-        shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
-        if shapes != [tuple(t.shape) for t in live] or len(index["callbacks"]) != len(job.stateful):
+        if not job.take_start(fd):
             raise UserError(_DIFFERENT)
-        state.restore(index, state.Landing(fd, 0), job.model, job.optimizer, job.stateful)
         os.close(fd)
 
     def _lay_out(self, household: Household, terms: dict[str, Any]) -> None:
