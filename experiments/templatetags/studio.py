@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ from urllib.parse import urlencode
 from django import template
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from experiments.models import RunState, TrainingRun
@@ -23,6 +24,8 @@ from experiments.selectors import FeedItem, JobFilter, RunFilter
 register = template.Library()
 
 LONG_LABEL = 40  # of a column: what is longer may be cut
+# A stretch written from right to left, with what stands between its words; what stands around it keeps its place (see `isolated`).
+_RIGHT_TO_LEFT = re.compile("([\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff](?:[^A-Za-z0-9:;,]*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff])*)")
 RUN_COLOURS = 14  # classes run-0 .. run-13 in static/css/components.css
 
 _STATES: dict[str, tuple[str, str]] = {  # state -> colour of the tag, icon
@@ -233,6 +236,13 @@ def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeSt
     if readable is not None and item.run not in readable:
         return format_html("{}<bdi>{}</bdi>{}", before, name, after)
     return format_html('{}<a href="{}"><bdi>{}</bdi></a>{}', before, reverse("run", args=[item.run]), name, after)
+
+
+@register.filter
+def isolated(text: str) -> SafeString:
+    """A sentence in which names may stand that are written from right to left: the numbers and words beside them stay where they belong."""
+    parts = _RIGHT_TO_LEFT.split(text)
+    return format_html_join("", "{}", ((format_html("<bdi>{}</bdi>", part) if place % 2 else part,) for place, part in enumerate(parts)))
 
 
 @register.simple_tag

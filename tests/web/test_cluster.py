@@ -181,3 +181,10 @@ def test_a_node_and_a_slot_are_drained_and_used_again(studio: Seeded, as_: As) -
     client.post(reverse("slot_drain", args=["local", 999]), {"draining": "yes"})
     assert "no such slot" in client.get(page).content.decode()
     assert "/drain/" not in as_(studio.alice).get(page).content.decode()
+
+
+def test_a_name_written_from_right_to_left_leaves_the_words_beside_it_in_place(studio: Seeded, as_: As) -> None:
+    TrainingRun.objects.filter(pk=studio.queued.pk).update(plan_reason="bob's run تجربة شلום <b>: 3 of 4 slots")
+    for name, pk in (("run", [studio.queued.pk]), ("cluster", [])):
+        page = as_(studio.alice).get(reverse(name, args=pk)).content.decode()
+        assert "bob&#x27;s run <bdi>تجربة شلום</bdi> &lt;b&gt;: 3 of 4 slots" in page
