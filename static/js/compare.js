@@ -85,7 +85,8 @@ function schedule() {
     pending = 0;
     const names = select.options.length;
     fillSelect();
-    if (!select.options.length) return;
+    plot.hidden = !select.options.length;
+    if (plot.hidden) return void (said.textContent = 'None of these runs has a point yet: the curves begin with a first step.');
     if (!chart || names === 0) build();
     else {
       chart.setData(data(), chart.scales.x.min === null || !zoomed());
