@@ -86,7 +86,7 @@ function schedule() {
     const names = select.options.length;
     fillSelect();
     plot.hidden = !select.options.length;
-    if (plot.hidden) return void (said.textContent = 'None of these runs has a point yet: the curves begin with a first step.');
+    if (plot.hidden) return void (said.textContent = shown.length ? 'None of these runs has a point yet: the curves begin with a first step.' : 'No run that has begun is chosen.');
     if (!chart || names === 0) build();
     else {
       chart.setData(data(), chart.scales.x.min === null || !zoomed());
@@ -161,6 +161,7 @@ function differences() {
 
 if (host) {
   for (const item of host.querySelectorAll('li[data-run]')) follow(/** @type {HTMLElement} */ (item));
+  if (!shown.length) schedule();
   select.addEventListener('change', () => {
     keep({ metric: select.value });
     build();

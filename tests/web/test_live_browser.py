@@ -320,6 +320,13 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     expect(page.get_by_label("Only what differs")).to_be_checked()
 
 
+def test_where_no_run_to_be_compared_has_begun_that_is_said(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["oddly named experiment"] + "compare/")
+    expect(page.locator("#said")).to_have_text("No run that has begun is chosen.")
+    expect(page.locator("#plot")).to_be_hidden()
+
+
 def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site: Site) -> None:
     """The served run is short: it is long for a page that asks for few points."""
     page = visit()
