@@ -124,6 +124,21 @@ def test_a_run_that_is_suspended_goes_on_with_the_next_step_on_another_machine(t
     assert run.train_lines() == one.train_lines()
 
 
+def test_a_machine_that_hears_late_of_the_end_knows_that_it_is_over(start, join):
+    run = start(HELD, *LONG, env=HERE)
+    stay = run.result_dir / "stay-23"
+    stay.touch()
+    run.members(0)
+    other = join(run)
+    other.members()
+    other.until(lambda: "takes part" in other.log.read_text(), what="the machine takes part")
+    os.kill(other.pid, signal.SIGSTOP)
+    stay.unlink()
+    assert run.wait() == 0, run.tail()
+    os.kill(other.pid, signal.SIGCONT)
+    assert other.wait() == 0, other.tail()
+
+
 def test_a_machine_whose_script_makes_another_model_is_refused_and_says_why(start, join, fixed):
     wider = HELD.replace("nn.Linear(288, 2)", "nn.Linear(288, 2), *([nn.Linear(2, 2)] if 'WIDER' in os.environ else [])")
     run = start(wider, *LONG, env=HERE)

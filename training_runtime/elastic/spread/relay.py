@@ -61,7 +61,7 @@ class Line:
 
     def __init__(self, wire: Wire, mirror: Mirror, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None) -> None:
         self._wire, self._mirror, self._state_fd, self._deliver, self._inbox = wire, mirror, state_fd, deliver, inbox
-        self._heard, self._read = threading.Semaphore(0), threading.Event()
+        self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
         self._arena, self._bell = mirror.arena, mirror.arena.relay_bells[mirror.there]
         self._said: deque[Message] = deque()
         self._ending = False
@@ -84,12 +84,17 @@ class Line:
         self._read.wait()
 
     def finish(self) -> None:
-        """Pass on what there is, then end."""
-        self._ending = True
-        self._bell.ring()
+        """Pass on what there is, then end. Returns when the other side has taken it: to leave before would throw away what is under way."""
+        self.end()
         if self._sender.is_alive():
             self._sender.join(LAST_S)
+            self._gone.wait(LAST_S)
         self._wire.hang_up()
+
+    def end(self) -> None:
+        """Begin to finish."""
+        self._ending = True
+        self._bell.ring()
 
     def cut(self) -> None:
         """Without another word."""
@@ -100,11 +105,11 @@ class Line:
         try:
             while self._send_what_is_new():
                 self._bell.drain()
+            self._wire.done()
         except (OSError, EOFError):
-            return
+            self._wire.hang_up()
         except Exception:
             traceback.print_exc()
-        finally:
             self._wire.hang_up()
 
     def _send_what_is_new(self) -> bool:
@@ -139,6 +144,12 @@ class Line:
 
     def take_in(self) -> None:
         """All that comes, until the wire is cut. Raises OSError or EOFError then, ProtocolError and others for what nobody should send."""
+        try:
+            self._take_in()
+        finally:
+            self._gone.set()
+
+    def _take_in(self) -> None:
         wire, mirror, arena = self._wire, self._mirror, self._arena
         while True:
             kind, at, length = wire.header()
@@ -201,6 +212,8 @@ class Home:
         with self._lock:
             lines = dict(self._lines)
         if message is None:
+            for line in lines.values():
+                line.end()
             for line in lines.values():
                 line.finish()
             return False

@@ -185,14 +185,25 @@ class Station:
             for report in household.template_inbox.receive():
                 self._note(report)
                 _send(orders, report)
-            raw = orders.recv(relay.MAX_SAID) if orders.fileno() in ready else None
-            if raw == b"" or relay_handle in ready or household.handle in ready:
-                return self._see_off(household, "the template died" if household.handle in ready else "the driver was lost")
-            if raw is not None:
-                self._obey(household, json.loads(raw))
-            self._end_the_stopped(household)
+            connected = self._hear_orders(household, orders) and relay_handle not in ready
             if (self._over or self._leaving) and not self._workers:
                 return OVER
+            if not connected or household.handle in ready:
+                return self._see_off(household, "the template died" if household.handle in ready else "the driver was lost")
+            self._end_the_stopped(household)
+
+    def _hear_orders(self, household: Household, orders: socket.socket) -> bool:
+        """All that the driver has said so far; False where it will say nothing more."""
+        while True:
+            try:
+                raw = orders.recv(relay.MAX_SAID, socket.MSG_DONTWAIT)
+            except ConnectionResetError:  # the relay went without hearing us out; what it had passed on is still here
+                continue
+            except BlockingIOError:
+                return True
+            if not raw:
+                return False
+            self._obey(household, json.loads(raw))
 
     def _wait(self, handles: tuple[int, ...], orders: socket.socket | None) -> set[int]:
         """Until something happens; what. The host's wishes are passed on."""

@@ -121,6 +121,10 @@ class Wire:
             raise ProtocolError(f"{kind!r} came where something had to be said")
         return self.said(length)
 
+    def done(self) -> None:
+        """Nothing more will be sent; what the other side sends can still be taken in."""
+        self.socket.shutdown(socket.SHUT_WR)
+
     def hang_up(self) -> None:
         """Also wakes a thread that waits here."""
         try:
