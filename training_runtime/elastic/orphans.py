@@ -4,7 +4,7 @@ they know, and go. The next driver continues with the very next step, and its jo
 There is no leader and no agreement, because any of them may die as well: whoever is further than what is written writes, one after the
 other. So the most advanced state wins, as it does after any death.
 
-Two files: the engine checkpoint, and `checkpoint/unwritten.json` with the finished steps and reports that may not be in the journal. The
+Two files: the engine checkpoint, and `checkpoint/.unwritten.json` with the finished steps and reports that may not be in the journal. The
 latter is written with every engine checkpoint, before it: a state must never be further than what is known of the way to it. Giving a
 journal the same step twice does no harm, the recorder takes it once.
 """
@@ -65,7 +65,7 @@ class Unwritten:
 
 
 def path_of(result_dir: Path) -> Path:
-    return result_dir / "checkpoint" / "unwritten.json"
+    return result_dir / "checkpoint" / ".unwritten.json"
 
 
 def read(result_dir: Path) -> Unwritten:
