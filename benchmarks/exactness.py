@@ -4,7 +4,8 @@ A schedule grants other slots at random steps (grow, shrink, move, suspend) and 
 phases: workers of any rank, the driver, the template, or several at once (see tests/engine/faults.py). Compared are the final weights with
 the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one warm
 process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`. With `--machines N` the slots are
-those of so many machines, of which whole ones may be lost, their stations and relays too.
+those of so many machines, of which whole ones may be lost, their stations and relays too. With `--link 1gbit` (as root) a cable of that
+rate leads to all but the first, and is pulled out for a while.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import signal
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks._network import LOOPBACK, Machine, linked, plug
 from tests.engine.faults import DRIVER_PHASES, FAULTS, PHASES
-from tests.engine.harness import HERE, Run, Station, Warm, in_session, until_gone
+from tests.engine.harness import Run, Station, Warm, in_session, until_gone
 from tests.engine.scripts import SMALL
 from training_runtime.elastic.kinship import is_stopped
 
@@ -33,6 +37,8 @@ STEPS = STEPS_PER_EPOCH * EPOCHS
 OPTIMIZERS = ("SGD", "Nesterov", "Adam", "Adadelta", "Clipped")
 HANG_S = 1.0
 GRACE_S = 20.0  # the host's is 30 s
+LIMIT_S, LIMIT_OVER_A_CABLE_S = 60.0, 150.0
+OUT_S = (0.5, 4.0, 9.0, 11.0, 15.0)  # how long a cable is out; after 10 s a machine that says nothing is given up
 
 
 def schedule(seed: int) -> dict[str, Any]:
@@ -81,18 +87,19 @@ def outcome(run: Run) -> tuple[object, ...]:
     return run.weights(), tuple(run.train_lines()), tuple(run.test_lines())
 
 
-def elsewhere(faults: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
-    """Deaths that only a run on several machines knows."""
-    kinds = ("relay", "station", "its relay", "its template", "machine", "station stops")
+def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) -> list[dict[str, Any]]:
+    """What only a run on several machines knows."""
+    kinds = ("relay", "station", "its relay", "its template", "machine", "station stops", *(["cable"] * 6 * cable))
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 
 class Machines:
     """Those of one run: slot s is on machine s modulo their number. Each but the first is what its node host would make of it."""
 
-    def __init__(self, run: Run, count: int) -> None:
-        self._run = run
-        self._stations = [Away(run, f"station-{i}") for i in range(1, count)]
+    def __init__(self, run: Run, count: int, *, away: Warm, home: Machine) -> None:
+        self._run, self._home = run, home
+        self._stations = [Away(run, f"station-{i}", warm=away) for i in range(1, count)]
+        self._back = 0.0  # when the cable is put in again
 
     def members(self, *slots: int) -> None:
         count = len(self._stations) + 1
@@ -102,12 +109,21 @@ class Machines:
     def look(self) -> None:
         for station in self._stations:
             station.look()
+        if self._back and time.monotonic() > self._back:
+            self._plug(out_s=0)
+
+    def _plug(self, *, out_s: float) -> None:
+        """Pull the cable out for so long; 0: put it in again."""
+        plug(self._home, out=out_s > 0)
+        self._back = time.monotonic() + out_s if out_s else 0.0
 
     def strike(self, victim: str) -> bool:
         """Whether it was one that only a run on several machines knows."""
         pids: list[int] = []
         if victim == "relay":
             pids = [pid for pid in children(self._run.pid) if pid not in {parent(worker) for worker in self._run.workers.values()}]
+        elif victim == "cable":
+            self._plug(out_s=OUT_S[self._run.step() % len(OUT_S)])
         elif not victim.startswith(("station", "its", "machine")):
             return False
         elif self._stations:
@@ -127,6 +143,8 @@ class Machines:
     def close(self) -> None:
         for station in self._stations:
             station.close()
+        if self._back:
+            self._plug(out_s=0)
 
 
 class Away(Station):
@@ -199,7 +217,7 @@ def clear(session: int) -> None:
     until_gone(session)
 
 
-def follow(run: Run, machines: Machines, job: dict[str, Any]) -> None:
+def follow(run: Run, machines: Machines, job: dict[str, Any], *, limit_s: float) -> None:
     """Grant and strike at the steps of the schedule; start the driver again where it is killed, as the host does."""
     blows = [(f["step"], ("strike", f["strike"])) for f in job["faults"] if "strike" in f]
     waiting: list[Any] = sorted([*((step, ("grant", slots)) for step, slots in job["changes"]), *blows], key=lambda each: each[0])
@@ -227,7 +245,7 @@ def follow(run: Run, machines: Machines, job: dict[str, Any]) -> None:
                 machines.members(*wanted)
         run.look(0.02)
         machines.look()
-        run.within(60.0)
+        run.within(limit_s)
     assert code == 0, run.tail()
 
 
@@ -250,19 +268,52 @@ class Played(Run):
         assert time.monotonic() < self.began + limit_s, f"not within {limit_s:g} s\n{self.tail()}"
 
 
-def play(warm: Warm, job: dict[str, Any], machines: int = 1) -> tuple[tuple[object, ...], list[Any], int]:
-    with tempfile.TemporaryDirectory() as folder:
-        env = {"FAULTS": json.dumps([f for f in job["faults"] if "strike" not in f]), "EDT_HANG_TIMEOUT": str(HANG_S)}
-        env |= HERE if machines > 1 else {}
-        arguments = (*arguments_of(job), "--checkpoint", str(job["checkpoint"]))
-        run = Played(warm, Path(folder), FAULTS + SMALL, *arguments, max_slots=6, env=env)
-        all_of_them = Machines(run, machines)
+@dataclass(frozen=True)
+class Stage:
+    """What schedules are played on: so many machines, `home` the one of drivers. Drivers are forked from `warm`, stations from `away`."""
+
+    warm: Warm
+    away: Warm
+    home: Machine
+    machines: int
+    limit_s: float
+
+    def play(self, job: dict[str, Any], *, machines: int | None = None) -> tuple[tuple[object, ...], list[Any], int]:
+        count = machines or self.machines
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"FAULTS": json.dumps([f for f in job["faults"] if "strike" not in f]), "EDT_HANG_TIMEOUT": str(HANG_S)}
+            env |= {"EDT_ADDRESS": self.home.address} if count > 1 else {}
+            arguments = (*arguments_of(job), "--checkpoint", str(job["checkpoint"]))
+            run = Played(self.warm, Path(folder), FAULTS + SMALL, *arguments, max_slots=6, env=env)
+            all_of_them = Machines(run, count, away=self.away, home=self.home)
+            try:
+                follow(run, all_of_them, job, limit_s=self.limit_s)
+                return outcome(run), run.events("generation"), run.spec.attempt
+            finally:
+                run.close()
+                all_of_them.close()
+
+
+@contextlib.contextmanager
+def staged(machines: int, link: str | None) -> Iterator[Stage]:
+    """`link`: the rate of the cable, if there is one."""
+    with linked(link) if link else contextlib.nullcontext(LOOPBACK) as (home, other):
+        warm = Warm(home.within)
+        away = Warm(other.within) if link else warm
         try:
-            follow(run, all_of_them, job)
-            return outcome(run), run.events("generation"), run.spec.attempt
+            yield Stage(warm, away, home, machines, LIMIT_OVER_A_CABLE_S if link else LIMIT_S)
         finally:
-            run.close()
-            all_of_them.close()
+            for each in {warm, away}:
+                each.close()
+
+
+def jobs(first: int, count: int, *, machines: int, cable: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The schedules with these seeds."""
+    for seed in range(first, first + count):
+        job = schedule(seed)
+        if machines > 1:
+            job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"), cable=cable)
+        yield seed, job
 
 
 def main() -> None:
@@ -271,42 +322,36 @@ def main() -> None:
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--machines", type=int, default=1, help="on which the slots are")
+    parser.add_argument("--link", help="the rate of a cable between them, as tc(8) writes it")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     given = parser.parse_args()
-    warm, fixed = Warm(), {}
-    differences: list[int] = []
+    fixed: dict[tuple[str, ...], tuple[object, ...]] = {}
     count: Counter[str] = Counter()
     began = time.monotonic()
-    try:
-        for seed in range(given.seed, given.seed + (given.count or (12 if given.quick else 2000))):
+    with staged(given.machines, given.link) as stage:
+        for seed, job in jobs(given.seed, given.count or (12 if given.quick else 2000), machines=given.machines, cable=bool(given.link)):
             if time.monotonic() > began + given.seconds:
                 break
-            job = schedule(seed)
-            if given.machines > 1:
-                job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"))
             key = arguments_of(job)
             if key not in fixed:
-                fixed[key] = play(warm, {**job, "faults": [], "changes": [(0, (0,))]})[0]
+                fixed[key] = stage.play({**job, "faults": [], "changes": [(0, (0,))]}, machines=1)[0]
             count["schedules"] += 1
             try:
-                found, changes, attempts = play(warm, job, given.machines)
+                found, changes, attempts = stage.play(job)
                 count["generations"] += len(changes)
                 count["redone"] += sum(g.redone for g in changes)
                 count["drivers"] += attempts - 1
             except AssertionError as error:
                 found = (str(error),)
             if found != fixed[key]:
-                differences.append(seed)
+                count["differences"] += 1
                 what = [name for name, a, b in zip(("weights", "steps", "tests"), found, fixed[key], strict=False) if a != b]
                 print(f"DIFFERENT: seed {seed} {job}\n{found[0] if len(found) == 1 else what}", flush=True)
-    finally:
-        warm.close()
-    row = (*(count[name] for name in ("schedules", "generations", "redone", "drivers")), len(differences))
+    row = [count[name] for name in ("schedules", "generations", "redone", "drivers", "differences")]
     columns = ("schedules", "generations", "steps redone", "drivers killed", "differences", "time")
     report.table("Exactness", columns, [(*row, f"{time.monotonic() - began:.0f} s")])
-    report.finish(
-        "exactness", {"schedules": count["schedules"], "differences": len(differences), "last_seed": given.seed + count["schedules"] - 1}
-    )
+    last = given.seed + count["schedules"] - 1
+    report.finish("exactness", {"schedules": count["schedules"], "differences": count["differences"], "last_seed": last})
 
 
 if __name__ == "__main__":

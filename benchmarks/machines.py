@@ -1,30 +1,36 @@
-"""A run over two machines, against DistributedDataParallel over TCP. `python -m benchmarks.machines [--quick]`.
+"""A run over two machines, against DistributedDataParallel over TCP. `python -m benchmarks.machines [--quick] [--link 1gbit] [MODEL ...]`.
 
 Here both machines are this one, and what goes between them goes through the loopback device on both sides: so it is the cost of passing
-on that is measured, not a network. Ours has one worker on each machine, its arenas kept equal by relays; the peer has two Gloo workers. The
-pause is the longest time between two steps, less the median step, when the worker of the other machine comes and goes.
+on that is measured, not a network. With --link they are network namespaces with a cable of that rate between them (as root). Ours has one
+worker on each machine, its arenas kept equal by relays; the peer has two Gloo workers. The pause is the longest time between two steps,
+less the median step, when the worker of the other machine comes and goes.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
 from benchmarks import report
+from benchmarks._network import LOOPBACK, Machine, linked
 from benchmarks.models import MODELS, fabric_script
 from benchmarks.peers import ddp
-from tests.engine.harness import HERE, Run, Station, Warm
+from tests.engine.harness import Run, Station, Warm
 
 AROUND = 20  # steps to each side of a change among which the longest gap is looked for
 
 
-def ours(warm: Warm, name: str, seconds: float) -> tuple[float, list[float], list[float]]:
+def ours(machines: Sequence[Machine], warm: Sequence[Warm], name: str, seconds: float) -> tuple[float, list[float], list[float]]:
     """Steps a second with a worker on each machine; the pauses in ms at growing to that and at shrinking from it."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(warm, Path(folder), fabric_script(name), "100000", "2", max_slots=2, env=HERE)
-        other = Station(run, "other")
+        env = {"EDT_ADDRESS": machines[0].address}
+        run = Run(warm[0], Path(folder), fabric_script(name), "100000", "2", max_slots=2, env=env)
+        other = Station(run, "other", warm=warm[1])
         try:
             run.members(0)
             run.until_step(AROUND)
@@ -58,21 +64,31 @@ def _until_settled(run: Run, workers: int) -> float:
     return 1000 * (max(gaps) - median(gaps))
 
 
-def main(arguments: list[str]) -> None:
-    quick = "--quick" in arguments
-    names = [a for a in arguments if a in MODELS] or list(MODELS)
-    rounds, seconds = (1, 2.0) if quick else (3, 5.0)
-    warm = Warm()
-    rows = []
+def measure(machines: Sequence[Machine], names: Sequence[str], *, rounds: int, seconds: float) -> list[tuple]:
+    """A row for each model."""
+    warm, rows = [Warm(machine.within) for machine in machines], []
     try:
         for name in names:
-            pairs = [(ours(warm, name, seconds), ddp.rate(name, 2, seconds)) for _ in range(rounds)]
-            ratio = median(mine[0] / theirs[0] for mine, theirs in pairs)
+            pairs = [(ours(machines, warm, name, seconds), ddp.rate_between(machines, name, seconds)) for _ in range(rounds)]
+            ratio = median(mine[0] / theirs for mine, theirs in pairs)
             grown, shrunk = ([pause for mine, _ in pairs for pause in mine[i]] for i in (1, 2))
-            rows.append((name, max(m[0] for m, _ in pairs), max(t[0] for _, t in pairs), ratio, median(grown), max(grown), median(shrunk)))
+            rows.append((name, max(m[0] for m, _ in pairs), max(t for _, t in pairs), ratio, median(grown), max(grown), median(shrunk)))
             print(rows[-1], file=sys.stderr)
     finally:
-        warm.close()
+        for each in warm:
+            each.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--link", help="the rate of a cable between them, as tc(8) writes it")
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=f"of {', '.join(MODELS)}")
+    told = parser.parse_args()
+    rounds, seconds = (1, 2.0) if told.quick else (3, 5.0)
+    with linked(told.link) if told.link else nullcontext(LOOPBACK) as machines:
+        rows = measure(machines, told.models, rounds=rounds, seconds=seconds)
     report.table("Two machines", ("model", "ours 1/s", "DDP 1/s", "ratio", "grow ms", "worst", "shrink ms"), rows)
     figures = {"two_machines_ratio_min": round(min(row[3] for row in rows), 3), "grow_ms_max": round(max(row[4] for row in rows), 1)}
     report.finish(
@@ -81,4 +97,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,5 +1,7 @@
-"""The loops that throughput is measured against, each in processes of its own (`python -m benchmarks.peers.ddp MODEL WORKERS SECONDS`): a
-plain loop (0 workers) and DistributedDataParallel over Gloo.
+"""The loops that throughput is measured against, each in processes of its own: a plain loop (0 workers) and DistributedDataParallel over
+Gloo.
+
+`python -m benchmarks.peers.ddp MODEL WORKERS SECONDS`; with a RANK and a STORE, in which all find each other, that worker alone.
 """
 
 from __future__ import annotations
@@ -7,10 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks._network import Machine
 from benchmarks.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +25,31 @@ def rate(name: str, workers: int, seconds: float) -> tuple[float, float, float]:
     """Steps a second of DistributedDataParallel over Gloo (of a plain loop where `workers` is 0), one thread a worker; the processor
     seconds of all workers a step; and the memory of all of them in MB, what they share counted once."""
     command = [sys.executable, "-m", "benchmarks.peers.ddp", name, str(workers), str(seconds)]
-    words = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    return float(words[-3]), float(words[-2]) * max(1, workers), float(words[-1]) * max(1, workers)
+    return _read(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout, max(1, workers))
+
+
+def rate_between(machines: Sequence[Machine], name: str, seconds: float) -> float:
+    """Steps a second of DistributedDataParallel over Gloo with one worker on each machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = name, str(len(machines)), str(seconds)
+        workers = [
+            subprocess.Popen(
+                [*machine.within, sys.executable, "-m", "benchmarks.peers.ddp", *words, str(rank), f"{folder}/store"],
+                cwd=ROOT,
+                env={**os.environ, "GLOO_SOCKET_IFNAME": machine.interface},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank, machine in enumerate(machines)
+        ]
+        said = [worker.communicate()[0] for worker in workers]
+    return _read(said[0], len(machines))[0]
+
+
+def _read(said: str, workers: int) -> tuple[float, float, float]:
+    """What the first of so many workers has measured, for all of them."""
+    words = said.split()
+    return float(words[-3]), float(words[-2]) * workers, float(words[-1]) * workers
 
 
 def shared_out_mb(pid: int | str) -> float:
@@ -79,8 +107,6 @@ def _process(rank: int, workers: int, name: str, seconds: float, port_file: str)
 
 
 def main(name: str, workers: int, seconds: float) -> None:
-    import tempfile
-
     if workers == 0:
         return _process(0, 1, name, seconds, "")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -92,4 +118,7 @@ def main(name: str, workers: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    if sys.argv[4:]:
+        _process(int(sys.argv[4]), int(sys.argv[2]), sys.argv[1], float(sys.argv[3]), sys.argv[5])
+    else:
+        main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

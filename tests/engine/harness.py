@@ -28,11 +28,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Warm:
-    """The warm process. One a test session; its drivers die with it."""
+    """The warm process. One a test session; its drivers die with it. `within`: words before its command, to have it run somewhere else."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.engine.warm", str(theirs.fileno())]
+        command = [*within, sys.executable, "-m", "tests.engine.warm", str(theirs.fileno())]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()])
         theirs.close()
@@ -245,8 +245,8 @@ HERE = {"EDT_ADDRESS": "127.0.0.1"}  # what the driver's machine has where other
 class Station(Run):
     """Another machine of the same run. Its slots are its own: no two machines have one of the same number."""
 
-    def __init__(self, home: Run, name: str, env: dict[str, str] | None = None) -> None:
-        self.warm, self.folder, self.device, self.gpus = home.warm, home.folder, home.device, home.gpus
+    def __init__(self, home: Run, name: str, env: dict[str, str] | None = None, *, warm: Warm | None = None) -> None:
+        self.warm, self.folder, self.device, self.gpus = warm or home.warm, home.folder, home.device, home.gpus
         self.code_dir, self.result_dir = home.code_dir, home.result_dir
         self.spec = dataclasses.replace(home.spec, station=True)
         self._extra = home._extra | (env or {})
