@@ -1,8 +1,8 @@
 """Which machines can share a run, and what keeps others from it. Reads rows that it is given; decides nothing else.
 
-What it takes: an address under which the others reach a machine, the same torch, since results are exact on one build only, and on GPUs the
-same models of them. What nobody can see from here, a fast network and the one file system for the runs' folders, the administrator promises
-with the rule.
+What it takes: an address under which the others reach a machine, and all that bits depend on: the same torch, the same processor and,
+where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.) What nobody can
+see from here, a fast network and the one file system for the runs' folders, the administrator promises with the rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from experiments.models import Node
 from training_runtime.scheduling.reasons import listed
 
-Kind = tuple[str, frozenset[str]]  # torch's version, the models of its GPUs
+Kind = tuple[str, frozenset[str], str]  # torch's version, the models of its GPUs, its processor
 
 
 def pools(nodes: Iterable[Node]) -> dict[int, str]:
@@ -44,7 +44,7 @@ def _alike(nodes: Iterable[Node]) -> Mapping[Kind, list[Node]]:
 
 
 def _kind(node: Node) -> Kind:
-    return node.torch_version, frozenset(map(str, node.gpus))
+    return node.torch_version, frozenset(map(str, node.gpus)), node.processor
 
 
 def _obstacle(node: Node, known: Iterable[Node]) -> str:
@@ -54,6 +54,9 @@ def _obstacle(node: Node, known: Iterable[Node]) -> str:
         return f"{node.name} has no torch."
     others = [other for other in known if other.pk != node.pk and other.address]
     devices = [other for other in others if _kind(other)[1] == _kind(node)[1]]
+    for other in devices:
+        if other.torch_version == node.torch_version:
+            return f"{node.name} has the processor {node.processor or 'unknown'}, and {other.name} {other.processor or 'unknown'}."
     if devices:
         return f"{node.name} has torch {node.torch_version}, and {devices[0].name} {devices[0].torch_version or 'none'}."
     what = listed(sorted(map(str, set(node.gpus)))) or "no GPU"

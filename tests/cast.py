@@ -79,6 +79,7 @@ def facts(name: str = "local", *, gpus: int = 0, address: str = "") -> NodeFacts
         sandbox_level="uid",
         sandbox_notes=(),
         address=address,
+        processor="Xeon (6/207, avx2)",
     )
 
 

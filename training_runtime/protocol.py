@@ -142,7 +142,7 @@ class RunObservation:
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py). `address`: where other machines reach
-    it, a host name or an IP; empty: nowhere, so it shares no run with them."""
+    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module."""
 
     name: str
     cpu_count: int
@@ -152,6 +152,7 @@ class NodeFacts:
     sandbox_level: str
     sandbox_notes: tuple[str, ...] = ()
     address: str = ""
+    processor: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class Node(models.Model):
     torch_version = models.CharField(max_length=64, blank=True)
     sandbox_level = models.CharField(max_length=64, blank=True)
     sandbox_notes = models.JSONField(default=list)
+    processor = models.CharField(max_length=255, blank=True)  # name, generation and vector instructions
     address = models.CharField(max_length=255, blank=True)  # where other machines reach it; empty: it shares no run with them
     draining = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(null=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from training_runtime import journal
 from training_runtime.host import fabric, node_facts
 from training_runtime.host.live import journal_size, outcome_in_journal
 from training_runtime.host.sandbox import Abilities
+from training_runtime.processor import processor
 
 
 def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
@@ -28,7 +30,18 @@ def test_a_node_knows_its_processors_memory_and_torch() -> None:
     assert facts.cpu_count == len(os.sched_getaffinity(0))
     assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert facts.torch_version
+    assert facts.processor == processor()
     assert (facts.sandbox_level, facts.sandbox_notes) == ("landlock", ("a note",))
+
+
+def test_a_processor_is_told_by_name_generation_and_vector_instructions(tmp_path: Path) -> None:
+    text = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 207\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fpu avx2 amx_tile sse\n"
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"{text}\n{text.replace('207', '85')}")
+    assert processor(path) == "Intel(R) Xeon(R) Processor (6/207, avx2, amx_tile)"
+    path.write_text("processor : 0\nFeatures : fp asimd sve\nCPU implementer : 0x41\nCPU part : 0xd40\n\n")
+    assert processor(path) == f"{platform.machine()} (0x41/0xd40, asimd, sve)"
+    assert processor(tmp_path / "none") == platform.machine()
 
 
 def write_journal(folder: Path, *events: journal.Event) -> int:

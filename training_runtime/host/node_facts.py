@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from training_runtime.host.sandbox import Abilities
+from training_runtime.processor import processor
 from training_runtime.protocol import NodeFacts
 
 
@@ -21,6 +22,7 @@ def gather(name: str, abilities: Abilities, *, address: str = "") -> NodeFacts:
         sandbox_level=abilities.level,
         sandbox_notes=abilities.notes,
         address=address,
+        processor=processor(),
     )
 
 
