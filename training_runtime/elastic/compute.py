@@ -58,7 +58,7 @@ class Compute:
         multiplied by `weight` (the engine's part of the global batch)."""
         job = self.job
         inputs, targets = self._move(_pair(batch))
-        self._seed(place, "forward")
+        self.seed(place, "forward")
         if job.train_function is not None:
             return self._train_by_user(inputs, targets, count)
         outputs = job.model(inputs)
@@ -76,7 +76,7 @@ class Compute:
 
     def _for_test(self, place: tuple[int, int, int], batch: Any) -> tuple[Any, Any]:
         inputs, targets = self._move(_pair(batch))
-        self._seed(place, "test")
+        self.seed(place, "test")
         return inputs, targets
 
     def test_by_user(self, epoch: int, batches: Callable[[], Iterator[Any]]) -> list[float]:
@@ -97,7 +97,8 @@ class Compute:
         """The inputs of a batch of the first `count` training samples, again from the first where there are fewer."""
         return _pair(load_task(self.job, _first(self.job.train_set, "load", count)))[0]
 
-    def _seed(self, place: tuple[int, int, int], purpose: str) -> None:
+    def seed(self, place: tuple[int, int, int], purpose: str) -> None:
+        """Set every generator to where it stands for `purpose` at `place`, whoever computes that."""
         seed_everything(derive(self.job.seed, *place, purpose), devices=self.device.type != "cpu")
 
     def _move(self, value: Any) -> Any:

@@ -80,6 +80,7 @@ class Worker(Life):
             group.barrier(given=given.SUM)
         if not alone:
             self.exchange.deliver(group.size, engines, self.job.optimizer)
+        self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self.job.optimizer.step()
         if group.size > 1:
             self.exchange.check()
