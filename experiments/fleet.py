@@ -72,6 +72,7 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         return Apply(revision=node.revision, runs=tuple(each for each in found if each is not None))
 
 
+@notify.together()
 def record(observation: Observation, *, now: dt.datetime) -> Node:
     """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
     node = register(observation.node, now=now)

@@ -45,6 +45,7 @@ class Recorded:
     points: int = 0
 
 
+@notify.together()
 def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     """Store a batch that begins where the cursor stands."""
     with transaction.atomic():

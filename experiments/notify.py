@@ -2,13 +2,19 @@
 
 Everything here waits for the commit and never raises into the writer: the database is the truth, a lost message is made up for by
 the pages' own catch-up and by beat. Message shapes are in docs/architecture.md. Tasks are sent by name: nothing imports upwards.
+
+Whoever changes many rows does it inside `together`: what is said then is merged and leaves in one go.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -16,11 +22,63 @@ from channels.layers import get_channel_layer
 from django.db import connection, transaction
 
 from experiments.models import TrainingRun
+from experiments.page_layer import PageLayer
 from webapp.celery import app
 
 log = logging.getLogger(__name__)
 Point = tuple[str, str, int, float, float | None, int, int]  # group, name, step, t, value, workers, epoch
-_ended_well = {"layer": True, "broker": True}  # so that an outage is logged once, at its start and at its end
+Message = tuple[str, dict[str, Any]]  # topic, what is said
+Task = tuple[str, tuple[object, ...], str, float | None]  # name, arguments, queue, seconds after which it is no use any more
+
+PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
+_failed_at: dict[str, float] = {}  # monotonic time of the last failure, while it lasts; so an outage is logged once, at its start and end
+
+
+@dataclass
+class Outbox:
+    """What a thread has to say when its `together` ends."""
+
+    messages: list[Message] = field(default_factory=list)
+    tasks: dict[Task, None] = field(default_factory=dict)  # in order, each once
+
+
+class _Thread(threading.local):
+    outbox: Outbox | None = None
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Keep what is said in here, by commits too, until the end; then say it at once, and what is the same once. May be nested."""
+    if _thread.outbox is not None:
+        yield
+        return
+    outbox = _thread.outbox = Outbox()
+    try:
+        yield
+    finally:  # what was committed before something went wrong is true all the same
+        _thread.outbox = None
+        for task in outbox.tasks:
+            _send_task(task)
+        if outbox.messages:
+            _publish(merged(outbox.messages))
+
+
+def merged(messages: Sequence[Message]) -> list[Message]:
+    """The same with one "changed" for each topic, where the first one was: it carries no data, so nothing depends on its place."""
+    kinds: dict[str, dict[str, None]] = {}
+    for topic, message in messages:
+        if message["type"] == "changed":
+            kinds.setdefault(topic, {}).update(dict.fromkeys(message["what"]))
+    found: list[Message] = []
+    for topic, message in messages:
+        if message["type"] != "changed":
+            found.append((topic, message))
+        elif topic in kinds:
+            found.append((topic, message | {"what": list(kinds.pop(topic))}))
+    return found
 
 
 def group(topic: str) -> str:
@@ -73,17 +131,41 @@ def nudge_deliveries() -> None:
 
 
 def _send(topic: str, message: dict[str, Any]) -> None:
-    _after_commit(lambda: _send_now(topic, message))
+    def say() -> None:
+        if _thread.outbox is not None:
+            _thread.outbox.messages.append((topic, message))
+        else:
+            _publish([(topic, message)])
+
+    _after_commit(say)
 
 
-def _send_now(topic: str, message: dict[str, Any]) -> None:
+def _publish(messages: Sequence[Message]) -> None:
+    _outward("layer", _publish_now, [(group(topic), {"type": "push", "message": message}) for topic, message in messages])
+
+
+def _publish_now(events: Sequence[tuple[str, dict[str, Any]]]) -> None:
     layer = get_channel_layer()
-    if layer is not None:
-        _outward("layer", async_to_sync(layer.group_send), group(topic), {"type": "push", "message": message})
+    if isinstance(layer, PageLayer):
+        layer.publish(events)
+    elif layer is not None:  # a layer in memory, as tests have it
+        for name, event in events:
+            async_to_sync(layer.group_send)(name, event)
 
 
-def _task(name: str, *args: object, queue: str, expires: float) -> None:
-    _after_commit(lambda: _outward("broker", app.send_task, name, args, queue=queue, expires=expires, retry=False))
+def _task(name: str, *args: object, queue: str, expires: float | None) -> None:
+    def say() -> None:
+        if _thread.outbox is not None:
+            _thread.outbox.tasks[name, args, queue, expires] = None
+        else:
+            _send_task((name, args, queue, expires))
+
+    _after_commit(say)
+
+
+def _send_task(task: Task) -> None:
+    name, args, queue, expires = task
+    _outward("broker", app.send_task, name, args, queue=queue, expires=expires, retry=False)
 
 
 def _after_commit(say: Callable[[], None]) -> None:
@@ -95,13 +177,15 @@ def _after_commit(say: Callable[[], None]) -> None:
 
 
 def _outward(where: str, call: Any, /, *args: Any, **kwargs: Any) -> None:
+    failed_at = _failed_at.get(where)
+    if failed_at is not None and time.monotonic() - failed_at < PAUSE_S:
+        return
     try:
         call(*args, **kwargs)
     except Exception as error:  # the edge to another server: whatever it raises, the writer's work is done
-        if _ended_well[where]:
+        if failed_at is None:
             log.warning("The %s cannot be reached, pages and nodes will hear of changes later: %s", where, error)
-        _ended_well[where] = False
+        _failed_at[where] = time.monotonic()
     else:
-        if not _ended_well[where]:
+        if _failed_at.pop(where, None) is not None:
             log.info("The %s can be reached again.", where)
-        _ended_well[where] = True

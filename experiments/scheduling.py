@@ -100,6 +100,7 @@ class Preview:
     sentences: tuple[str, ...]
 
 
+@notify.together()
 def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
     with transaction.atomic():

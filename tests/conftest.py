@@ -89,6 +89,6 @@ class Said:
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
     """Everything that would be sent to pages and to Celery, overheard at the very edge: commits and shapes are real."""
     heard = Said()
-    monkeypatch.setattr(notify, "_send_now", lambda topic, message: heard.messages.append((topic, message)))
+    monkeypatch.setattr(notify, "_publish", lambda messages: heard.messages.extend(messages))
     monkeypatch.setattr(notify.app, "send_task", lambda name, args=(), queue="", **_: heard.tasks.append((name, tuple(args), queue)))
     return heard

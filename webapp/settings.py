@@ -97,9 +97,7 @@ else:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
-CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL], "prefix": "edt"}}
-}
+CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "edt"}}
 
 CELERY_BROKER_URL = BROKER_URL
@@ -110,6 +108,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "interval_step": 0.05,
     "interval_max": 0.1,
     "connect_retries_timeout": 1,
+    "socket_connect_timeout": 2,
+    "socket_timeout": 5,
 }
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]

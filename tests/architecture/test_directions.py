@@ -37,7 +37,7 @@ LAYERS = (
     ("scheduling", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states",),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
-    ("models",),
+    ("models", "page_layer"),
 )
 
 # Exceptions, each with its reason.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,7 @@ async def test_a_message_arrives_as_it_was_sent() -> None:
     layer: Any = get_channel_layer()
     channel = await layer.new_channel()
     await layer.group_add(notify.group("run-7"), channel)
-    await sync_to_async(notify._send_now)("run-7", {"type": "changed", "topic": "run-7", "what": ["state"]})
+    await sync_to_async(notify.changed)("run-7", "state")
     received = await layer.receive(channel)
     assert received == {"type": "push", "message": {"type": "changed", "topic": "run-7", "what": ["state"]}}
 
@@ -91,9 +93,9 @@ def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once
 ) -> None:
     """The broker of the test settings does not run; the layer is pointed at a server that does not either."""
     settings.CHANNEL_LAYERS = {
-        "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [f"unix://{tmp_path}/none.sock"]}}
+        "default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": f"unix://{tmp_path}/none.sock", "prefix": "edt"}}
     }
-    monkeypatch.setattr(notify, "_ended_well", {"layer": True, "broker": True})
+    monkeypatch.setattr(notify, "_failed_at", {})
     caplog.set_level(logging.INFO, logger="experiments.notify")
     cast.node(now=NOW)
     project = services.create_project(by=alice, name="Digits")
@@ -104,6 +106,52 @@ def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once
     assert time.monotonic() - begin < 10
     assert TrainingRun.objects.filter(state=RunState.STARTING).count() == 4
     assert sorted(record.args[0] for record in caplog.records if record.args) == ["broker", "layer"]  # type: ignore[index]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_said_together_is_merged_and_what_was_rolled_back_is_not_said(said: Said, alice: User) -> None:
+    with notify.together():
+        with transaction.atomic():
+            notify.changed("cluster", "jobs")
+            notify.nudge_node("local")
+            with pytest.raises(RuntimeError), transaction.atomic():
+                notify.changed("run-7", "state")
+                raise RuntimeError
+        with transaction.atomic():
+            notify.changed("run-8", "state")
+            notify.changed("cluster", "feed", "jobs")
+            notify.nudge_node("local")
+        assert (said.messages, said.tasks) == ([], [])
+    assert [(topic, message["what"]) for topic, message in said.messages] == [("cluster", ["jobs", "feed"]), ("run-8", ["state"])]
+    assert said.task_names() == ["apply_node"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_committed_is_said_although_something_went_wrong_afterwards(said: Said, alice: User) -> None:
+    with pytest.raises(RuntimeError), notify.together():
+        notify.changed("cluster", "jobs")
+        raise RuntimeError
+    assert [topic for topic, _ in said.messages] == ["cluster"]
+    notify.changed("cluster", "feed")
+    assert len(said.messages) == 2, "and nothing is kept back from then on"
+
+
+def test_a_server_that_does_not_answer_is_asked_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections and says nothing, as one behind a route that drops everything: twenty messages do not wait one by one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = {"host": f"redis://127.0.0.1:{silent.getsockname()[1]}/0", "prefix": "edt"}
+        settings.CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": address}}
+        monkeypatch.setattr(notify, "_failed_at", {})
+        monkeypatch.setattr(notify, "PAUSE_S", 3600.0)
+        for number in range(20):
+            notify.changed(f"run-{number}", "state")
+        silent.setblocking(False)
+        asked = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                asked += 1
+        assert 1 <= asked <= 2, "once, and once more on a fresh connection"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -19,6 +19,7 @@ import redis
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.core.cache.backends.redis import RedisCache
 
+from experiments.page_layer import PageLayer
 from webapp import home as homes
 from webapp.studio import broker, programs
 from webapp.studio.checks import Refusal
@@ -67,6 +68,33 @@ def test_the_channel_layer_gets_in_over_the_socket(home: Path) -> None:
             await layer.flush()
 
     assert asyncio.run(round_trip()) == {"type": "hello", "value": 1}
+
+
+def test_pages_get_what_writers_publish_over_one_connection(home: Path) -> None:
+    """The form in which writers publish is the one that the layer's receivers read, and no message costs a connection."""
+    url = homes.broker_urls(home, "")[1]
+    layer = PageLayer(host=url, prefix="test")
+    server = redis.Redis.from_url(url)
+
+    def made() -> int:
+        return int(server.info("stats")["total_connections_received"])  # type: ignore[index]
+
+    async def round_trip() -> list[object]:
+        try:
+            channel = await layer.new_channel()
+            await layer.group_add("topic.run-7", channel)
+            events = [{"type": "push", "message": {"type": "changed", "value": number}} for number in range(50)]
+            await asyncio.to_thread(layer.publish, [("topic.run-7", events[0])])
+            before = made()
+            for event in events[1:]:
+                await asyncio.to_thread(layer.publish, [("topic.run-7", event), ("topic.run-8", event)])
+            assert made() == before
+            return [(await asyncio.wait_for(layer.receive(channel), 5))["message"]["value"] for _ in events]
+        finally:
+            await layer.flush()
+
+    assert asyncio.run(round_trip()) == list(range(50))
+    server.close()
 
 
 def test_djangos_cache_gets_in_over_the_socket(home: Path) -> None:
