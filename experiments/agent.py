@@ -1,6 +1,7 @@
-"""The node agent's ear: a thread of the node's Celery worker that listens to the node host and passes on what it hears. Decides nothing.
+"""The node agent: threads of the node's Celery worker that speak with the node host. Decide nothing, write through fleet only.
 
-It writes through fleet only, and sends tasks for journals that grew. Whatever it does is also done by beat, later: it may die at any time.
+`Ear` listens to what the host sees and sends tasks for journals that grew. `Heartbeat` makes what runs here equal to what the database
+grants every few seconds, which is also how the studio knows that the node is there: it depends on neither the broker nor anybody's nudge.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 from django.db import close_old_connections, connection
-from django.utils import timezone
+from django.db.utils import Error as DatabaseError
 
-from experiments import fleet, notify
+from experiments import clock, fleet, notify
+from experiments.loops import Loop
+from experiments.models import Node
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client
 from training_runtime.protocol import Observation, RunObservation
@@ -25,16 +27,39 @@ log = logging.getLogger(__name__)
 QUEUE_PREFIX = "node."
 GREW_PAUSE_S = 0.1  # a run's journal is announced at most so often; its last growth always is
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+HEARTBEAT_S = 4.0
+APPLY_TIMEOUT_S = 10.0
 _threads: list[Ear] = []
 
 
-class Ear(threading.Thread):
-    """Listens to the host of `node` until `stop` is set, through its restarts and those of the database."""
+def apply(home: Path, name: str) -> None:
+    """Make what runs on the node equal to what the database grants, and record what its host sees then. Raises HostUnavailable."""
+    node, _ = Node.objects.get_or_create(name=name)
+    observation = client.apply(home, name, fleet.wanted(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
+    fleet.record(observation, now=clock.now())
+
+
+class Heartbeat(Loop):
+    """Applies every few seconds: a wish that nobody announced is carried out all the same, and the node counts as heard of."""
 
     def __init__(self, home: Path, node: str) -> None:
+        super().__init__(f"Heartbeat of node {node}", every_s=HEARTBEAT_S)
+        self.home = home
+        self.node = node
+
+    def turn(self) -> None:
+        apply(self.home, self.node)
+
+
+class Ear(threading.Thread):
+    """Listens to the host of `node` until `stop` is set, through its restarts and those of the database. Wakes `heartbeat` whenever it
+    reaches the host anew: what that missed while nobody was here."""
+
+    def __init__(self, home: Path, node: str, heartbeat: Heartbeat) -> None:
         super().__init__(name=f"ear-{node}", daemon=True)
         self.home = home
         self.node = node
+        self.heartbeat = heartbeat
         self.stop = threading.Event()
         self.journals = Journals(self.stop)
         self._seen: tuple[object, ...] = ()
@@ -46,12 +71,15 @@ class Ear(threading.Thread):
             try:
                 for number, observation in enumerate(client.subscribe(self.home, self.node, stop=self.stop)):
                     if number == 0:
-                        notify.nudge_node(self.node)  # what the host missed while nobody was here
-                    failures = 0
+                        self.heartbeat.wake()
                     self.hear(observation)
+                    failures = 0
             except HostUnavailable as error:
                 log.log(logging.WARNING if failures == 0 else logging.DEBUG, "Node %s: %s", self.node, error)
-            except Exception:  # the edge of the thread: a database that is away, a row nobody thought of
+            except DatabaseError as error:
+                log.log(logging.WARNING if failures == 0 else logging.DEBUG, "Node %s: the database: %s", self.node, error)
+                self._seen = ()
+            except Exception:  # the edge of the thread: a row nobody thought of
                 log.exception("Node %s: what its host said could not be taken in; it is asked again.", self.node)
                 self._seen = ()
             finally:
@@ -66,7 +94,7 @@ class Ear(threading.Thread):
         facts = (observation.node, observation.revision, tuple(_without_journal(run) for run in observation.runs))
         if facts != self._seen:
             close_old_connections()
-            fleet.record(observation, now=timezone.now())
+            fleet.record(observation, now=clock.now())
             self._seen = facts
 
 
@@ -105,27 +133,25 @@ def _without_journal(run: RunObservation) -> tuple[object, ...]:
     return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail, run.station, run.gave_up)
 
 
-def connect() -> None:
-    """Have every Celery worker of this process start its ears when it is ready. Called once, by the app's configuration."""
-    worker_ready.connect(listen, weak=False, dispatch_uid="experiments.agent.listen")
-    worker_shutting_down.connect(leave, weak=False, dispatch_uid="experiments.agent.leave")
-
-
 def nodes_of(queues: Iterable[str]) -> list[str]:
     """The nodes whose queues a worker consumes."""
     return [name.removeprefix(QUEUE_PREFIX) for name in queues if name.startswith(QUEUE_PREFIX)]
 
 
 def listen(sender: Any, **_: object) -> None:
-    """Start an ear for each node whose queue this worker consumes."""
+    """Start an ear and a heartbeat for each node whose queue this worker consumes."""
     for node in nodes_of(sender.app.amqp.queues.consume_from):
-        ear = Ear(settings.EDT_HOME, node)
+        with sender.app.connection_for_write() as broker:  # nudges from before: the heartbeat makes up for them
+            broker.default_channel.queue_purge(QUEUE_PREFIX + node)
+        ear = Ear(settings.EDT_HOME, node, Heartbeat(settings.EDT_HOME, node))
+        ear.heartbeat.start()
         ear.start()
         _threads.append(ear)
         log.info("Listening to the host of node %s.", node)
 
 
 def leave(**_: object) -> None:
-    """Let the ears end by themselves."""
+    """Let the threads end by themselves."""
     for ear in _threads:
         ear.stop.set()
+        ear.heartbeat.end()

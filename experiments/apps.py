@@ -1,5 +1,6 @@
-"""Tells Django about the app, and connects the node agent's signals once the models are there."""
+"""Tells Django about the app, and connects what runs in its Celery workers once the models are there."""
 
+from celery.signals import worker_ready, worker_shutting_down
 from django.apps import AppConfig
 
 
@@ -8,6 +9,8 @@ class ExperimentsConfig(AppConfig):
     verbose_name = "EDT Studio"
 
     def ready(self) -> None:
-        from experiments import agent  # needs the models, which are loaded by now
+        from experiments import agent, beat  # need the models, which are loaded by now
 
-        agent.connect()
+        for part in (agent, beat):
+            worker_ready.connect(part.listen, weak=False, dispatch_uid=f"{part.__name__}.listen")
+            worker_shutting_down.connect(part.leave, weak=False, dispatch_uid=f"{part.__name__}.leave")

@@ -23,8 +23,6 @@ from training_runtime.protocol import Apply, Device, NodeFacts, Observation, Run
 
 log = logging.getLogger(__name__)
 CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
-HEARTBEAT_S = 4.0
-GONE_S = 60.0
 LAST_WORDS_BYTES = 4000
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
@@ -114,18 +112,6 @@ def _count(run: TrainingRun, seen: RunObservation) -> None:
     added = max(0.0, seen.busy_s - counted)
     if added or run.busy_s is None or counted != run.busy_counted_s:
         same.update(busy_s=Coalesce(F("busy_s"), 0.0) + added, busy_counted_s=max(counted, seen.busy_s))
-
-
-def nudge_silent(now: dt.datetime) -> list[str]:
-    """Nudge the nodes that have not been heard of for a few seconds; their names. The heartbeat behind the events.
-
-    One that has said nothing for a minute has nobody who would read its queue: its agent asks by itself when it is back.
-    """
-    oldest, newest = now - dt.timedelta(seconds=GONE_S), now - dt.timedelta(seconds=HEARTBEAT_S)
-    quiet = list(Node.objects.filter(last_seen_at__gt=oldest, last_seen_at__lt=newest).values_list("name", flat=True))
-    for name in quiet:
-        notify.nudge_node(name)
-    return quiet
 
 
 def drain_node(node: Node, *, draining: bool) -> Node:

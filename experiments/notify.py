@@ -116,8 +116,11 @@ def nudge_schedule() -> None:
 
 
 def nudge_node(name: str) -> None:
-    """Ask the node's agent to make what runs there equal to what the database grants."""
-    _task("experiments.tasks.apply_node", name, queue=f"node.{name}", expires=30)
+    """Ask the node's agent to make what runs there equal to what the database grants.
+
+    It does not expire: that would be judged by the clock of whoever takes it in. An agent that comes back empties its queue first.
+    """
+    _task("experiments.tasks.apply_node", name, queue=f"node.{name}", expires=None)
 
 
 def nudge_ingest(run_id: int) -> None:

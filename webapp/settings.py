@@ -181,7 +181,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2 << 20
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
 # A line for every task and tick says nothing; failures of tasks are logged as errors.
-CELERY_QUIET = {f"celery.{name}": {"level": "WARNING"} for name in ("worker.strategy", "app.trace", "beat", "worker.consumer.connection")}
+CELERY_QUIET = {f"celery.{name}": {"level": "WARNING"} for name in ("worker.strategy", "app.trace", "worker.consumer.connection")}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -1,6 +1,6 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
-from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Node, PastGrant, Slot, Station
+from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.experiments import Experiment, ExperimentDefinition
@@ -33,6 +33,7 @@ __all__ = [
     "GenerationRecord",
     "Grant",
     "JournalCursor",
+    "Lease",
     "Membership",
     "Metric",
     "MetricSeries",

@@ -157,3 +157,11 @@ class ClusterChange(models.Model):
     class Meta:
         ordering = ["-at", "-id"]
         indexes = [models.Index(fields=["-at"])]
+
+
+class Lease(models.Model):
+    """Who does what only one process at a time should do, until when by the database's clock."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    holder = models.CharField(max_length=200)
+    until = models.DateTimeField()

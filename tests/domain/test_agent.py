@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import logging
 import shutil
 import socket
 import tempfile
@@ -15,7 +17,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from experiments import agent, scheduling, tasks
+from experiments import agent, scheduling, snapshot, tasks
 from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -107,7 +109,7 @@ def host(short_home: Path) -> Iterator[ListeningHost]:
 
 @pytest.fixture
 def ear(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agent.Ear]:
-    listening = agent.Ear(short_home, "local")
+    listening = agent.Ear(short_home, "local", agent.Heartbeat(short_home, "local"))  # which the tests start where it is about that
     listening.start()
     until(lambda: host.subscribers)
     yield listening
@@ -139,13 +141,66 @@ def test_applying_registers_the_node_and_starts_its_runs(host: ListeningHost, sa
 
 
 def test_a_host_that_is_away_harms_nothing(short_home: Path, said: Said, project: Project, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="experiments.tasks")
     tasks.apply_node("elsewhere")
     assert Node.objects.get(name="elsewhere").last_seen_at is None
     assert "elsewhere" in caplog.text
 
 
-def test_the_ear_asks_for_an_apply_at_its_start(ear: agent.Ear, said: Said) -> None:
-    until(lambda: ("experiments.tasks.apply_node", ("local",), "node.local") in said.tasks)
+@pytest.fixture
+def heartbeat(ear: agent.Ear) -> Iterator[agent.Heartbeat]:
+    ear.heartbeat.start()
+    yield ear.heartbeat
+    ear.heartbeat.end()
+    ear.heartbeat.join(timeout=10)
+    assert not ear.heartbeat.is_alive()
+
+
+def test_an_agent_applies_at_its_start_without_being_asked(heartbeat: agent.Heartbeat, host: ListeningHost) -> None:
+    until(lambda: host.applied)
+    until(lambda: Node.objects.filter(name="local", last_seen_at__isnull=False).exists())
+
+
+def test_an_idle_node_that_was_silent_for_an_hour_is_heard_of_again_by_itself(
+    short_home: Path, host: ListeningHost, run: TrainingRun
+) -> None:
+    Node.objects.update(last_seen_at=timezone.now() - dt.timedelta(hours=1))
+    agent.Heartbeat(short_home, "local").turn()
+    assert not snapshot.is_silent(Node.objects.get(name="local"), timezone.now())
+    assert [wanted.spec.run for wanted in host.applied[-1].runs] == [run.pk]
+
+
+def test_a_host_that_does_not_answer_is_reported_once_and_asked_less_and_less_often(
+    short_home: Path, said: Said, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    heartbeat = agent.Heartbeat(short_home, "elsewhere")
+    heartbeat.every_s = 0.001
+    caplog.set_level(logging.INFO, logger="experiments.loops")
+    heartbeat.start()
+    turned = []
+
+    def turned_five_times() -> bool:
+        turned.append(heartbeat.turned_at)
+        return len(set(turned)) > 5
+
+    until(turned_five_times)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "does not answer" in caplog.text
+    other = ListeningHost(short_home, "elsewhere")
+    other.start()
+    until(lambda: "works again" in caplog.text)
+    heartbeat.end()
+    heartbeat.join(timeout=10)
+    other.stop()
+
+
+def test_ages_are_measured_with_one_clock(short_home: Path, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's clock is an hour off: nobody asks it. On SQLite the database's clock is this machine's, so it stands in for both."""
+    right = timezone.now()
+    monkeypatch.setattr(agent.clock, "now", lambda: right)
+    monkeypatch.setattr(timezone, "now", lambda: right - dt.timedelta(hours=1))
+    agent.Heartbeat(short_home, "local").turn()
+    assert Node.objects.get(name="local").last_seen_at == right
 
 
 def test_what_the_host_pushes_is_recorded_and_planned(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
@@ -187,10 +242,10 @@ def test_a_journal_that_only_grows_writes_nothing_to_the_database(
 
 def test_the_ear_survives_the_hosts_restart(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
     host.stop()
-    said.clear()
+    ear.heartbeat._woken.clear()
     host.start()
     until(lambda: host.subscribers)
-    until(lambda: "apply_node" in said.task_names())
+    until(ear.heartbeat._woken.is_set)  # what the host missed is made up for at once
     host.push(RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1))
     until(lambda: TrainingRun.objects.get(pk=run.pk).state == RunState.FAILED)
 

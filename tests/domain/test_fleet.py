@@ -211,12 +211,6 @@ def test_a_new_attempt_is_noted(run: TrainingRun, host: cast.Host) -> None:
     assert fleet.wanted(host.node, now=NOW).runs[0].spec.attempt == 2
 
 
-def test_quiet_nodes_are_asked(node: Node, said: Said) -> None:
-    assert fleet.nudge_silent(NOW + SECOND) == []
-    assert fleet.nudge_silent(NOW + 5 * SECOND) == ["local"]
-    assert fleet.nudge_silent(NOW + 100 * SECOND) == []  # nobody reads its queue: messages would pile up
-
-
 def test_a_run_whose_code_is_gone_fails_and_does_not_keep_others_from_running(
     run: TrainingRun, project: Project, bob: User, node: Node
 ) -> None:

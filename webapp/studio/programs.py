@@ -42,11 +42,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         tied(
             "control",
             # Threads, so that neither a long catch-up of one run's journal nor a slow webhook holds up the scheduler.
-            _celery(
-                "control",
-                *("--queues", "control", "--pool", "threads", "--concurrency", "3"),
-                *("--beat", "--schedule", str(home / "run" / "beat-schedule")),
-            ),
+            _celery("control", "--queues", "control", "--pool", "threads", "--concurrency", "3"),
         ),
     )
 
