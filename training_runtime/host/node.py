@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,13 @@ class HasFileno(Protocol):
 Watched = HasFileno | int
 
 
+@dataclass(eq=False)
+class _Registration:
+    """One watching of one descriptor: its number may soon be another's."""
+
+    callback: Callable[[int], None]
+
+
 class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
     `warm_pid`: the one child that is no run's. `reaped`: exit codes of drivers that became our children because their keeper was killed."""
@@ -38,7 +46,7 @@ class Node:
         self.warm_pid: int | None = None
         self.reaped: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
-        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._registered: dict[int, _Registration] = {}
 
     def socket_file(self, run: LiveRun) -> Path:
         """Where its driver listens. The name is a secret: where runs share a user, it keeps them from speaking to each other's drivers."""
@@ -51,23 +59,26 @@ class Node:
     def watch(self, source: Watched, callback: Callable[[int], None]) -> None:
         """`callback` gets the selector's mask. A line socket is also watched for room to write while it holds unsent bytes."""
         mask = _READ | _WRITE if isinstance(source, LineSocket) and source.has_unsent else _READ
-        if self._fileno(source) in self._callbacks:
-            self._selector.modify(source, mask)
+        number = self._fileno(source)
+        if (known := self._registered.get(number)) is not None:
+            known.callback = callback
+            self._selector.modify(source, mask, known)
         else:
-            self._selector.register(source, mask)
-        self._callbacks[self._fileno(source)] = callback
+            self._registered[number] = _Registration(callback)
+            self._selector.register(source, mask, self._registered[number])
 
     def unwatch(self, source: Watched) -> None:
         """Before it is closed."""
-        if self._callbacks.pop(self._fileno(source), None) is not None:
+        if self._registered.pop(self._fileno(source), None) is not None:
             self._selector.unregister(source)
 
     def wait(self, timeout_s: float | None) -> None:
         """Runs the callbacks of everything that is ready, after at most `timeout_s`."""
         for key, mask in self._selector.select(timeout_s):
-            callback = self._callbacks.get(key.fd)  # none where an earlier callback of this round has closed it
-            if callback is not None:
-                callback(mask)
+            # An earlier callback of this round may have closed the descriptor, and a later one been given its number: what was ready was
+            # the closed one, and nothing is known of the other.
+            if self._registered.get(key.fd) is key.data:
+                key.data.callback(mask)
 
     @staticmethod
     def _fileno(source: Watched) -> int:
