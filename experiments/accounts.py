@@ -1,10 +1,16 @@
-"""People's accounts: made by an administrator, with a generated password that is shown once and never stored in the clear."""
+"""People's accounts: made by an administrator, with a generated password that is shown once and never stored in the clear. And whose
+session is whose."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from experiments.models import User
 
@@ -26,3 +32,18 @@ def give_password(username: str, *, staff: bool = False, create: bool = True) ->
     user.full_clean()
     user.save()
     return password
+
+
+def logged_in(session_keys: Iterable[str]) -> dict[str, User]:
+    """Who is logged in with which of the sessions, as Django's own check of a request has it: the session must not have ended, the account
+    must be open, and the password still be the one that was logged in with. The others are left out."""
+    sessions = Session.objects.filter(session_key__in=set(session_keys), expire_date__gt=timezone.now())
+    said = {session.session_key: session.get_decoded() for session in sessions}
+    numbers = {key: str(values.get(SESSION_KEY, "")) for key, values in said.items()}
+    people = User.objects.filter(is_active=True).in_bulk([int(number) for number in set(numbers.values()) if number.isdigit()])
+    found = {key: people.get(int(number)) for key, number in numbers.items() if number.isdigit()}
+    return {
+        key: user
+        for key, user in found.items()
+        if user is not None and constant_time_compare(said[key].get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
+    }

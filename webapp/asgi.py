@@ -1,18 +1,59 @@
-"""ASGI entry point: HTTP through Django, WebSockets through Channels, with a check of the Origin header on both."""
+"""ASGI entry point: HTTP through Django behind limits, WebSockets through Channels, with a check of the Origin header on both."""
 
 import os
+import tempfile
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
 from channels.auth import AuthMiddlewareStack
+from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.http import parse_cookie
+from django.urls import Resolver404, resolve
 
-http = get_asgi_application()
+django = get_asgi_application()
 
-from experiments.consumers import websocket_urlpatterns  # noqa: E402  (models must be loaded first)
+from experiments import accounts  # noqa: E402  (models must be loaded first)
+from experiments.consumers import websocket_urlpatterns  # noqa: E402
+from experiments.views import uploads  # noqa: E402
+from webapp.request_limits import Limits, RequestLimits, Scope  # noqa: E402
 
+tempfile.tempdir = str(settings.FILE_UPLOAD_TEMP_DIR)  # Django writes bodies to the default folder, which may be memory
+
+FORM_BYTES = 1 << 20  # what a form says beside its file
+LARGE_BODIES = {
+    "upload_piece": uploads.MOST_PIECE_BYTES,
+    "begin_upload": uploads.MOST_LIST_BYTES,
+    "finish_upload": uploads.MOST_LIST_BYTES,
+    # Without script, files come with the form.
+    "new_definition": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
+    "new_version": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
+    "new_experiment": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
+    "new_data": settings.EDT_MAX_DATA_BYTES + FORM_BYTES,
+}
+
+
+def large_body(path: str) -> int | None:
+    """The bytes that this address takes of who is logged in; None for most."""
+    try:
+        return LARGE_BODIES.get(resolve(path).url_name or "")
+    except Resolver404:
+        return None
+
+
+@database_sync_to_async  # type: ignore[untyped-decorator]
+def person_of(scope: Scope) -> int | None:
+    cookies = parse_cookie(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1"))
+    key = cookies.get(settings.SESSION_COOKIE_NAME, "")
+    user = accounts.logged_in([key]).get(key)
+    return user.pk if user else None
+
+
+limits = Limits(small_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE, large=large_body)
+http = RequestLimits(django, limits=limits, person=person_of)
 application = ProtocolTypeRouter(
     {"http": http, "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))}
 )

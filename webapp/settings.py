@@ -32,6 +32,8 @@ DEBUG = env.bool("EDT_DEBUG", default=False)
 SECRET_KEY = secret(EDT_HOME, "secret_key")
 ALLOWED_HOSTS = env.list("EDT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("EDT_TRUSTED_ORIGINS", default=[])
+# Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed. Nobody else's: training code reaches the port.
+EDT_TRUSTED_PROXIES = env.list("EDT_TRUSTED_PROXIES", default=[])
 CSRF_FAILURE_VIEW = "experiments.views.errors.csrf_failure"
 
 INSTALLED_APPS = [

@@ -23,6 +23,7 @@ from experiments.services import code
 from experiments.views.shown import done, number, page, person, project_crumbs
 
 MOST_PIECE_BYTES = 16 << 20
+MOST_LIST_BYTES = 64 << 20  # the names, sizes and hashes of an upload's files, of which there may be hundreds of thousands
 
 
 @require_POST
@@ -121,7 +122,7 @@ def _state(upload: DataUpload) -> dict[str, object]:
 
 def _said(request: HttpRequest) -> dict[str, Any]:
     try:
-        said = json.loads(request.body or b"{}")
+        said = json.loads(request.read(MOST_LIST_BYTES + 1) or b"{}")  # not `body`, whose limit is that of a form
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -124,13 +124,12 @@ def test_commands_and_health_checks_name_real_entry_points(compose: dict[str, An
         for said in (words(service.get("command", "")), words(service["healthcheck"]["test"])):
             named |= {f"module {said[at + 1]}" for at, word in enumerate(said) if word == "-m"}
             named |= {f"manage {said[at + 1]}" for at, word in enumerate(said) if word == "manage.py"}
-            named |= {f"asgi {word}" for word in said if re.fullmatch(r"[\w.]+:application", word)}
             named |= {f"app {said[at + 1]}" for at, word in enumerate(said) if word == "--app"}
             named |= {f"queue {said[at + 1]}" for at, word in enumerate(said) if word == "--queues"}
     assert named == {
         "module training_runtime.host",
         "manage prepare",
-        "asgi webapp.asgi:application",
+        "module webapp.studio.web",
         "app webapp",
         "queue control",
         "queue node.local",

@@ -78,10 +78,11 @@ def _server():  # type: ignore[no-untyped-def]
     from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
 
     from webapp.asgi import application
+    from webapp.studio import web
 
     parts = application.application_mapping
     whole = ProtocolTypeRouter({"http": ASGIStaticFilesHandler(parts["http"]), "websocket": parts["websocket"]})
-    return uvicorn.Server(uvicorn.Config(whole, log_level="error", lifespan="off", timeout_graceful_shutdown=2))
+    return uvicorn.Server(web.config(whole, log_level="error", timeout_graceful_shutdown=2))
 
 
 def _addresses(studio: Seeded) -> dict[str, str]:

@@ -36,6 +36,20 @@ def put(client: Client, address: str, data: bytes, offset: int = 0, place: int =
     return client.put(f"{address}files/{place}?offset={offset}", data, content_type="application/octet-stream")
 
 
+def test_ten_thousand_files_with_long_names_are_announced_at_once(project: Project, bob: User, as_: As) -> None:
+    client = as_(bob)
+    client.handler.enforce_csrf_checks = True
+    client.cookies["csrftoken"] = "a" * 32
+    files = [{"path": f"{'deep/' * 50}{number}.png", "size": 1} for number in range(10_000)]
+    said = json.dumps({"name": "digits", "files": files})
+    assert len(said) > 2 << 20
+    answer = client.post(
+        reverse("begin_upload", args=[project.pk]), said, content_type="text/plain;charset=UTF-8", headers={"X-CSRFToken": "a" * 32}
+    )
+    assert answer.status_code == 201, answer.content[:300]
+    assert len(DataUpload.objects.get().parts) == 10_000
+
+
 def test_without_script_data_is_added_in_one_form(project: Project, bob: User, as_: As) -> None:
     answer = add(as_(bob), project, ("digits.zip", cast.zipped({"train/a.csv": "1,2\n"}).getvalue()))
     asset = DataAsset.objects.get()
