@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -59,16 +62,17 @@ def read(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def choices(request: HttpRequest) -> HttpResponse:
-    """Which notices, and how; one's own webhooks below."""
+    """Which notices, and how; one's own webhooks below. What is refused comes back as it was sent."""
     user = person(request)
-    if request.method == "POST":
-        ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
-        email = request.POST.get("email", user.email)[:254]
-        to = request.path
-        return act(request, lambda: services.choose_notices(user, ways=ways, email=email), said="Saved.", to=to)
-    rows = [(kind, label, notices.ways(user, kind)) for kind, label in NoticeKind.choices]
-    hooks = _hooks(None, user)
-    return page(request, "notices/choices.html", {"rows": rows, "mail": settings.EDT_EMAIL, **hooks, "form": WebhookForm()})
+    if request.method != "POST":
+        return _choices(request, user)
+    ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
+    email = request.POST.get("email", user.email)[:254]
+    try:
+        services.choose_notices(user, ways=ways, email=email)
+    except ValidationError as error:
+        return _choices(request, user, ways=ways, email=email, refusals=error.messages)
+    return done(request, "Saved.", to=request.path)
 
 
 @require_POST
@@ -79,8 +83,28 @@ def add_hook(request: HttpRequest) -> HttpResponse:
     added = attempt(form, lambda: services.add_webhook(by=user, **form.cleaned_data)) if form.is_valid() else None
     if added:
         return done(request, "The webhook is added. Its secret is below.", to=reverse("notification_choices"))
-    rows = [(kind, label, notices.ways(user, kind)) for kind, label in NoticeKind.choices]
-    return page(request, "notices/choices.html", {"rows": rows, "mail": settings.EDT_EMAIL, **_hooks(None, user), "form": form})
+    return _choices(request, user, form=form)
+
+
+def _choices(
+    request: HttpRequest,
+    user: User,
+    *,
+    ways: Mapping[str, Sequence[str]] | None = None,
+    email: str | None = None,
+    refusals: Sequence[str] = (),
+    form: WebhookForm | None = None,
+) -> HttpResponse:
+    """The page of choices: as they are kept, or with the `ways` and the `email` that were refused."""
+    context = {
+        "rows": [(kind, label, ways[kind] if ways is not None else notices.ways(user, kind)) for kind, label in NoticeKind.choices],
+        "mail": settings.EDT_EMAIL,
+        "email": user.email if email is None else email,
+        "refusals": refusals,
+        "form": form or WebhookForm(),
+        **_hooks(None, user),
+    }
+    return page(request, "notices/choices.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

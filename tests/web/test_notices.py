@@ -108,15 +108,31 @@ def test_choices_are_kept_and_e_mail_needs_an_address(alice: User, settings: Any
     settings.EDT_EMAIL = True
     client, address = as_(alice), reverse("notification_choices")
     assert client.get(address).content.decode().count(" checked") == len(NoticeKind.values) * 2  # in the page, and a webhook's events
-    client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": ""})
+    assert "Give the address" in client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": ""}).content.decode()
     alice.refresh_from_db()
     assert alice.notice_choices == {}
-    assert "Give the address" in client.get(address).content.decode()
     client.post(address, {NoticeKind.FAILED: ["page", "mail", "pigeon"], "email": "alice@example.org"})
     alice.refresh_from_db()
     assert alice.notice_choices[NoticeKind.FAILED] == ["page", "mail"]
     assert alice.notice_choices[NoticeKind.COMPLETED] == []
     assert alice.email == "alice@example.org"
+
+
+def test_refused_choices_come_back_as_they_were_made_with_the_error_at_the_address(alice: User, settings: Any, as_: As) -> None:
+    settings.EDT_EMAIL = True
+    sent = {NoticeKind.FAILED: ["mail"], NoticeKind.MEMBER: ["page"], "email": "alice at <example>"}
+    answer = as_(alice).post(reverse("notification_choices"), sent).content.decode()
+    ticks = answer.partition("</table>")[0]
+    assert [box.split('aria-label="')[1].split('"')[0] for box in ticks.split("<input")[1:] if " checked" in box] == [
+        "A run of mine has failed: by e-mail",
+        "I was added to a project, or my role has changed: in the page",
+    ]
+    field = answer.partition('id="email"')[2].partition("</div>")[0]
+    assert 'value="alice at &lt;example&gt;"' in field
+    assert 'aria-describedby="email_error"' in field
+    assert "This is not an e-mail address." in field
+    alice.refresh_from_db()
+    assert (alice.notice_choices, alice.email) == ({}, "")
 
 
 def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User, bob: User, as_: As) -> None:
