@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F
 
-from experiments import outward
+from experiments import notify, outward
 from experiments.models import Delivery, Webhook
 from experiments.outward import OutwardFailed, OutwardRefused
 
@@ -60,9 +60,9 @@ def _attempt(delivery: Delivery, now: dt.datetime) -> bool:
         if delivery.attempts > len(WAITS_S):
             _end(delivery, str(error), now, well=False)
             return True
-        _note(delivery.webhook, str(error), now)
         wait = dt.timedelta(seconds=WAITS_S[delivery.attempts - 1])
         Delivery.objects.filter(pk=delivery.pk).update(next_at=now + wait, outcome=str(error)[:200])
+        _note(delivery.webhook, str(error), now)
         return False
     else:
         _end(delivery, outcome, now, well=True)
@@ -103,7 +103,7 @@ def _end(delivery: Delivery, outcome: str, now: dt.datetime, *, well: bool) -> N
 
 
 def _note(webhook: Webhook | None, outcome: str, now: dt.datetime, *, well: bool | None = None) -> None:
-    """What happened last with a webhook; one that never works is switched off."""
+    """What happened last with a webhook, also for the pages that show it; one that never works is switched off."""
     if webhook is None:
         return
     mine = Webhook.objects.filter(pk=webhook.pk)
@@ -113,3 +113,4 @@ def _note(webhook: Webhook | None, outcome: str, now: dt.datetime, *, well: bool
     elif well is False:
         mine.update(failures=F("failures") + 1)
         mine.filter(failures__gte=MOST_FAILURES).update(active=False)
+    notify.changed(f"user-{webhook.person_id}" if webhook.project_id is None else f"project-{webhook.project_id}", "webhooks")

@@ -14,10 +14,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, notices, services
 from experiments.forms import ProjectWebhookForm, WebhookForm, attempt
-from experiments.models import Notice, NoticeKind, Project, User
+from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
 from experiments.views.shown import act, done, later, number, page, person, refused
 
 PAGE_ROWS = 50
+HOOKS = {"hooks": "notices/_hook_list.html"}
 
 
 def bell(request: HttpRequest) -> dict[str, object]:
@@ -104,7 +105,7 @@ def _choices(
         "form": form or WebhookForm(),
         **_hooks(None, user),
     }
-    return page(request, "notices/choices.html", context)
+    return page(request, "notices/choices.html", context, parts=HOOKS)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -126,6 +127,7 @@ def project_hooks(request: HttpRequest, pk: int) -> HttpResponse:
         request,
         "notices/project.html",
         {"section": "projects", "project": project, "crumbs": crumbs, **_hooks(project, user), "form": form},
+        parts=HOOKS,
     )
 
 
@@ -151,6 +153,15 @@ def _home(project: int | None) -> str:
 
 
 def _hooks(project: Project | None, user: User) -> dict[str, object]:
+    """Each webhook with the names of its events and the next of what is still to be sent to it; where the page hears how that went."""
     labels = dict(NoticeKind.choices) if project is None else dict(ProjectWebhookForm.OF_ANYBODY)
     found = project.webhooks.all() if project is not None else user.webhooks.all()
-    return {"hooks": [(hook, [labels.get(kind, kind) for kind in hook.kinds]) for hook in found]}
+    return {
+        "hooks": [(hook, [labels.get(kind, kind) for kind in hook.kinds], _waiting(hook)) for hook in found],
+        "hooks_topic": f"user-{user.pk}" if project is None else f"project-{project.pk}",
+        "hooks_at": _home(None if project is None else project.pk),
+    }
+
+
+def _waiting(hook: Webhook) -> Delivery | None:
+    return hook.deliveries.filter(done_at=None).order_by("next_at").first()

@@ -244,6 +244,23 @@ def test_a_webhook_hears_of_its_own_events_only(run: TrainingRun, alice: User, b
     assert deliveries.send_due(timezone.now()) == 0
 
 
+def test_the_page_with_a_webhook_is_told_how_each_attempt_went(
+    alice: User, project: Project, receiver: Receiver, said: Said, django_capture_on_commit_callbacks: Any
+) -> None:
+    mine = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values)
+    ours = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values, project=project)
+    receiver.answers = [500]
+    now = timezone.now()
+    for hook, topic in ((mine, f"user-{alice.pk}"), (ours, f"project-{project.pk}")):
+        services.try_webhook(hook, by=alice, now=now)
+        said.clear()
+        with django_capture_on_commit_callbacks(execute=True):
+            deliveries.send_due(now)
+        assert [message["what"] for message in said.about(topic, "changed")] == [["webhooks"]]
+    outcomes = Webhook.objects.order_by("pk").values_list("last_outcome", flat=True)
+    assert list(outcomes) == ["127.0.0.1 answered 500.", "Answered 200."]
+
+
 def test_what_fails_is_tried_again_later_and_given_up_in_the_end(run: TrainingRun, alice: User, receiver: Receiver) -> None:
     hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.COMPLETED])
     end(run, RunState.COMPLETED)

@@ -149,6 +149,26 @@ def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User,
     assert not Webhook.objects.exists()
 
 
+def test_how_a_webhooks_test_went_comes_to_the_page_by_itself(alice: User, as_: As) -> None:
+    client, address = as_(alice), reverse("notification_choices")
+    client.post(reverse("add_webhook"), HOOK)
+    hook = Webhook.objects.get(person=alice)
+
+    def shown() -> str:
+        return client.get(address, {"part": "hooks"}).content.decode()
+
+    assert f'data-live="user-{alice.pk}" data-what="webhooks" hx-get="{address}?part=hooks"' in client.get(address).content.decode()
+    assert "Nothing has been sent yet" in shown()
+    answer = client.post(reverse("try_webhook", args=[hook.pk]), headers={"HX-Request": "true"})
+    assert (answer.status_code, "A test is on its way" in answer.headers["HX-Trigger"]) == (204, True)
+    assert "One is on its way" in shown()
+    hook.deliveries.update(attempts=1, outcome="1.1.1.1 answered 500.")
+    Webhook.objects.update(last_outcome="1.1.1.1 answered 500.", last_at=timezone.now())
+    assert "Last: 1.1.1.1 answered 500." in shown()
+    assert "tried again <time" in shown()
+    assert "on its way" not in shown()
+
+
 def test_a_projects_webhooks_are_its_admins(project: Project, alice: User, bob: User, charlie: User, as_: As) -> None:
     address = reverse("project_webhooks", args=[project.pk])
     assert [as_(person).get(address).status_code for person in (alice, bob, charlie)] == [200, 403, 404]
@@ -156,6 +176,7 @@ def test_a_projects_webhooks_are_its_admins(project: Project, alice: User, bob: 
     as_(alice).post(address, HOOK)
     assert "A run has failed</span>" in as_(alice).get(address).content.decode()
     hook = Webhook.objects.get(project=project)
+    assert [as_(person).get(address, {"part": "hooks"}).status_code for person in (alice, bob, charlie)] == [200, 403, 404]
     assert as_(bob).post(reverse("delete_webhook", args=[hook.pk])).status_code == 403
     assert as_(charlie).post(reverse("try_webhook", args=[hook.pk])).status_code == 404
     assert as_(alice).post(reverse("delete_webhook", args=[hook.pk])).url == address
