@@ -177,9 +177,11 @@ def _rows(experiment: Experiment, runs: list[int], columns: list[str]) -> dict[i
         latest: dict[int, dict[str, float | None]] = defaultdict(dict)
         for run, group, name, value in MetricSeries.objects.filter(run__in=some).values_list("run_id", "group", "name", "last_value"):
             latest[run][f"{group} {name}"] = math.nan if value is None else value
-        # The people are not joined: many runs are of few people.
+        # People and machines are not joined: many runs are of few of them.
         found = (
-            experiment.runs.filter(pk__in=some).defer("error_traceback", "environment", "final_metrics").prefetch_related("submitted_by")
+            experiment.runs.filter(pk__in=some)
+            .defer("error_traceback", "environment", "final_metrics")
+            .prefetch_related("submitted_by", "home")
         )
         for each in found:
             slots = sum(held[each.pk, device] for device in Slot.Device.values)

@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString
 from experiments.models import RunState, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.selectors import FeedItem, JobFilter, RunFilter
+from experiments.snapshot import is_silent
 
 register = template.Library()
 
@@ -87,6 +88,12 @@ def when(moment: dt.datetime | None) -> SafeString:
 
 
 @register.filter
+def about(moment: dt.datetime | None) -> SafeString:
+    """The same of an estimate: the script writes it to the minute."""
+    return SafeString(when(moment).replace("<time ", "<time data-about ", 1))
+
+
+@register.filter
 def unix(moment: dt.datetime | None) -> str:
     """Unix seconds, for scripts."""
     return "" if moment is None else f"{moment.timestamp():.3f}"
@@ -102,6 +109,12 @@ def running_time(run: TrainingRun, now: dt.datetime) -> SafeString:
         return SafeString(spell(span.total_seconds()))
     start = now - span
     return format_html('<span data-since="{}">{}</span>', unix(start), spell(span.total_seconds()))
+
+
+@register.filter
+def has_pace(run: TrainingRun, now: dt.datetime) -> bool:
+    """Whether the run trains as far as anybody knows: of one whose machine is not heard of, the last rate says nothing."""
+    return run.state == RunState.RUNNING and (run.home is None or not is_silent(run.home, now))
 
 
 @register.filter

@@ -188,3 +188,16 @@ def test_a_name_written_from_right_to_left_leaves_the_words_beside_it_in_place(s
     for name, pk in (("run", [studio.queued.pk]), ("cluster", [])):
         page = as_(studio.alice).get(reverse(name, args=pk)).content.decode()
         assert "bob&#x27;s run <bdi>تجربة شلום</bdi> &lt;b&gt;: 3 of 4 slots" in page
+
+
+def test_a_run_whose_machine_is_lost_has_no_pace_and_no_end(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.running
+    pages = [(reverse("run", args=[run.pk]), {"part": "tiles"}), (reverse("experiment", args=[studio.experiment.pk]), {"part": "runs"})]
+    lefts = [re.search('data-f="left">([^<]*)<', client.get(*page).content.decode()) for page in pages]
+    assert all(left and left[1] != "–" for left in lefts)
+    Node.objects.update(last_seen_at=timezone.now() - dt.timedelta(minutes=1))
+    lost = [client.get(*page).content.decode() for page in pages]
+    assert [page.count('data-f="left">–<') for page in lost] == [1, 1]
+    assert 'data-f="rate">–<' in lost[0]
+    assert 'data-state="unheard"' in lost[0], "the script writes a pace into what runs alone"
+    assert "ends at about" not in lost[0]
