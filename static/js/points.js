@@ -2,9 +2,10 @@
 /* Points of a run without a gap and without a double: each message says which journal lines it covers (after, seq]. */
 
 import * as live from './live.js';
-import { clock, spell } from './times.js';
+import { setTime, spell } from './times.js';
 
 const SLOW_RELOAD_MS = 1500;
+const YEARS_S = 10 * 365 * 86400; // an end that is farther away is not said
 
 /**
  * Follow a run's points.
@@ -108,7 +109,8 @@ export function showProgress(box, p) {
     if (total && p.rate > 0) {
       const left = Math.max(0, total - p.step) / p.rate;
       put('left', spell(left));
-      put('end', clock(new Date(Date.now() + 1000 * left)).slice(0, 5));
+      const end = box.querySelector('[data-f="end"] time');
+      if (end && left < YEARS_S) setTime(end, new Date(Date.now() + 1000 * left));
     }
   }
 }

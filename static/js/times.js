@@ -9,9 +9,9 @@ const two = (n) => String(n).padStart(2, '0');
 /** The clock time in the reader's zone. @param {Date} date */
 export const clock = (date) => `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 
-/** @param {Date} date @param {Date} now */
-function readable(date, now) {
-  if (date.toDateString() === now.toDateString()) return clock(date);
+/** `about`: it is an estimate, to the minute. @param {Date} date @param {Date} now @param {boolean} about */
+function readable(date, now, about) {
+  if (date.toDateString() === now.toDateString()) return about ? clock(date).slice(0, 5) : clock(date);
   const day = `${date.getDate()} ${MONTHS[date.getMonth()]}`;
   const year = date.getFullYear() === now.getFullYear() ? '' : ` ${date.getFullYear()}`;
   return `${day}${year}, ${two(date.getHours())}:${two(date.getMinutes())}`;
@@ -33,15 +33,24 @@ function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** @param {Element} element a <time>; data-about: it is an estimate @param {Date} now */
+function local(element, now) {
+  const date = new Date(element.getAttribute('datetime') || '');
+  if (Number.isNaN(date.getTime())) return;
+  write(element, readable(date, now, element.hasAttribute('data-about')));
+  element.setAttribute('title', date.toLocaleString(undefined, { dateStyle: 'full', timeStyle: 'long' }));
+}
+
+/** Another moment for a <time>, written as the one that the page came with. @param {Element} element @param {Date} date */
+export function setTime(element, date) {
+  element.setAttribute('datetime', date.toISOString());
+  local(element, new Date());
+}
+
 /** @param {ParentNode} root */
 export function localTimes(root) {
   const now = new Date();
-  for (const element of root.querySelectorAll('time[datetime]')) {
-    const date = new Date(element.getAttribute('datetime') || '');
-    if (Number.isNaN(date.getTime())) continue;
-    write(element, readable(date, now));
-    element.setAttribute('title', date.toLocaleString(undefined, { dateStyle: 'full', timeStyle: 'long' }));
-  }
+  for (const element of root.querySelectorAll('time[datetime]')) local(element, now);
   tick(root);
 }
 
