@@ -57,11 +57,13 @@ def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
 
 
 def parallel(rows: list[Row]) -> list[Axis]:
-    """What the runs were told that differs between them, then what came of it: their metrics. From the rows of `table`."""
+    """What the runs were told that differs between them, then what came of it: their metrics. From the rows of `table`, as far as one of
+    the runs has something to stand there."""
     told = [_axis(row) for row in rows if row.kind in ("argument", "number") and row.differs and row.name != STEPS]
     came = [_axis(row) for row in rows if row.kind == "metric"]
     came.sort(key=lambda axis: not axis.name.startswith("test "))
-    return [*told[: MOST_AXES // 2], *came[: MOST_AXES - min(len(told), MOST_AXES // 2)]]
+    axes = [*told[: MOST_AXES // 2], *came[: MOST_AXES - min(len(told), MOST_AXES // 2)]]
+    return [axis for axis in axes if any(value is not None for value in axis.values)]
 
 
 def _axis(row: Row) -> Axis:

@@ -216,7 +216,16 @@ def compare(request: HttpRequest, pk: int) -> HttpResponse:
     runs = comparison.chosen(found, request.GET.getlist("run"))
     rows = later(lambda: comparison.table(runs, now=timezone.now()))
     axes = later(lambda: [asdict(axis) for axis in comparison.parallel(list(rows))])
-    shown = {**tab, "found": found, "runs": runs, "rows": rows, "parallel": cache(lambda: json.dumps(list(axes)))}
+    shown = {
+        **tab,
+        "found": found,
+        "runs": runs,
+        "any_live": any(run.is_live() for run in runs),
+        "rows": rows,
+        "has_curves": cache(lambda: any(row.kind == "metric" for row in rows)),
+        "has_lines": cache(lambda: len(axes) > 1),  # on one axis alone a run is a point
+        "parallel": cache(lambda: json.dumps(list(axes))),
+    }
     return page(request, "experiments/compare.html", shown, parts={"table": "experiments/_differences.html"})
 
 

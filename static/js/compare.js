@@ -85,8 +85,10 @@ function schedule() {
     pending = 0;
     const names = select.options.length;
     fillSelect();
-    plot.hidden = !select.options.length;
-    if (plot.hidden) return void (said.textContent = shown.length ? 'None of these runs has a point yet: the curves begin with a first step.' : 'No run that has begun is chosen.');
+    const none = !select.options.length;
+    /** @type {HTMLElement} */ (document.getElementById('no-curves')).hidden = !none; // it says what to do
+    /** @type {HTMLElement} */ (host).hidden = none;
+    if (none) return;
     if (!chart || names === 0) build();
     else {
       chart.setData(data(), chart.scales.x.min === null || !zoomed());
@@ -161,7 +163,6 @@ function differences() {
 
 if (host) {
   for (const item of host.querySelectorAll('li[data-run]')) follow(/** @type {HTMLElement} */ (item));
-  if (!shown.length) schedule();
   select.addEventListener('change', () => {
     keep({ metric: select.value });
     build();
@@ -187,6 +188,6 @@ if (host) {
   document.addEventListener('theme', () => {
     const items = [...host.querySelectorAll('li[data-run]')];
     shown.forEach((run, i) => (run.ink = colour(items[i], '--run-color')));
-    build();
+    if (chart) build();
   });
 }

@@ -38,9 +38,10 @@ export class Parallel {
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
-  /** @param {Axis[]} axes */
+  /** Through one axis alone no line can be drawn. @param {Axis[]} axes */
   show(axes) {
-    this.axes = axes.filter((axis) => axis.values.some((v) => v !== null));
+    this.axes = axes;
+    /** @type {HTMLElement} */ (this.box.closest('section')).hidden = axes.length < 2;
     this.draw();
   }
 
@@ -59,11 +60,11 @@ export class Parallel {
   }
 
   draw() {
-    const width = Math.max(this.box.clientWidth, 2 * SIDE + LEAST_GAP * Math.max(1, this.axes.length - 1));
+    const width = Math.max(this.box.clientWidth, 2 * SIDE + LEAST_GAP * (this.axes.length - 1));
     if (!this.box.clientWidth) return;
     const svg = document.createElementNS(NS, 'svg');
     for (const [key, value] of Object.entries({ width, height: HEIGHT, 'aria-hidden': 'true', focusable: 'false' })) svg.setAttribute(key, String(value));
-    const x = (/** @type {number} */ i) => (this.axes.length === 1 ? width / 2 : SIDE + (i * (width - 2 * SIDE)) / (this.axes.length - 1));
+    const x = (/** @type {number} */ i) => SIDE + (i * (width - 2 * SIDE)) / (this.axes.length - 1);
     const lines = make('g', {}, svg);
     this.runs.forEach((run, place) => this.line(lines, run, place, x));
     this.axes.forEach((axis, i) => this.axis(svg, axis, x(i)));

@@ -59,3 +59,24 @@ def test_the_page_has_the_arguments_in_its_table_and_the_axes_as_data(runs: list
     page = as_(alice).get(address, {"run": [run.pk for run in runs], "part": "table"}).content.decode()
     assert "<script>" not in page
     json.loads(html.unescape(page.split('data-axes="')[1].split('"')[0]), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_runs_without_a_metric_are_no_empty_chart_but_words_on_what_to_do(runs: list[TrainingRun], alice: User, as_: As) -> None:
+    client, address = as_(alice), reverse("compare", args=[runs[0].experiment_id])
+
+    def shown(*chosen: TrainingRun) -> list[str]:
+        """The parts that are not hidden."""
+        page = client.get(address, {"run": [run.pk for run in chosen]}).content.decode()
+        tags = {name: page.split(f'id="{name}"')[1].partition(">")[0] for name in ("no-curves", "overlay", "parallel-box")}
+        return [name for name, rest in tags.items() if rest != " hidden"]
+
+    begun, other, waiting = runs
+    assert shown(begun, other) == ["overlay", "parallel-box"]
+    assert shown(begun) == ["overlay"], "one metric: on one axis a run is no line"
+    assert shown(waiting) == ["no-curves"]
+    live = client.get(address, {"run": waiting.pk}).content.decode()
+    assert "appear here by themselves" in live
+    TrainingRun.objects.filter(pk=waiting.pk).update(state="failed")
+    assert "ended without a metric" in client.get(address, {"run": waiting.pk}).content.decode()
+    TrainingRun.objects.update(started_at=None)
+    assert "No run that has begun is chosen: tick runs" in client.get(address).content.decode()

@@ -20,6 +20,8 @@ def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site
     go(page, site, "run")
     step = page.locator("#tiles [data-f=step]")
     before = int(step.inner_text().replace(",", ""))
+    end, to_the_minute = page.locator("#tiles [data-f=end] time"), re.compile(r"^(\d+ \w{3}, )?\d\d:\d\d$")
+    expect(end).to_have_text(to_the_minute)
     plot = page.locator(".chart").filter(has_text="loss").first.locator(".u-over")
     box = plot.bounding_box()
     assert box
@@ -31,6 +33,7 @@ def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site
     page.get_by_role("button", name="Whole run").focus()
     site.tell("steps 5")
     expect(step).to_have_text(f"{before + 5:,}")
+    expect(end).to_have_text(to_the_minute)
     expect(page.get_by_role("button", name="Whole run")).to_be_visible()
     expect(page.get_by_role("button", name="Whole run")).to_be_focused()
     page.get_by_role("button", name="Whole run").click()
@@ -318,13 +321,6 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     expect(page.locator("#table tbody tr", has_text="Execution command")).to_be_hidden()
     page.reload()
     expect(page.get_by_label("Only what differs")).to_be_checked()
-
-
-def test_where_no_run_to_be_compared_has_begun_that_is_said(visit: Visit, site: Site) -> None:
-    page = visit()
-    page.goto(site.pages["url"] + site.pages["oddly named experiment"] + "compare/")
-    expect(page.locator("#said")).to_have_text("No run that has begun is chosen.")
-    expect(page.locator("#plot")).to_be_hidden()
 
 
 def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site: Site) -> None:
