@@ -258,6 +258,12 @@ def isolated(text: str) -> SafeString:
     return format_html_join("", "{}", ((format_html("<bdi>{}</bdi>", part) if place % 2 else part,) for place, part in enumerate(parts)))
 
 
+@register.filter
+def words(command: str) -> SafeString:
+    """A command that breaks between its words alone: browsers break lines after a hyphen, which leaves "-" and "-lr"."""
+    return format_html_join(" ", '<span class="word">{}</span>', ((word,) for word in command.split()))
+
+
 @register.simple_tag
 def share(part: float | None) -> str:
     """A part of one, as the charts write it (static/js/use.js, percent)."""

@@ -53,7 +53,7 @@ def test_the_page_has_the_arguments_in_its_table_and_the_axes_as_data(runs: list
     page = as_(alice).get(address, {"run": [run.pk for run in runs]}).content.decode()
     data = json.loads(html.unescape(page.split('data-axes="')[1].split('"')[0]))
     assert [axis["name"] for axis in data][:2] == ["--lr", "--optimizer"]
-    assert 'class="differs"><th scope="row">--lr' in page
+    assert 'class="differs"><th scope="row"><span class="word">--lr<' in page
     odd = TrainingRun.objects.filter(pk=runs[0].pk)
     odd.update(command='main.py --name "<script>alert(1)</script>" --lr nan')
     page = as_(alice).get(address, {"run": [run.pk for run in runs], "part": "table"}).content.decode()

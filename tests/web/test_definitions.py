@@ -24,7 +24,7 @@ def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User
     version = DefinitionVersion.objects.get()
     assert answer.url == reverse("definition", args=[version.definition.pk])
     page = as_(bob).get(answer.url).content.decode()
-    assert "main.py --epochs 3" in page
+    assert '<span class="word">main.py</span> <span class="word">--epochs</span> <span class="word">3</span>' in page, "whole options"
     assert version.max_slots == 4
 
 
