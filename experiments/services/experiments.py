@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -54,22 +55,15 @@ def create_experiment(
     if (before := checks.same_request(mine, request_id)) is not None:
         return before
     chosen = list(versions)
+    sent = {"name": name, "description": description, "source_folder": source_folder, "global_command": global_command}
     errors: list[ValidationError] = []
-    clean_name = checks.each(errors, lambda: checks.name(name))
-    clean_text = checks.each(errors, lambda: checks.text(description))
-    if data_asset is not None and data_asset.project_id != project.pk:
-        errors.append(ValidationError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
-    else:
-        folder = checks.each(errors, lambda: checks.data_folder(source_folder, asset=data_asset))
-    command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
-    own = {version.pk: said for version in chosen if (said := (commands or {}).get(version.pk, "").strip()) != version.command}
-    checks.each(errors, lambda: _check_versions(project, chosen, own, command or ""))
     wanted = checks.each(errors, lambda: watches.checked(thresholds))
+    facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, commands=commands, data_asset=data_asset, **sent))
     checks.collected(errors)
-    facts = {"name": clean_name, "description": clean_text, "data_asset": data_asset, "source_folder": folder, "global_command": command}
+    own = _own_commands(chosen, commands)
     try:
         with transaction.atomic():
-            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts)
+            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts or {})
             ExperimentDefinition.objects.bulk_create(
                 [
                     ExperimentDefinition(experiment=experiment, version=version, position=place, command=own.get(version.pk, ""))
@@ -83,6 +77,39 @@ def create_experiment(
             raise
         return before
     return experiment
+
+
+def check_experiment(
+    project: Project,
+    *,
+    name: str,
+    description: str,
+    source_folder: str,
+    data_asset: DataAsset | None,
+    global_command: str,
+    versions: Sequence[DefinitionVersion],
+    commands: Mapping[int, str] | None,
+) -> dict[str, object]:
+    """The clean facts of such an experiment. Raises all that is wrong with it as one (fields as of `create_experiment`)."""
+    errors: list[ValidationError] = []
+    facts: dict[str, object] = {
+        "name": checks.each(errors, lambda: checks.name(name)),
+        "description": checks.each(errors, lambda: checks.text(description)),
+        "data_asset": data_asset,
+    }
+    if data_asset is not None and data_asset.project_id != project.pk:
+        errors.append(ValidationError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
+    else:
+        facts["source_folder"] = checks.each(errors, lambda: checks.data_folder(source_folder, asset=data_asset))
+    command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
+    checks.each(errors, lambda: _check_versions(project, versions, _own_commands(versions, commands), command or ""))
+    checks.collected(errors)
+    return {**facts, "global_command": command}
+
+
+def _own_commands(versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None) -> dict[int, str]:
+    """What was given for a version, by its id, where that is not its own command anyway."""
+    return {version.pk: said for version in versions if (said := (commands or {}).get(version.pk, "").strip()) != version.command}
 
 
 def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None) -> Experiment:
@@ -151,23 +178,28 @@ def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
 
 
 def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own: Mapping[int, str], global_command: str) -> None:
-    """Each is of the project, and has a command that names one of its scripts."""
+    """Each is of the project, and has a command that names one of its scripts. Says of each what is wrong with it."""
     if not versions:
         checks.refuse("versions", "Choose at least one training definition.")
     if len(versions) > MAX_DEFINITIONS:
         checks.refuse("versions", f"{len(versions)} training definitions are too many: choose at most {MAX_DEFINITIONS}.")
+    errors: list[ValidationError] = []
     for version in versions:
-        if version.definition.project_id != project.pk:
-            checks.refuse("versions", f"{version.definition.name} belongs to another project: add it to this one first.")
-        command = global_command or checks.text(own.get(version.pk, ""), field="versions", limit=checks.COMMAND_LIMIT) or version.command
-        if not command:
-            checks.refuse(
-                "global_command", f"{version.definition.name} has no command of its own: give one here, as in main.py --epochs 5."
-            )
-        try:
-            bundles.entry(version.bundle, command)
-        except bundles.BundleRefused as refusal:
-            checks.refuse("global_command" if global_command else "versions", f"{version.definition.name}: {refusal}")
+        checks.each(errors, functools.partial(_check_version, project, version, own.get(version.pk, ""), global_command))
+    checks.collected(errors)
+
+
+def _check_version(project: Project, version: DefinitionVersion, own: str, global_command: str) -> None:
+    named = version.definition.name
+    if version.definition.project_id != project.pk:
+        checks.refuse("versions", f"{named} belongs to another project: add it to this one first.")
+    command = global_command or checks.text(own, field="versions", limit=checks.COMMAND_LIMIT) or version.command
+    if not command:
+        checks.refuse("versions", f"{named} has no command of its own: give it one, as in main.py --epochs 5.")
+    try:
+        bundles.entry(version.bundle, command)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("global_command" if global_command else "versions", f"{named}: {refusal}")
 
 
 def _queue(

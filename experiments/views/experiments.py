@@ -52,9 +52,11 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         experiment = _create_and_run(project, user, form, inline if inline_sent else None, _commands(request, None), lines)
         if experiment:
             return redirect("experiment", experiment.pk)
+    commands = _commands(request, again)
+    if request.method == "POST":
+        _say_the_rest(project, form, None if inline_sent else _associated(form, choices), commands)
     if inline_sent and any(each.errors for each in forms) and "upload" not in inline.errors and inline.is_bound:
         inline.add_error("upload", FILE_AGAIN)
-    commands = _commands(request, again)
     context = {
         "section": "projects",
         "project": project,
@@ -147,6 +149,22 @@ def _create_and_run(
         # The same request id: a form that was sent twice finds the runs of the first time.
         attempt(form, lambda: services.run_experiment(experiment, by=user, request_id=said["request_id"]))
     return None if form.errors else experiment
+
+
+def _say_the_rest(project: Project, form: ExperimentForm, versions: list[DefinitionVersion] | None, commands: dict[int, str]) -> None:
+    """What the service would refuse beside what the form has found, so that all that is wrong is said at once. Nothing of a field that
+    hangs on one that is wrong. `versions`: None where some are still to be made."""
+    sent = {name: form.cleaned_data.get(name) or "" for name in ("name", "description", "source_folder", "global_command")}
+    asset = form.cleaned_data.get("data_asset")
+    said = {*form.errors, *(["source_folder"] if "data_asset" in form.errors else [])}
+    if versions is None or (versions and "global_command" in form.errors):
+        said.add("versions")
+    try:
+        services.check_experiment(project, versions=versions or [], commands=commands, data_asset=asset, **sent)
+    except ValidationError as error:
+        for name, messages in error.message_dict.items():
+            if name not in said:
+                form.add_error(name, messages)
 
 
 def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:

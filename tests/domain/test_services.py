@@ -211,7 +211,7 @@ def test_running_an_experiment_queues_a_run_for_each_definition(project: Project
 
 def test_the_global_command_replaces_the_definitions_own(project: Project, alice: User) -> None:
     version = cast.definition(project, by=alice, command="")
-    assert set(refused(lambda: cast.experiment(project, by=alice, versions=[version]))) == {"global_command"}
+    assert set(refused(lambda: cast.experiment(project, by=alice, versions=[version]))) == {"versions"}
     experiment = services.create_experiment(project, by=alice, name="x", versions=[version], global_command="python main.py -v")
     assert services.run_experiment(experiment, by=alice)[0].command == "python main.py -v"
     assert set(refused(lambda: services.create_experiment(project, by=alice, name="x", versions=[version], global_command="other.py"))) == {

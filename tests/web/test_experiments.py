@@ -60,6 +60,28 @@ def test_a_typed_command_that_names_no_script_is_refused_and_stays(
     assert not Experiment.objects.exists()
 
 
+def errors(page: str) -> list[tuple[str, str]]:
+    """Each error beside a field, as (field, words)."""
+    parts = re.split(r'id="id_(\w+)_error"', page)[1:]
+    said = [re.findall(r'class="error"><svg.*?</svg>(.*?)</', part.partition("</div>")[0]) for part in parts[1::2]]
+    return [(field, words) for field, all_ in zip(parts[::2], said, strict=True) for words in all_]
+
+
+def test_all_that_is_wrong_is_said_at_once_each_at_its_field(project: Project, alice: User, said: Said, as_: As) -> None:
+    silent = cast.definition(project, by=alice, name="silent", command="")
+    wrong = cast.definition(project, by=alice, name="wrong")
+    client = as_(alice)
+    none_of_it = errors(create(client, project, name="", source_folder="nowhere").content.decode())
+    assert [field for field, _ in none_of_it] == ["name", "source_folder", "versions"]
+    assert none_of_it[2][1] == "Choose at least one training definition."
+    typed = {"versions": [silent.pk, wrong.pk], f"command-{wrong.pk}": "missing.py"}
+    both = errors(create(client, project, name="", **typed).content.decode())
+    assert [(field, words.split(" ")[0]) for field, words in both] == [("name", "This"), ("versions", "silent"), ("versions", "wrong:")]
+    over = errors(create(client, project, use_global="on", source_folder="nowhere", **typed).content.decode())
+    assert [field for field, _ in over] == ["source_folder", "global_command"], "whose command is overridden has nothing wrong with it"
+    assert not Experiment.objects.exists()
+
+
 def test_the_form_offers_the_scripts_arguments_with_their_types(project: Project, alice: User, as_: As) -> None:
     script = """import argparse
 p = argparse.ArgumentParser()
