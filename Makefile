@@ -3,9 +3,12 @@ PORT ?= 8000
 HOST ?= 127.0.0.1
 PY := .venv/bin/python
 SOURCES := webapp experiments training_runtime tools
+# What needs no process, broker or browser: deciders, formats, and who may import whom.
+FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_membership.py tests/engine/test_tree.py \
+    tests/host/test_reconcile.py tests/host/test_reconcile_stations.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint bench clean setup setup-test setup-bench browser
+.PHONY: help demo up test check lint bench clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -23,6 +26,9 @@ up: setup ## set up and start the studio at http://127.0.0.1:8000 (PORT=..., HOS
 test: setup-test browser ## lint, types and every test, as continuous integration runs them
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -q $(ARGS)
+
+check: lint ## style, types and the fast tests: while you work (under two minutes)
+	@$(PY) -m pytest -q $(FAST)
 
 lint: setup-test ## style and types
 	@$(PY) -m ruff check .
