@@ -95,6 +95,16 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """Of the whole state after the last step of an epoch: 16 hexadecimal digits, the same whoever computed it."""
+
+    step: int
+    epoch: int
+    digest: str
+    kind: Literal["digest"] = "digest"
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Files were written. `paths` are relative to the result folder; `role`: "model" for people, "engine" to resume from."""
 
@@ -165,10 +175,10 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Event = Started | Generation | Train | Test | Checkpoint | Suspended | Resumed | Warned | Failed | Trained | Finished
+Event = Started | Generation | Train | Test | Digest | Checkpoint | Suspended | Resumed | Warned | Failed | Trained | Finished
 KINDS: dict[str, type[Any]] = {
     str(c.__dataclass_fields__["kind"].default): c
-    for c in (Started, Generation, Train, Test, Checkpoint, Suspended, Resumed, Warned, Failed, Trained, Finished)
+    for c in (Started, Generation, Train, Test, Digest, Checkpoint, Suspended, Resumed, Warned, Failed, Trained, Finished)
 }
 
 

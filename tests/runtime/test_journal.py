@@ -16,6 +16,7 @@ EVENTS = [
     journal.Generation(2, 812, 3, (journal.Member(0, 5, 4711),), 4, "bob's run started", 23.0, 0),
     journal.Train(1, 1, {"loss": 2.3, "accuracy": 0.1}, 128, 4, 0.02),
     journal.Test(12, 1, {"loss": 1.9}, 297),
+    journal.Digest(12, 1, "9f86d081884c7d65"),
     journal.Checkpoint(12, 1, "model", ("model/train/model_epoch_1.pth",), 120_000),
     journal.Suspended(40, 4, "carol's run has a higher priority"),
     journal.Resumed(40, 4, "a slot is free"),

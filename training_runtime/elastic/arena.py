@@ -30,7 +30,8 @@ HEAD_WORDS = 16
 # Words of a seat
 PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
-SEAT_WORDS = 16
+DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
+SEAT_WORDS = 32
 STATE_LEFT = 1
 LINE = 64
 

@@ -87,6 +87,8 @@ class Chronicle:
         elif report["kind"] == "checkpoint":
             paths = tuple(report["paths"])
             self._recorder.checkpoint(journal.Checkpoint(report["step"], report["epoch"], report["role"], paths, report["size_bytes"]))
+        elif report["kind"] == "digest":
+            self._recorder.digest(journal.Digest(report["step"], report["epoch"], report["digest"]))
         elif report["kind"] == "warning":
             self._recorder.write(journal.Warned(report["message"]))
 

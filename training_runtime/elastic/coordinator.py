@@ -15,7 +15,7 @@ import time
 from typing import Any, Literal
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, membership, vigil
+from training_runtime.elastic import checkpoint, digest, membership, vigil
 from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
 from training_runtime.elastic.chronicle import Chronicle, Published
 from training_runtime.elastic.deaths import TIMES_AT_ONE_STEP, Deaths
@@ -223,6 +223,9 @@ class Coordinator:
             self._exited(seat, report["code"])
         elif kind == "error":
             self._fail(report["where"], report["traceback"])
+        elif kind == "diverged":
+            groups = [[self.roster[seat].slot.id for seat in group] for group in report["groups"]]
+            self._fail("workers", "", digest.sentence(report["parts"], groups, report["step"]))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":

@@ -43,6 +43,15 @@ class Group:
         self._peers = tuple(s for s in self.record.members if s != self.seat)
         self._entering = False
 
+    @property
+    def parity(self) -> int:
+        """Of the last barrier."""
+        return self._count % 2
+
+    @property
+    def next_parity(self) -> int:
+        return 1 - self.parity
+
     def barrier(self, waiting_for: Pull | None = None, *, given: int = 0) -> int:
         """Wait for all; returns the newest generation that every one of them had seen. `given`: what this worker has made that other
         machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the state

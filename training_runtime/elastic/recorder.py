@@ -18,6 +18,10 @@ from training_runtime.elastic.sampler import Shape
 from training_runtime.fabric.dispatch import Logger
 
 FLUSH_S = 0.05
+NOT_THE_SAME = (
+    "epoch {} was computed again and came to another state than before (digest {} and now {}): the script, or this machine, does not "
+    "compute the same each time; docs/exactness.md says what that takes"
+)
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Recorder:
         self.last_step = self.last_generation = self.trained_step = 0
         self._last_test = 0
         self._files: set[journal.Checkpoint] = set()
+        self._digests: dict[int, str] = {}
         self.metrics: dict[str, float] = {}
         self._epoch, self._sums, self._samples = 0, dict[str, float](), 0.0
         self._pending: _Pending | None = None
@@ -68,6 +73,8 @@ class Recorder:
                 self.metrics.update({f"test {k}": v for k, v in event.metrics.items()})
             elif isinstance(event, journal.Checkpoint):
                 self._files.add(event)
+            elif isinstance(event, journal.Digest):
+                self._digests[event.step] = event.digest
             elif isinstance(event, journal.Trained):
                 self.trained_step = event.step
             elif isinstance(event, journal.Generation):
@@ -181,6 +188,15 @@ class Recorder:
         if event not in self._files:
             self._files.add(event)
             self.write(event)
+
+    def digest(self, event: journal.Digest) -> None:
+        """Once. A part of an epoch that was done again must come to the same."""
+        before = self._digests.get(event.step)
+        if before is None:
+            self._digests[event.step] = event.digest
+            self.write(event)
+        elif before != event.digest:
+            self.write(journal.Warned(NOT_THE_SAME.format(event.epoch, before, event.digest)))
 
     def trained(self) -> None:
         """The training is over, and what it has made is on the disk."""

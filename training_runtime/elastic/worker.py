@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import torch
 
-from training_runtime.elastic import checkpoint, deaths, orphans, state, tree
+from training_runtime.elastic import checkpoint, deaths, digest, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
@@ -27,7 +27,7 @@ from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import SLICE_S
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
-from training_runtime.elastic.life import Life
+from training_runtime.elastic.life import Left, Life
 from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
@@ -46,6 +46,7 @@ class Worker(Life):
         self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
+        self.replicas = digest.Replicas(arena)
 
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
@@ -68,6 +69,9 @@ class Worker(Life):
         alone = engines == 1 and group.size == 1
         if not alone:
             self.buffers.ensure_kept()
+        compared = group.size > 1 and self.replicas.is_due(unit.index)
+        if compared:
+            self._tell_digest()
         figures = [self._engine(unit, m, mine, sizes) for m in mine]
         if self.place.apart:
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
@@ -75,6 +79,8 @@ class Worker(Life):
         if group.size > 1:
             self.exchange.offer()
         agreed = self._sync(given.parts(engines, parity))
+        if compared:
+            self._compare(unit.step - 1)
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
             group.barrier(given=given.SUM)
@@ -142,6 +148,7 @@ class Worker(Life):
         self._commit(self.tick + 1)
 
     def _end_epoch(self, unit: Unit) -> None:
+        self._digest(unit)
         if self.job.validates(unit.epoch):
             self._validate(unit)
         if self.job.checkpoints(unit.epoch) and self.group.rank == 0:
@@ -154,6 +161,29 @@ class Worker(Life):
         self.buffers.keep()
         self._commit(self.tick + 1)
         self._move_on(agreed)
+
+    def _digest(self, unit: Unit) -> None:
+        """Compare the state with the others' before it is validated and written, and have its digest journaled."""
+        with self._excused():
+            parts = self._tell_digest()
+        self._sync()
+        self._compare(unit.step)
+        if self.group.rank == 0:
+            self._report("digest", step=unit.step, epoch=unit.epoch + 1, digest=digest.joined(parts))
+
+    def _tell_digest(self) -> dict[str, int]:
+        parts = digest.sections(state.capture(self.job.model, self.job.optimizer, self.job.stateful))
+        self.replicas.tell(self.seat, self.group.next_parity, parts)
+        return parts
+
+    def _compare(self, step: int) -> None:
+        """After the barrier. Whoever differs from whom is the driver's to say; it ends the run."""
+        if self.group.rank:
+            return
+        parts, groups = self.replicas.compare(self.group.record.members, self.group.parity)
+        if parts:
+            self._report("diverged", step=step, parts=parts, groups=groups)
+            raise Left
 
     def _save(self, name: str, unit: Unit) -> None:
         with self._excused():

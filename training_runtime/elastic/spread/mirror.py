@@ -20,6 +20,7 @@ from training_runtime.elastic import tree
 from training_runtime.elastic.arena import (
     ABORT,
     CLOSED,
+    DIGESTS,
     GENERATIONS,
     GIVEN,
     NOTE_BYTES,
@@ -133,7 +134,7 @@ class Mirror:
         found = []
         for seat, words in now.items():
             last = self._passed.get(seat, 0)
-            pairs = zip(words[GIVEN::2], words[GIVEN + 1 :: 2], strict=True)
+            pairs = zip(words[GIVEN:DIGESTS:2], words[GIVEN + 1 : DIGESTS : 2], strict=True)
             found += [(phase, seat, word) for phase, word in pairs if phase > last]
         for phase, seat, word in sorted(found):
             self._passed[seat] = phase
