@@ -142,8 +142,8 @@ def test_who_writes_a_checkpoint_is_given_time():
 
 def test_the_deadline_follows_the_steps_unless_it_is_set():
     assert deadline_s([], None) == 300
-    assert deadline_s([0.1, 0.2], None) == 10
-    assert deadline_s([1.0, 3.0], None) == 60
+    assert deadline_s([0.1, 0.2], None) == 60
+    assert deadline_s([1.0, 4.0], None) == 80
     assert deadline_s([1.0], 0.5) == 0.5
 
 

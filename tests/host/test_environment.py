@@ -48,7 +48,7 @@ def test_the_users_own_variables_are_passed_on_but_do_not_replace_the_studios() 
 
 
 def test_the_warm_process_keeps_nothing_that_is_not_on_the_list_and_nothing_that_looks_like_a_secret() -> None:
-    own = {"PATH": "/bin", "TZ": "UTC", "CUDA_HOME": "/cuda", "NCCL_DEBUG": "INFO"}
+    own = {"PATH": "/bin", "TZ": "UTC", "CUDA_HOME": "/cuda", "NCCL_DEBUG": "INFO", "EDT_HANG_TIMEOUT": "600"}
     secret = {
         "DATABASE_URL": "x",
         "EDT_SECRET": "x",

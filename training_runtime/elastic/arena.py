@@ -27,8 +27,8 @@ RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
 WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
 HEAD_WORDS = 16
-# Words of a seat
-PHASE, SEEN, COMMITTED, STATE, PID, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
+# Words of a seat. BEAT: see `heartbeat`.
+PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
 SEAT_WORDS = 32

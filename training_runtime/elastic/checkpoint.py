@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from training_runtime.elastic import state
+from training_runtime.elastic import heartbeat, state
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 from training_runtime.errors import UserError
@@ -31,7 +31,7 @@ def write(path: Path, save: Callable[[Any], None]) -> int:
     beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")  # machines may share the folder
     try:
         with open(beside, "wb") as file:
-            save(file)
+            save(heartbeat.Beating(file))
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
+from training_runtime.elastic import heartbeat
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loading import Task, load_task
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
@@ -47,6 +48,7 @@ class Compute:
         for count in sorted({*shape.sizes(0), *shape.sizes(shape.steps_per_epoch - 1)}):
             job.optimizer.zero_grad()
             self.train((0, 0, 0), load_task(job, _first(job.train_set, "load", count)), count, 1.0)
+            heartbeat.beat()
         job.model.eval()
         for count in sorted({len(shape.test_span(j)) for j in (0, shape.test_batches - 1) if shape.test_batches}):
             self.test((0, 0, 0), load_task(job, _first(job.test_set, "test load", count)), count)

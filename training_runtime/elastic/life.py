@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic import checkpoint, kinship, orphans, state, tree
+from training_runtime.elastic import checkpoint, heartbeat, kinship, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     COMMITTED,
     EXCUSED,
-    PID,
     RING,
     RING_READ,
     RING_WRITTEN,
@@ -57,6 +56,7 @@ class Life(ABC):
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
+        heartbeat.begin(arena, self.seat)
         state.move(job.model, job.optimizer, place.device())
         self.tick = place.begin
         if place.begin > 0 and checkpoint.load_engine(job, shape) != place.begin:
@@ -91,7 +91,6 @@ class Life(ABC):
             self.exchange.drop()
         self._prepare()
         self._commit(self.tick)
-        self.arena.set(self.seat, PID, os.getpid())
         kinship.outlive_parent()  # from here on it may be the last one who knows something
         self._report("ready")
         try:
@@ -239,6 +238,7 @@ class Life(ABC):
             os.eventfd_write(self.place.wake_fd, 1)
             self.arena.bells[self.seat].wait(0.1)
             orphans.look(self.arena, self.place.driver)
+            heartbeat.beat()  # it is the driver who is late
         self.arena.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)

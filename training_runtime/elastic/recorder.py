@@ -56,7 +56,8 @@ class Recorder:
         self._epoch, self._sums, self._samples = 0, dict[str, float](), 0.0
         self._pending: _Pending | None = None
         self._last_t = 0.0
-        self._durations: deque[float] = deque(maxlen=64)
+        self._durations: deque[tuple[float, int]] = deque(maxlen=64)  # of a step, and the engines that a worker had in it
+        self._share = 1
         self._flushed = 0.0
         self._dirty = False
         self._read_back()
@@ -125,8 +126,11 @@ class Recorder:
         self._guard(self._logger.begin if self._logger else None)
 
     def durations(self) -> list[float]:
-        """Of the last steps, in seconds."""
-        return list(self._durations)
+        """Of the last steps in seconds, or what they would take where a worker has more engines now."""
+        return [step_s * max(1.0, self._share / share) for step_s, share in self._durations]
+
+    def _engines_each(self, workers: int) -> int:
+        return -(-self._job.engines // workers)
 
     def steps(self, rows: Sequence[Sequence[float]], shape: Shape) -> None:
         """Rows of the ring, in order."""
@@ -138,7 +142,7 @@ class Recorder:
             self.write_pending(t)
             self._writer.write(event, t=t)
             self.last_step, self._last_t, self._dirty = event.step, t, True
-            self._durations.append(step_s)
+            self._durations.append((step_s, self._engines_each(event.workers)))
             means = self._accumulate(event)
             self._screen.trained(event, means, self.last_generation)
             iteration = shape.engine_batches(event.step)
@@ -151,7 +155,7 @@ class Recorder:
         of the change."""
         self.write_pending()
         self._pending = _Pending(event, self._last_t, stood_s, max(1.0, work_ratio))
-        self.last_generation = event.generation
+        self.last_generation, self._share = event.generation, self._engines_each(len(event.members))
 
     def write_pending(self, t: float | None = None) -> None:
         """Write the waiting generation's line. Pause: the gap at the change minus a median step, and never less than the time it
@@ -162,7 +166,7 @@ class Recorder:
         event, pause_s = pending.event, 0.0
         if event.workers_before and pending.before_t:
             gap_s = (t or time.time()) - pending.before_t
-            usual_s = median(self._durations) if self._durations else 0.0
+            usual_s = median(step_s for step_s, _ in self._durations) if self._durations else 0.0
             pause_s = max(gap_s - usual_s * pending.work_ratio, min(pending.stood_s, gap_s)) if t else pending.stood_s
         self._writer.write(journal.Generation(**{**vars(event), "pause_ms": round(1000 * pause_s, 3)}))
         self._dirty = True

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from training_runtime.elastic import heartbeat
+
 _ALIGN = 64
 _HEAD = 16  # bytes: where the index lies, and how long it is
 
@@ -267,16 +269,17 @@ def bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
     """Write all of `data` from byte `offset` of a file on."""
-    while data:
-        written = os.pwrite(fd, data, offset)
-        data, offset = data[written:], offset + written
+    for piece in heartbeat.pieces(data):
+        while piece:
+            written = os.pwrite(fd, piece, offset)
+            piece, offset = piece[written:], offset + written
 
 
 def read_all(fd: int, into: torch.Tensor, offset: int) -> None:
     """Fill a contiguous CPU tensor from byte `offset` of a file on. Raises EOFError where the file ends before."""
-    data = memoryview(bytes_of(into))
-    while data:
-        read = os.preadv(fd, [data], offset)
-        if not read:
-            raise EOFError("the packed state ends before its last tensor")
-        data, offset = data[read:], offset + read
+    for piece in heartbeat.pieces(memoryview(bytes_of(into))):
+        while piece:
+            read = os.preadv(fd, [piece], offset)
+            if not read:
+                raise EOFError("the packed state ends before its last tensor")
+            piece, offset = piece[read:], offset + read

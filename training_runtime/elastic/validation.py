@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from training_runtime.elastic import heartbeat
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.compute import Compute
 from training_runtime.elastic.group import Group
@@ -48,17 +49,16 @@ class Validation:
         self._arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
         self._arena.tested[batch] = epoch + 1
         self._hooks.tested(row, epoch)
+        heartbeat.beat()
 
-    def by_user(self, unit: Unit, show: Callable[[int], None]) -> list[float]:
-        """The script's fn_test sees all test batches, so one worker runs it and the others wait. `show` sets what the watch sees of
-        this worker: it changes with every batch, so a long validation is no hang, and one very long batch still is."""
+    def by_user(self, unit: Unit) -> list[float]:
+        """The script's fn_test sees all test batches, so one worker runs it and the others wait."""
         tasks = [self._feed.test(unit.epoch, j) for j in range(self._compute.shape.test_batches)]
 
         def batches() -> Iterator[Any]:
             for j, task in enumerate(tasks):
-                show(j % 2)
+                heartbeat.beat()
                 yield self._feed.batch(task, tasks[j + 1 :], workers=1)
-            show(1)
 
         row = self._compute.test_by_user(unit.epoch, batches)
         self._hooks.tested(row, unit.epoch)

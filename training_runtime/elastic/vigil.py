@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from training_runtime.elastic import watch
-from training_runtime.elastic.arena import COMMITTED, EXCUSED, PHASE, Arena
+from training_runtime.elastic.arena import BEAT, COMMITTED, EXCUSED, PHASE, Arena
 from training_runtime.elastic.kinship import is_stopped
 from training_runtime.elastic.roster import Seated
 
 TEMPLATE = -1
+_LONGEST_LOOK_S = 1.0
+_MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -25,26 +27,43 @@ class Found:
     allowed_s: float
 
     def told(self, slot: int) -> str:
-        return f"the worker on slot {slot} showed no progress for {self.allowed_s:.3g} s and was ended"
+        return f"the worker on slot {slot} showed no progress for {self.allowed_s:.3g} s and was ended (EDT_HANG_TIMEOUT sets the time)"
 
 
 class Vigil:
-    """`setting`: seconds that somebody wants instead of a deadline that follows the steps."""
+    """`setting`: seconds that somebody wants instead of a deadline that follows the steps. That one is doubled for an hour each time that
+    it ends a worker: work that is healthy and slow must not be ended again and again."""
 
     def __init__(self, setting: float | None) -> None:
         self._setting = setting
         self._members, self._others = watch.Watch(), watch.Patience()
+        self._clock, self._looked = 0.0, float("-inf")
+        self._times, self._doubled = 1.0, 0.0
 
     def look(
         self, now: float, arena: Arena, workers: Collection[Seated], *, members: Iterable[int], durations: list[float], done: bool
     ) -> tuple[Found, ...]:
         """Who of `workers` hangs. `members`: the seats that must meet; `durations`: of the last steps, in seconds."""
-        limit_s = watch.deadline_s(durations, self._setting)
+        now = self._watched(now)
+        limit_s = self._limit_s(durations, now)
         together = () if done else tuple(s for s in workers if s.seat in members)
         signs = {s.seat: _sign(arena, s) for s in together}
         alone = {s.seat: _patience(arena, s, limit_s, meets=s.seat in signs, done=done) for s in workers}
         found = {seat: alone[seat][1] for seat in self._others.lost(now, alone)}
-        return tuple(Found(*each) for each in (dict.fromkeys(self._members.hung(now, signs, limit_s), limit_s) | found).items())
+        hung = self._members.hung(now, signs, limit_s)
+        if self._setting is None and hung and not found:
+            self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
+        return tuple(Found(*each) for each in (dict.fromkeys(hung, limit_s) | found).items())
+
+    def _watched(self, now: float) -> float:
+        """Seconds that the driver has been looking: while it could not look, the workers may have waited for it."""
+        self._clock, self._looked = self._clock + min(max(0.0, now - self._looked), _LONGEST_LOOK_S), now
+        return self._clock
+
+    def _limit_s(self, durations: list[float], now: float) -> float:
+        if now > self._doubled + _DOUBLED_S:
+            self._times = 1.0
+        return self._times * watch.deadline_s(durations, self._setting)
 
     def template(self, now: float, pid: int, durations: list[float]) -> bool:
         """Whether the template was stopped for too long. What it does otherwise is the user's own (the datasets function) or an instant."""
@@ -55,7 +74,7 @@ class Vigil:
 
 def _sign(arena: Arena, seated: Seated) -> watch.Sign:
     seat = seated.seat
-    return watch.Sign(arena.get(seat, PHASE), arena.get(seat, COMMITTED), bool(arena.get(seat, EXCUSED)))
+    return watch.Sign(arena.get(seat, PHASE), arena.get(seat, COMMITTED), bool(arena.get(seat, EXCUSED)), arena.get(seat, BEAT))
 
 
 def _patience(arena: Arena, seated: Seated, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
@@ -66,5 +85,5 @@ def _patience(arena: Arena, seated: Seated, limit_s: float, *, meets: bool, done
     elif meets or seated.state == "ready":  # the latter waits to be taken in, and counts itself how long
         allowed_s = float("inf")
     else:
-        allowed_s = watch.EXCUSED_S if seated.state == "starting" or arena.get(seated.seat, EXCUSED) else limit_s
-    return f"{seated.state} {seated.pid} {stopped} {done}", allowed_s
+        allowed_s = watch.excused_s(limit_s) if seated.state == "starting" or arena.get(seated.seat, EXCUSED) else limit_s
+    return f"{seated.state} {seated.pid} {stopped} {done} {arena.get(seated.seat, BEAT)}", allowed_s

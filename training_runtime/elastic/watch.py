@@ -1,7 +1,8 @@
 """Which member of a generation hangs: facts in, decision out. Pure, standard library only.
 
 A stopped or stuck process is not dead, so nothing tells of it but time. A member hangs when others wait for it at a barrier, or all stand
-still, for longer than a deadline that follows the length of the steps. Somebody who waits never hangs; who has just been met begins anew.
+still, and its heartbeat has not moved for longer than a deadline that follows the length of the steps. Somebody who waits never hangs; who
+has just been met begins anew.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FIRST_S = 300.0  # before there are steps to judge by
-LEAST_S = 10.0
+LEAST_S = 60.0  # a stall of a file system, a graph that is compiled again and a retry over the network take as long
 TIMES_LONGEST = 20.0
 STOPPED_S = 10.0  # for who is stopped by a signal while nobody waits for it yet
-EXCUSED_S = 900.0  # for who writes a checkpoint or runs a user's callback
+EXCUSED_S = 900.0  # for who starts or runs a user's callback,
+EXCUSED_TIMES = 15.0  # or so many times the deadline where that is more
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a member shows: `phase` (where it last arrived), `tick` (units done), and whether it does something that may take long."""
+    """What a member shows: `phase` (where it last arrived), `tick` (units done), whether it does something that may take long, and its
+    heartbeat."""
 
     phase: int
     tick: int
     excused: bool = False
+    beat: int = 0
 
 
 def deadline_s(durations: Sequence[float], setting: float | None) -> float:
@@ -30,6 +34,11 @@ def deadline_s(durations: Sequence[float], setting: float | None) -> float:
     if setting is not None:
         return setting
     return max(LEAST_S, TIMES_LONGEST * max(durations)) if durations else FIRST_S
+
+
+def excused_s(limit_s: float) -> float:
+    """The same for who does something that may take long."""
+    return max(EXCUSED_S, EXCUSED_TIMES * limit_s)
 
 
 class Watch:
@@ -50,7 +59,7 @@ class Watch:
         together = all(s.phase == lowest for s in signs.values())
         found = []
         for seat, sign in signs.items():
-            allowed_s = EXCUSED_S if sign.excused else 3 * limit_s if together and len(signs) > 1 else limit_s
+            allowed_s = excused_s(limit_s) if sign.excused else 3 * limit_s if together and len(signs) > 1 else limit_s
             if sign.phase == lowest and now - self._since[seat] > allowed_s:
                 found.append(seat)
         return tuple(found)

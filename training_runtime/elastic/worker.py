@@ -12,11 +12,10 @@ from typing import NoReturn
 
 import torch
 
-from training_runtime.elastic import checkpoint, deaths, digest, orphans, state, tree
+from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
-    EXCUSED,
     RETIRED,
     STATE,
     STATE_BYTES,
@@ -103,7 +102,8 @@ class Worker(Life):
         if group.rank == 0:
             self._announce_size()
             self._record(unit, group, time.monotonic() - started)
-        self.hooks.trained(rows, unit.epoch, group.size)
+        with self._excused():
+            self.hooks.trained(rows, unit.epoch, group.size)
         self._move_on(agreed)
 
     def _announce_size(self) -> None:
@@ -137,6 +137,7 @@ class Worker(Life):
             self.buffers.publish(parity, alone=self.group.size == 1)
         if not alone:
             self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
+        heartbeat.beat()
         return figures
 
     def _begin_epoch(self, unit: Unit) -> None:
@@ -217,7 +218,7 @@ class Worker(Life):
         if self.group.rank:
             return []  # rank 0 has the result, nobody else needs it
         with self._excused():
-            return self.validation.by_user(unit, lambda value: self.arena.set(self.seat, EXCUSED, value))
+            return self.validation.by_user(unit)
 
     def _finish(self) -> None:
         """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it

@@ -12,6 +12,7 @@ same look. Between two machines that are not home everything goes through home.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from training_runtime.elastic import tree
 from training_runtime.elastic.arena import (
     ABORT,
+    BEAT,
     CLOSED,
     DIGESTS,
     GENERATIONS,
@@ -42,6 +44,7 @@ from training_runtime.elastic.spread import given
 HOME = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
 _WORD = 8
+_BEAT_S = 0.2
 
 What = Literal["bytes", "words", "ring", "marks", "state"]
 
@@ -75,6 +78,7 @@ class Mirror:
         self._beyond = self.layout.seats_of(there)  # of the other end; what stands there comes from it
         self._first = self.layout.offsets["seats"] // _WORD
         self._sent: dict[int, list[int]] = {}
+        self._beaten: dict[int, float] = {}  # seat -> when its heartbeat alone was last sent
         self._passed: dict[int, int] = {}  # seat -> the last phase of which what was made has been sent
         self._head = dict.fromkeys((WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES), 0)
         self._ring = 0  # the last finished step that both ends know
@@ -227,11 +231,22 @@ class Mirror:
         if changed:
             yield _told([(word, changed[word]) for word in words if word in changed])
 
+    def _is_known(self, seat: int, words: list[int]) -> bool:
+        """Whether the other end has these words. A heartbeat alone is news for the driver only, and now and then: it moves all the time."""
+        before = self._sent.get(seat)
+        if before is None or [*words[:BEAT], *words[BEAT + 1 :]] != [*before[:BEAT], *before[BEAT + 1 :]]:
+            return False
+        now = time.monotonic()
+        if self.here == HOME or words == before or now < self._beaten.get(seat, 0.0) + _BEAT_S:
+            return True
+        self._beaten[seat] = now
+        return False
+
     def _arrivals(self, now: dict[int, list[int]]) -> Iterator[Piece]:
         """The words of seats that show something new, each seat's phase last."""
         told: list[tuple[int, int]] = []
         for seat, words in now.items():
-            if words == self._sent.get(seat) or (self.here == HOME and not self._concerns(self._record(words[PHASE] >> 32))):
+            if self._is_known(seat, words) or (self.here == HOME and not self._concerns(self._record(words[PHASE] >> 32))):
                 continue
             self._sent[seat] = words
             at = self._first + seat * SEAT_WORDS
