@@ -57,3 +57,102 @@ def test_noise_that_hooks_of_the_optimizer_draw_is_the_same_on_every_worker(comp
         (0, 1),
         (0, 1, 2),
     )
+
+
+OWN_STEPS = {
+    "clips": """
+        def step(model, data, eva, train_loader, fn_args):
+            outputs = model(data[0])
+            loss = model.get_loss_function()(outputs, data[1])
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            return eva(outputs, data[1]), loss.detach() + norm
+        """,
+    "goes up first": """
+        def step(model, data, eva, train_loader, fn_args):
+            model.get_loss_function()(model(data[0]), data[1]).backward()
+            before = [p.detach().clone() for p in model.parameters()]
+            with torch.no_grad():
+                norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+                for p in model.parameters():
+                    p.add_(p.grad, alpha=0.05 / float(norm + 1e-6))
+            model.zero_grad()
+            outputs = model(data[0])
+            loss = model.get_loss_function()(outputs, data[1])
+            loss.backward()
+            with torch.no_grad():
+                for p, old in zip(model.parameters(), before):
+                    p.copy_(old)
+            return eva(outputs, data[1]), loss
+        """,
+    "changes gradients that other parameters have": """
+        model[0].requires_grad_(False)
+        model[2].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD(model[4].parameters(), 0.1)
+        def step(model, data, eva, train_loader, fn_args):
+            outputs = model(data[0])
+            loss = model.get_loss_function()(outputs, data[1])
+            loss.backward()
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad = p.grad * 0.5
+            return eva(outputs, data[1]), loss.detach() + nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        """,
+}
+
+
+@pytest.mark.parametrize("step", OWN_STEPS)
+def test_an_own_step_may_read_and_change_the_gradients_that_it_made(compared, step):
+    one, *_ = compared(OWN_STEPS[step] + '\n        arguments["fn_step_train"] = step', (0, 1), (0, 1, 2))
+    plain, *_ = compared(OWN_STEPS[step].split("def step")[0])
+    assert one.weights() != plain.weights(), "what the step did to the gradients was used"
+
+
+def test_gradients_of_parameters_that_the_optimizer_does_not_hold_are_no_part_of_a_norm(compared):
+    compared(
+        """
+        optimizer = torch.optim.SGD(model[4].parameters(), 0.1)
+        optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(model.parameters(), 0.05) and None)
+        """,
+        (0, 1),
+        samples=73,  # one engine in the last step
+    )
+
+
+def test_gradients_lie_in_memory_as_their_parameters_do_whoever_adds_them_up(compared):
+    compared(
+        """
+        model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 33, 3), nn.Flatten(), nn.Linear(132, 2))
+        model = model.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        def clip(*_):
+            assert all(p.grad.stride() == p.stride() for p in model.parameters())
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.register_step_pre_hook(clip)
+        """,
+        (0, 1),
+        (0, 1, 2),
+        samples=73,
+    )
+
+
+LATE = """
+from callbacks import Callback
+optimizer = torch.optim.SGD(model[4].parameters(), 0.1, momentum=0.9)
+class Late(Callback):
+    def {hook}(self, epoch):
+        if epoch == 1:
+            optimizer.add_param_group({{"params": model[2].parameters(), "lr": 0.01}})
+arguments["user_callback"] = Late()
+"""
+
+
+@pytest.mark.parametrize("hook", ["on_epoch_begin", "on_epoch_end"])
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_parameters_that_the_optimizer_gets_in_the_training_are_refused_with_what_to_do(start, hook, slots):
+    run = start(PROGRAM.format(change=LATE.format(hook=hook), samples=77, engines=3))
+    run.members(*slots)
+    assert run.wait() == 1
+    said = run.events("error")[0].message
+    assert "UserError: the optimizer was given parameters, or lost some, while it was training" in said
+    assert "requires_grad_(False)" in said

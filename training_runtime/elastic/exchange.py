@@ -2,6 +2,7 @@
 
 As soon as the backward pass of an engine has finished a parameter's gradient, it is copied into the engine's row while it is still in the
 cache, and dropped. An engine whose first addition is to its left neighbour on the same worker needs no row: it is added to the neighbour's.
+Where the script has a step of its own, gradients stay until it has returned: it may clip them, or take several passes.
 After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
 in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
 
@@ -23,6 +24,7 @@ import torch
 
 from training_runtime.elastic import tree
 from training_runtime.elastic.arena import Arena, Lane
+from training_runtime.elastic.strides import laid_out_as, strides_of
 from training_runtime.errors import UserError
 
 CHUNK_BYTES = 128 * 1024
@@ -62,11 +64,21 @@ class Row:
 
 
 class Exchange:
-    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers. `apart`: it
-    adds up in rows of its own there, because the shared memory is far away."""
+    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers; gradients of
+    `others` are nobody's and dropped. `apart`: it adds up in rows of its own there, because the shared memory is far away. `own_step`: the
+    script computes the gradients in a function of its own, which may change them until it returns."""
 
-    def __init__(self, arena: Arena, parameters: Sequence[torch.Tensor], device: torch.device, *, apart: bool) -> None:
-        self._arena, self._parameters, self._device = arena, tuple(parameters), device
+    def __init__(
+        self,
+        arena: Arena,
+        parameters: Sequence[torch.Tensor],
+        device: torch.device,
+        *,
+        apart: bool,
+        others: Sequence[torch.Tensor] = (),
+        own_step: bool = False,
+    ) -> None:
+        self._arena, self._parameters, self._others, self._device = arena, tuple(parameters), tuple(others), device
         self._engines = arena.layout.engines
         self._apart = apart
         self._flat = [[arena.lane(row, lane) for lane in arena.layout.lanes] for row in range(self._engines + 1)]
@@ -79,7 +91,7 @@ class Exchange:
         self._versions: list[int] = []
         self._used: list[int] = []
         self._where = {id(p): i for i, p in enumerate(self._parameters)}
-        for p in self._parameters:
+        for p in () if own_step else self._parameters:
             flag = p.requires_grad
             p.requires_grad_(True)  # a frozen parameter may be trained later
             p.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
@@ -108,7 +120,7 @@ class Exchange:
         views = []
         for p in self._parameters:
             i = places[p.dtype]
-            views.append(flats[i][at[i] : at[i] + p.numel()].view(p.shape))
+            views.append(laid_out_as(p, flats[i][at[i] : at[i] + p.numel()]))
             at[i] += _padded(p)
         return Row(flats, views)
 
@@ -119,12 +131,11 @@ class Exchange:
         self._times = [0] * len(self._parameters)
 
     def _take(self, p: torch.Tensor) -> None:
-        """A parameter's gradient is there (autograd calls this). More than once in an engine only where the script runs several
-        backward passes."""
+        """A parameter's gradient is there (autograd calls this). More than once in an engine only where a loss or a module runs a backward
+        pass of its own."""
         if not self._target or p.grad is None:
             return
-        if p.grad.layout != torch.strided:
-            raise UserError("sparse gradients are not supported: build the layer with sparse=False")
+        _refuse_sparse(p.grad)
         i = self._where[id(p)]
         self._times[i] += 1
         if self._adding:  # added at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
@@ -141,18 +152,18 @@ class Exchange:
 
         `scale` multiplies its gradients first, where the loss could not be multiplied.
         """
-        for view, p, times in zip(self._target, self._parameters, self._times, strict=True):
-            if self._adding:
-                if p.grad is not None:
-                    view.add_((p.grad if scale is None else p.grad.mul_(scale)).to(view.device))
-                    p.grad = None
-                elif p.requires_grad:  # another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0
-                    view.add_(0)
-            elif times and scale is not None:
-                view.mul_(scale)
-            elif not times and p.requires_grad:
-                view.zero_()
+        for i, (view, p) in enumerate(zip(self._target, self._parameters, strict=True)):
+            grad, p.grad = p.grad, None
+            if grad is not None:  # not taken yet
+                _refuse_sparse(grad)
+                self._times[i] = 1
+                part = (grad if scale is None else grad * scale).to(view.device)
+                view.add_(part) if self._adding else view.copy_(part)
+            elif p.requires_grad and not self._times[i]:
+                # Another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0.
+                view.add_(0) if self._adding else view.zero_()
         self._arena.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
+        self._drop_others()
         self._target = []
         for left, right in tree.own_merges(mine, engines)[engine]:
             if not (self._adding and right == engine):
@@ -213,6 +224,26 @@ class Exchange:
             p.grad = view.to(p.device) if some else None
         self._versions = [flat._version for flat in self._flat[self._engines]]
 
+    def deliver_alone(self) -> None:
+        """The only worker has computed the only engine: the gradients are where they belong. They are to be as a sum would be."""
+        self._drop_others()
+        for p in self._parameters:
+            if p.grad is not None and p.grad.layout == torch.strided and p.grad.stride() != strides_of(p):
+                p.grad = laid_out_as(p, torch.empty_like(p.grad).view(-1)).copy_(p.grad)
+
+    def _drop_others(self) -> None:
+        for p in self._others:
+            p.grad = None
+
+    def refuse_changes(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises UserError where the optimizer holds other parameters than at the start: nobody would add up their gradients."""
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if held != self._where.keys():
+            raise UserError(
+                "the optimizer was given parameters, or lost some, while it was training: give it all of them before train(), and call "
+                "requires_grad_(False) on those that are not to be trained yet (they are not stepped until requires_grad_(True))"
+            )
+
     def check(self) -> None:
         """After the optimizer's step: the shared sum must be as it was. Raises UserError where it is not (see `may_change_gradients`)."""
         if self._versions != [flat._version for flat in self._flat[self._engines]]:
@@ -223,10 +254,16 @@ class Exchange:
     def drop(self) -> None:
         """The optimizer has used the gradients; also: a step was dropped, whatever stands anywhere is void."""
         self._target = []
+        self._drop_others()
         for p in self._parameters:
             p.grad = None
         for place in tuple(self._held):
             self._let_go(place)
+
+
+def _refuse_sparse(grad: torch.Tensor) -> None:
+    if grad.layout != torch.strided:
+        raise UserError("sparse gradients are not supported: build the layer with sparse=False")
 
 
 def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:

@@ -102,6 +102,11 @@ class Job:
         """What learns during the training besides model and optimizer: callbacks, and schedulers wherever the script keeps them."""
         return [*self.user_callbacks, *(_Held(scheduler) for scheduler in self.schedulers)]
 
+    @property
+    def untrained(self) -> list[torch.Tensor]:
+        """Parameters of the model that the optimizer does not hold."""
+        return state.all_parameters(self.model, self.optimizer)[len(self.trained) :]
+
     def prepare_datasets(self) -> tuple[int, int]:
         """`load_datasets`, from generators that stand where they stand for everybody who does it."""
         seed_everything(derive(self.seed, 0, 0, 0, "datasets"))

@@ -61,7 +61,9 @@ class Life(ABC):
         self.tick = place.begin
         if place.begin > 0 and checkpoint.load_engine(job, shape) != place.begin:
             self.tick = -1  # the journal knows the way to that one, not to another that came in between
-        self.exchange = Exchange(arena, job.trained, place.device(), apart=place.apart)
+        self.exchange = Exchange(
+            arena, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
+        )
         self.buffers = SharedBuffers(arena, job.model, place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)

@@ -83,7 +83,9 @@ class Worker(Life):
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
             group.barrier(given=given.SUM)
-        if not alone:
+        if alone:
+            self.exchange.deliver_alone()
+        else:
             self.exchange.deliver(group.size, engines, self.job.optimizer)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self.job.optimizer.step()
@@ -145,6 +147,7 @@ class Worker(Life):
         self.job.model.train()
         with self._excused():
             self.hooks.epoch_begin(unit.epoch)
+        self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.keep()
         self._commit(self.tick + 1)
 
@@ -159,6 +162,7 @@ class Worker(Life):
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         with self._excused():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
+        self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.keep()
         self._commit(self.tick + 1)
         self._move_on(agreed)
