@@ -197,7 +197,7 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
 
 def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
     """Every process of the run is gone: take in the rest of its journal, then say how it ended, and free its slots."""
-    ingest.catch_up(run.pk, now=now)
+    ingest.catch_up(run.pk, now=now, final=True)
     run.refresh_from_db()
     state, reason = _ending(run, exit_code, detail=seen.detail)
     with transaction.atomic():

@@ -8,8 +8,10 @@ What lines mean is in `journal_rows`; here is only the way into the tables.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.db import connection, transaction
 from django.db.models import Model, Q
@@ -21,6 +23,7 @@ from experiments.models.runs import LIVE, TRAINED
 from training_runtime import journal
 from training_runtime.journal import Batch
 
+log = logging.getLogger(__name__)
 MAX_SERIES = 500
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
@@ -62,7 +65,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
                 setattr(run, name, value)
-        after, cursor.seq, cursor.offset = cursor.seq, rows.seq, batch.end_offset
+        after, cursor.seq, cursor.offset, cursor.mark = cursor.seq, rows.seq, batch.end_offset, batch.after
         cursor.rejected += len(batch.rejected) + rows.refused
         cursor.save()
         _follow_state(run, rows, now)
@@ -71,26 +74,49 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 
-def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None) -> int:
+def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, final: bool = False) -> int:
     """Read the run's journal from the cursor to its end; the number of lines taken. Harmless when two do it at once.
 
     After `most_batches` it asks for another turn instead of going on, so that plans and other runs are not kept waiting by a long journal.
+    `final`: nobody writes to it any more.
     """
     path = runfiles.folder(run_id) / journal.FILE_NAME
-    offset = _offset(run_id)
     taken = turns = 0
-    while offset is not None:
-        batch = journal.read(path, offset, limit_bytes=BATCH_BYTES)
+    while (place := _place(run_id)) is not None:
+        offset, mark = place
+        batch = journal.read(path, offset, limit_bytes=BATCH_BYTES, final=final)
+        if offset and batch.before != mark and _begin_anew(run_id, path, offset=offset, mark=mark):
+            continue
         if batch.end_offset == batch.offset:
             break
         if turns == most_batches:
             notify.nudge_ingest(run_id)
             break
-        recorded = record(run_id, batch, now=now)
-        taken += recorded.lines
+        taken += record(run_id, batch, now=now).lines
         turns += 1
-        offset = batch.end_offset if recorded.taken else _offset(run_id)
     return taken
+
+
+def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
+    """What the cursor has read is not in the file any more: a power loss has taken lines that were not on the disk yet, and the run has
+    written others since. The file is the truth, so it is read again from its first line. Points stay: a step done again has the same.
+
+    A file that is gone or empty says nothing, nor does one of a run that has ended: what is known of it stays.
+    """
+    if (not mark and journal.read(path, offset).before) or not journal.read(path, 0).lines:
+        return False
+    with transaction.atomic():
+        cursor = JournalCursor.objects.select_for_update().get(run_id=run_id)
+        run = TrainingRun.objects.get(pk=run_id)
+        if cursor.offset != offset or not run.is_live():
+            return False
+        log.warning("A journal is not the one that was read before: it is read again run=%d offset=%d", run_id, offset)
+        GenerationRecord.objects.filter(run=run).delete()
+        RunEvent.objects.filter(run=run).delete()
+        cursor.offset, cursor.seq, cursor.mark = 0, 0, ""
+        cursor.save()
+        notify.changed(f"run-{run_id}", "points", "generations", "events")
+    return True
 
 
 def forget_points(runs: Sequence[int]) -> None:
@@ -102,9 +128,9 @@ def forget_points(runs: Sequence[int]) -> None:
         pass
 
 
-def _offset(run_id: int) -> int | None:
-    """How far the run's journal has been read; None where there is no such run. The cursor is made with the run."""
-    return JournalCursor.objects.filter(run_id=run_id).values_list("offset", flat=True).first()
+def _place(run_id: int) -> tuple[int, str] | None:
+    """How far the run's journal has been read, and the mark of that place; None where there is no such run. The cursor is made with it."""
+    return JournalCursor.objects.filter(run_id=run_id).values_list("offset", "mark").first()
 
 
 def catch_up_all(now: dt.datetime) -> int:

@@ -3,11 +3,15 @@
 One JSON object a line: {"v": 1, "run": 7, "seq": 12, "t": 1763650000.123, "kind": "train", ...fields of the kind}. `seq` counts from 1
 without a gap, over restarts too. Readers follow the file by byte offset and take whole lines only. A process that runs user code writes the
 file: whoever reads it treats every line as hostile (`parse` checks each field). Standard library only.
+
+A file that was cut short (by a power loss, say) and has grown again is another one to a reader of the old: the `mark` tells, a digest of
+the last bytes before an offset.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -24,6 +28,8 @@ from training_runtime.protocol import build
 VERSION = 1
 FILE_NAME = "journal.jsonl"
 MAX_LINE_BYTES = 256 * 1024
+MARK_BYTES = 256
+_TAIL_BYTES = 4 * MAX_LINE_BYTES
 
 
 @dataclass(frozen=True)
@@ -201,12 +207,17 @@ class _Place:
 
 @dataclass(frozen=True)
 class Batch:
-    """Whole lines read from `offset` up to `end_offset`; lines that do not parse are in `rejected` with the reason."""
+    """Whole lines read from `offset` up to `end_offset`; lines that do not parse are in `rejected` with the reason.
+
+    `before`, `after`: the marks of the two offsets, empty where the file does not reach that far.
+    """
 
     offset: int
     end_offset: int
     lines: tuple[Line, ...]
     rejected: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
 
 
 def _plain(value: Any) -> Any:
@@ -252,36 +263,54 @@ def parse(raw: bytes) -> Line:
         raise JournalError(str(error)) from None
 
 
-def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20) -> Batch:
+def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20, final: bool = False) -> Batch:
     """Whole lines from byte `offset` on, some `limit_bytes` of them at most. A missing file is empty; a torn last line waits.
 
+    So does all from a zero byte on, unless this is the `final` look: over NFS the size of a file may arrive before what is in it.
     User code may have put something else in its place: a link or what is not a regular file is as good as missing.
     """
+    first = max(0, offset - MARK_BYTES)
     try:
         # not blocking: a pipe without a writer would hold the reader for ever
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return Batch(offset, offset, ())
-            file.seek(offset)
-            chunk = file.read(limit_bytes)
+            file.seek(first)
+            found = file.read(limit_bytes + offset - first)
     except OSError:
         return Batch(offset, offset, ())
-    end = chunk.rfind(b"\n") + 1
-    if not end and len(chunk) >= limit_bytes:  # a hostile line without an end: skip what was read of it
-        return Batch(offset, offset + len(chunk), (), (f"no line end within {limit_bytes} bytes",))
-    lines, rejected = [], []
-    for raw in chunk[:end].splitlines():
-        try:
-            lines.append(parse(raw))
-        except JournalError as error:
-            rejected.append(str(error))
-    return Batch(offset, offset + end, tuple(lines), tuple(rejected))
+    if len(found) < offset - first:  # shorter than it was
+        return Batch(offset, offset, ())
+    head, chunk = found[: offset - first], found[offset - first :]
+    hole = -1 if final else chunk.find(b"\0")
+    end = chunk.rfind(b"\n", 0, hole if hole >= 0 else len(chunk)) + 1
+    lines: list[Line] = []
+    rejected = []
+    if not end and hole < 0 and len(chunk) >= limit_bytes:  # a hostile line without an end: skip what was read of it
+        end = len(chunk)
+        rejected = [f"no line end within {limit_bytes} bytes"]
+    else:
+        for raw in chunk[:end].splitlines():
+            try:
+                lines.append(parse(raw))
+            except JournalError as error:
+                rejected.append(str(error))
+    after = _mark((head + chunk[:end])[-MARK_BYTES:])
+    return Batch(offset, offset + end, tuple(lines), tuple(rejected), before=_mark(head), after=after)
 
 
-def follow(path: Path) -> Iterator[Line]:
-    """Every line there is now, from the start."""
-    offset = 0
-    while (batch := read(path, offset)).end_offset > offset:
+def _mark(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest() if content else ""
+
+
+def mark_at(path: Path, offset: int) -> str:
+    """The mark of that place; empty where the file does not reach that far."""
+    return read(path, offset, limit_bytes=1).before
+
+
+def follow(path: Path, offset: int = 0) -> Iterator[Line]:
+    """Every line there is now, from byte `offset` on."""
+    while (batch := read(path, offset, final=True)).end_offset > offset:
         yield from batch.lines
         offset = batch.end_offset
 
@@ -290,34 +319,32 @@ def follow(path: Path) -> Iterator[Line]:
 class Writer:
     """Appends events. `write` buffers, `flush` hands the lines to the file in one write and returns its size in bytes.
 
-    A torn last line (power loss) is cut off on opening; the sequence goes on from the last whole line. One writer per journal.
+    Lines that the storage does not take are kept: the next `flush` goes on with the very next byte. What a power loss left at the end, a
+    torn line or zeros, is cut off on opening; the sequence goes on from the last whole line. One writer per journal.
     """
 
     path: Path
     run: int
     seq: int = 0
     _fd: int = -1
-    _buffer: list[bytes] = field(default_factory=list)
+    _unwritten: bytearray = field(default_factory=bytearray)
     _size: int = 0
 
     def __post_init__(self) -> None:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        self._size = _whole_lines_bytes(self.path)
+        self._size, self.seq = _end(self.path, self._fd)
         os.ftruncate(self._fd, self._size)
-        for line in follow(self.path):
-            self.seq = line.seq
 
     def write(self, event: Event, *, t: float | None = None) -> None:
         self.seq += 1
-        self._buffer.append(format_line(self.run, self.seq, time.time() if t is None else t, event))
+        self._unwritten += format_line(self.run, self.seq, time.time() if t is None else t, event)
 
     def flush(self, *, durable: bool = False) -> int:
-        """Bytes in the file after the write. `durable` waits for the disk."""
-        data, self._buffer = b"".join(self._buffer), []
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
-        self._size += len(data)
+        """Bytes in the file after the write. `durable` waits for the disk. OSError where not all could be written."""
+        while self._unwritten:
+            written = os.write(self._fd, self._unwritten)
+            del self._unwritten[:written]
+            self._size += written
         if durable:
             os.fsync(self._fd)
         return self._size
@@ -327,15 +354,25 @@ class Writer:
         os.close(self._fd)
 
 
-def _whole_lines_bytes(path: Path) -> int:
-    """Size up to and with the last line end. Reads backwards, so a long journal costs nothing."""
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        end = size
-        while end:
-            start = max(0, end - 65536)
-            file.seek(start)
-            if (at := file.read(end - start).rfind(b"\n")) >= 0:
-                return start + at + 1
-            end = start
-    return 0
+def _end(path: Path, fd: int) -> tuple[int, int]:
+    """Size up to and with the last whole line, and its number. Reads the end of the file, so a long journal costs nothing."""
+    size = os.fstat(fd).st_size
+    begin = max(0, size - _TAIL_BYTES)
+    *lines, torn = os.pread(fd, size - begin, begin).split(b"\n")
+    end, kept = size - len(torn), False
+    for raw in reversed(lines[1 if begin else 0 :]):
+        try:
+            return end, parse(raw).seq
+        except JournalError:
+            kept = kept or b"\0" not in raw  # what is no line of ours stays for whoever reads it, zeros go
+            end -= 0 if kept else len(raw) + 1
+    return _end_by_reading(path)
+
+
+def _end_by_reading(path: Path) -> tuple[int, int]:
+    """The same of a file whose end has no line of ours."""
+    offset = seq = 0
+    while (batch := read(path, offset)).end_offset > offset:
+        seq = batch.lines[-1].seq if batch.lines else seq
+        offset = batch.end_offset
+    return offset, seq

@@ -23,6 +23,7 @@ class Node(models.Model):
     processor = models.CharField(max_length=255, blank=True)  # name, generation and vector instructions
     address = models.CharField(max_length=255, blank=True)  # where other machines reach it; empty: it shares no run with them
     draining = models.BooleanField(default=False)
+    storage_problem = models.CharField(max_length=500, blank=True)  # why runs cannot write there now, as its host says; empty: they can
     last_seen_at = models.DateTimeField(null=True)
     revision = models.BigIntegerField(default=0)  # of the last snapshot made for it
 

@@ -29,6 +29,7 @@ class JournalCursor(models.Model):
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="cursor", primary_key=True)
     offset = models.BigIntegerField(default=0)
     seq = models.BigIntegerField(default=0)
+    mark = models.CharField(max_length=64, blank=True)  # of the bytes before `offset`, see training_runtime.journal
     rejected = models.PositiveIntegerField(default=0)  # lines that did not parse
 
 

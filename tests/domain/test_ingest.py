@@ -276,3 +276,41 @@ def test_points_after_a_line_neither_miss_nor_repeat(run: TrainingRun) -> None:
     assert selectors.points_after(run, seq=new.seq).points == []
     assert selectors.points_after(run, seq=0, limit=100).reload
     assert selectors.points_after(run, seq=99_999).reload
+
+
+def test_lines_that_a_power_loss_took_are_read_as_they_were_written_anew(run: TrainingRun) -> None:
+    """The machine was cut off before the last lines were on its disk; the next attempt goes on after the last one that was."""
+    cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1), cast.step(2), Warned("This line is lost."))
+    assert take(run) == 5
+    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    assert take(run) == 3, "shorter than what was read"
+    assert [event.kind for event in run.events.all()] == ["started"]
+    cast.write_journal(run, generation(2, 2, 1, step=2), cast.step(2), *(cast.step(number) for number in range(3, 9)))
+    assert take(run) == 8
+    assert [g.generation for g in run.generations.all()] == [1, 2]
+    assert list(Metric.objects.filter(series__run=run).values_list("step", flat=True).order_by("step")) == list(range(1, 9))
+
+
+def test_a_journal_that_has_outgrown_what_was_lost_is_read_from_its_beginning(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1), cast.step(2), Warned("This line is lost."))
+    assert take(run) == 5
+    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    cast.write_journal(run, generation(2, 2, 1, step=2), *(cast.step(number) for number in range(2, 9)))
+    assert take(run) == 11
+    assert [g.generation for g in run.generations.all()] == [1, 2]
+    assert JournalCursor.objects.get(run=run).rejected == 0, "never from inside a line"
+    assert (run.step, Metric.objects.filter(series__run=run).count()) == (8, 8)
+    assert take(run) == 0
+
+
+def test_the_lines_of_a_journal_that_is_gone_stay(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1))
+    assert take(run) == 3
+    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path.write_bytes(b"")
+    assert take(run) == 0
+    path.unlink()
+    assert take(run) == 0
+    assert run.generations.count() == 1

@@ -1,7 +1,9 @@
 """The journal: what is written is read back, torn and hostile lines do no harm, sequence numbers have no gap."""
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,81 @@ def test_no_bytes_make_the_reader_raise(tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("journal") / journal.FILE_NAME
     path.write_bytes(raw)
     assert journal.read(path, 0).end_offset <= len(raw)
+
+
+class Full:
+    """`os.write` on a disk with so much room."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.write = room, os.write
+
+    def __call__(self, fd: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self.write(fd, bytes(data[: self.room]))
+        self.room -= written
+        return written
+
+
+def test_lines_that_a_full_disk_did_not_take_are_written_when_there_is_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = journal.Writer(path, 7)
+    disk = Full(100)
+    monkeypatch.setattr(os, "write", disk)
+    for event in EVENTS:
+        writer.write(event)
+    with pytest.raises(OSError):
+        writer.flush()
+    assert path.stat().st_size == 100
+    with pytest.raises(OSError):
+        writer.flush()
+    disk.room = 1 << 20
+    assert writer.flush() == path.stat().st_size
+    writer.close()
+    assert [line.event for line in journal.follow(path)] == EVENTS
+    assert not journal.read(path, 0).rejected
+
+
+def test_opening_a_long_journal_reads_only_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = journal.Writer(path, 7)
+    for step in range(20_000):
+        first.write(journal.Train(step + 1, 1, {"loss": 1.0}, 8, 1, 0.1))
+    first.close()
+    parsed = []
+    parse = journal.parse
+    monkeypatch.setattr(journal, "parse", lambda raw: parsed.append(raw) or parse(raw))
+    assert journal.Writer(path, 7).seq == 20_000
+    assert len(parsed) == 1
+
+
+def test_a_hostile_end_hides_no_line_before_it(path: Path) -> None:
+    path.write_bytes(journal.format_line(7, 1, 0.0, EVENTS[7]) + b"x\n" * (1 << 20))
+    writer = journal.Writer(path, 7)
+    assert (writer.seq, writer.flush()) == (1, path.stat().st_size)
+
+
+def test_zeros_that_a_power_loss_left_at_the_end_are_cut_off(path: Path) -> None:
+    whole = journal.format_line(7, 1, 0.0, EVENTS[7])
+    path.write_bytes(whole + b"\0" * 500 + b"\n" + b"\0" * 3000)
+    assert journal.Writer(path, 7).seq == 1
+    assert path.read_bytes() == whole
+
+
+def test_a_reader_waits_for_what_arrives_later_than_the_size(path: Path) -> None:
+    lines = [journal.format_line(7, seq, 0.0, EVENTS[7]) for seq in (1, 2, 3)]
+    path.write_bytes(lines[0] + b"\0" * len(lines[1]) + lines[2])
+    batch = journal.read(path, 0)
+    assert ([line.seq for line in batch.lines], batch.rejected) == ([1], ())
+    assert journal.read(path, 0, final=True).end_offset == path.stat().st_size, "at the end nothing more will come"
+    path.write_bytes(b"".join(lines))
+    assert [line.seq for line in journal.read(path, batch.end_offset).lines] == [2, 3]
+
+
+def test_a_mark_tells_a_file_that_was_cut_and_has_grown_again(path: Path) -> None:
+    lines = [journal.format_line(7, seq, float(seq), EVENTS[7]) for seq in range(1, 9)]
+    path.write_bytes(b"".join(lines[:5]))
+    seen = journal.read(path, 0)
+    assert journal.read(path, seen.end_offset).before == seen.after, "the same file"
+    path.write_bytes(b"".join(lines[:3]))
+    assert journal.read(path, seen.end_offset).before == ""
+    path.write_bytes(b"".join(lines[:3]) + b"".join(journal.format_line(7, seq, 0.5, EVENTS[7]) for seq in range(4, 9)))
+    assert journal.read(path, seen.end_offset).before not in ("", seen.after)
