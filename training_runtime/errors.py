@@ -24,6 +24,10 @@ class UserError(RuntimeFailure):
     """The user's script asks for something that cannot be done; the message says what to change."""
 
 
+class NoRoom(RuntimeFailure):
+    """The disk is full: the run waits and goes on by itself, from its last checkpoint, when there is room."""
+
+
 class PullFailed(RuntimeFailure):
     """A new worker asked for the state of the training EDT_PULL_FAILED_LIMITS times and did not get it."""
 

@@ -29,6 +29,7 @@ WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, 
 HEAD_WORDS = 16
 # Words of a seat. BEAT: see `heartbeat`.
 PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
+WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
 GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
 SEAT_WORDS = 32

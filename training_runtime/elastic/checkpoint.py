@@ -5,6 +5,7 @@ half a file.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from training_runtime import storage
 from training_runtime.elastic import heartbeat, state
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
@@ -26,7 +28,8 @@ def engine_path(result_dir: Path) -> Path:
 
 
 def write(path: Path, save: Callable[[Any], None]) -> int:
-    """Let `save` write a file object, then put it in place; its size in bytes."""
+    """Let `save` write a file object, then put it in place; its size in bytes. OSError where the storage does not take it: what was there
+    before stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")  # machines may share the folder
     try:
@@ -36,6 +39,10 @@ def write(path: Path, save: Callable[[Any], None]) -> int:
             os.fsync(file.fileno())
             size = file.tell()
         beside.replace(path)
+    except RuntimeError as error:
+        if (found := storage.cause(error)) is None:
+            raise
+        raise OSError(found.errno, found.strerror, str(path)) from error  # torch.save makes one of its own of it
     finally:
         beside.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -44,6 +51,14 @@ def write(path: Path, save: Callable[[Any], None]) -> int:
     finally:
         os.close(folder)
     return size
+
+
+def age_s(result_dir: Path) -> float:
+    """How long ago the engine checkpoint was written, by the clock of this machine; 0 where there is none."""
+    try:
+        return max(0.0, time.time() - engine_path(result_dir).stat().st_mtime)
+    except OSError:
+        return 0.0
 
 
 def _own(t: torch.Tensor) -> torch.Tensor:

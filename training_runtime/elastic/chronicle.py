@@ -41,11 +41,12 @@ class Chronicle:
         """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `orphans`). The tick of the engine
         checkpoint to which the journal now knows the way; None where there is none."""
         with orphans.one_at_a_time(self._job.result_dir):
-            self._take_up(orphans.read(self._job.result_dir))
-            orphans.forget(self._job.result_dir)
+            if self._take_up(orphans.read(self._job.result_dir)):
+                orphans.forget(self._job.result_dir)
             return checkpoint.peek(self._job, self.shape)
 
-    def _take_up(self, unwritten: orphans.Unwritten) -> None:
+    def _take_up(self, unwritten: orphans.Unwritten) -> bool:
+        """Whether it is in the journal's file."""
         words = {word["generation"]: word for word in unwritten.generations}
         for row in unwritten.rows:
             if (
@@ -57,7 +58,7 @@ class Chronicle:
             self._recorder.steps([row], self.shape)
         for report in unwritten.reports:
             self.note(report)
-        self._recorder.flush()
+        return self._recorder.flush()
 
     def continues(self, tick: int | None) -> None:
         """An attempt begins with the engine checkpoint of `tick`; None: with nothing."""
@@ -93,14 +94,17 @@ class Chronicle:
             self._recorder.write(journal.Warned(report["message"]))
 
     def steps(self, arena: Arena) -> bool:
-        """Hand finished steps to the recorder, up to the first of a generation whose beginning has not been reported yet; whether there
-        were any."""
+        """Hand finished steps to the recorder, up to the first of a generation whose beginning has not been reported yet; whether any left
+        the ring."""
         first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
         rows = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
         rows = list(itertools.takewhile(lambda row: row[RING_GENERATION] <= self.begun_number, rows))
         if rows:
             self._recorder.steps(rows, self.shape)
-            self._recorder.flush()  # what leaves the ring is in the journal: else a driver that dies now would take it with it
+            # What leaves the ring is in the journal: else a driver that dies now would take it with it, and where the storage takes nothing
+            # the workers would not wait. The recorder takes a step that it is given again only once.
+            if not self._recorder.flush():
+                return False
             arena.words[RING_READ] = first + len(rows) - 1
         return bool(rows)
 
@@ -126,6 +130,7 @@ class Chronicle:
         self._recorder.write(journal.Checkpoint(step, epoch, "engine", tuple(report["paths"]), report["size_bytes"]))
         if not stopping:
             self._recorder.write(journal.Suspended(step, epoch, self.published[generation].reason))
+        self._recorder.keep_place(step)
         self.workers, self.resumed = 0, "resumed"
 
     def still_read(self) -> set[int]:

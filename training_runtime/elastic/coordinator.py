@@ -25,7 +25,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.roster import DEATHS_OF_A_SLOT, Roster
 from training_runtime.elastic.spread.outposts import WORDS, Outposts
-from training_runtime.errors import RuntimeFailure
+from training_runtime.errors import NoRoom, RuntimeFailure
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
@@ -53,6 +53,7 @@ class Coordinator:
         self.begun = True
         self.done = self.retiring = False
         self.failure: tuple[str, str, str] | None = None
+        self.no_room = False  # the failure was for want of room on the disk
         self.arena: Arena | None = None
         self.household: Household | None = None
         self.template_deaths = 0
@@ -116,6 +117,9 @@ class Coordinator:
         self.recorder.write_pending()
         if self.failure:
             where, message, text = self.failure
+            if self.no_room:
+                self.recorder.write(journal.Warned(f"The {where} had no room on the disk: {message}. {NoRoom()}"))
+                raise NoRoom(text)
             self.recorder.write(journal.Failed(message, text, where))
             raise TrainingFailed(message if not text else f"{message} ({where})\n{text}")
         if self.done:
@@ -222,6 +226,7 @@ class Coordinator:
         elif kind == "exited":
             self._exited(seat, report["code"])
         elif kind == "error":
+            self.no_room |= self.failure is None and bool(report.get("no_room"))
             self._fail(report["where"], report["traceback"])
         elif kind == "diverged":
             groups = [[self.roster[seat].slot.id for seat in group] for group in report["groups"]]

@@ -8,6 +8,7 @@ local slots.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import socket
@@ -18,12 +19,13 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_runtime import journal
+from training_runtime import console, journal, storage
 from training_runtime.elastic.coordinator import TrainingFailed
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths
 from training_runtime.elastic.warm import warm_up
+from training_runtime.errors import NoRoom
 from training_runtime.protocol import RunSpec
 
 __all__ = ["main", "warm_up"]  # what a node host uses
@@ -54,12 +56,20 @@ class Session:
             return
         elapsed_s = time.monotonic() - self.began
         self.writer.write(journal.Finished(outcome, self.step, self.epoch, self.metrics or {}, elapsed_s))  # type: ignore[arg-type]
-        self.link.grown(self.writer.flush(durable=True))
+        writer = self.writer
+        self.link.grown(storage.patiently(lambda: writer.flush(durable=True)))
 
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has."""
         if self.writer is not None:
             self.writer.write(journal.Failed(message, traceback, "driver"))
+
+    def waits(self, error: BaseException) -> None:
+        """The script could not write, which is not its fault. Said in the journal as far as that takes it."""
+        if self.writer is not None:
+            self.writer.write(journal.Warned(f"The script had no room on the disk: {type(error).__name__}: {error}. {NoRoom()}"))
+            with contextlib.suppress(OSError):
+                self.link.grown(self.writer.flush())
 
 
 _current: Session | None = None
@@ -72,10 +82,17 @@ def current() -> Session | None:
 
 def main(spec: RunSpec, listener: socket.socket) -> int:
     """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
-    sys.exit."""
+    sys.exit, 75 where the disk is full and it should be started again when there is room."""
     global _current
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
-    writer = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+    try:
+        writer = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+    except OSError as error:
+        if error.errno not in storage.UNAVAILABLE:
+            raise
+        print(f"the journal cannot be opened: {error}", file=sys.stderr)  # noqa: T201
+        return storage.EXIT_CODE
+    console.forgive_full_disks()
     link = HostLink(listener)
     if writer is not None:
         link.grown(writer.flush())
@@ -85,6 +102,8 @@ def main(spec: RunSpec, listener: socket.socket) -> int:
     session.attendant.start()
     code = _run_script(session)
     session.attendant.pause()
+    if code == storage.EXIT_CODE:
+        return code
     session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
     if writer is not None:
         writer.close()
@@ -111,6 +130,9 @@ def _run_script(session: Session) -> int:
     seed_everything(session.seed)
     try:
         runpy.run_path(str(script), run_name="__main__")
+    except NoRoom as waits:
+        print(waits, file=sys.stderr)  # noqa: T201
+        return storage.EXIT_CODE
     except TrainingFailed as failed:
         print(failed, file=sys.stderr)  # noqa: T201 - the console log is what a person reads; the journal has it already
         return 1
@@ -119,6 +141,9 @@ def _run_script(session: Session) -> int:
     except BaseException as error:
         text = _user_traceback(error)
         sys.stderr.write(text)
+        if storage.lacks_room(error, Path(spec.result_dir)):
+            session.waits(error)
+            return storage.EXIT_CODE
         session.failed(f"{type(error).__name__}: {error}", text)
         return 1
     return 0
@@ -134,7 +159,7 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
     if code and not session.stopped:
         message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
         session.failed(message)
-    return code
+    return 1 if code == storage.EXIT_CODE else code  # that one is ours to say
 
 
 def _user_traceback(error: BaseException) -> str:

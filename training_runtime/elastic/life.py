@@ -6,6 +6,7 @@ members hand their state to those behind, and goes on. When nobody leads the run
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -13,10 +14,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from training_runtime import storage
 from training_runtime.elastic import checkpoint, heartbeat, kinship, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
@@ -28,6 +30,7 @@ from training_runtime.elastic.arena import (
     STATE,
     STATE_BYTES,
     STATE_LEFT,
+    WAITS,
     WANTED,
     Arena,
     GenerationRecord,
@@ -44,6 +47,7 @@ from training_runtime.elastic.seat import Place
 from training_runtime.elastic.spread import given
 from training_runtime.errors import PullFailed
 
+T = TypeVar("T")
 TOLD = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
 
 
@@ -121,7 +125,8 @@ class Life(ABC):
         tick, row = self.arena.get(self.seat, COMMITTED), None
         if self.shape.step_at(max(tick, 0)) > self.arena.words[RING_WRITTEN]:  # its recorder is dead, or found no room
             row = self._row(self.shape.unit(tick - 1), self.group, 0.0)
-        orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=self.place.unread)
+        unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
+        self._patiently(lambda: orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=unread))
 
     def _prepare(self) -> None:
         """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
@@ -188,8 +193,7 @@ class Life(ABC):
             self._record(self.shape.unit(top - 1), old, 0.0)
         if not record.members:
             if first:
-                with self._excused():
-                    paths, size = orphans.save(self.job, self.shape, self.arena, top, self.told)
+                paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, top, self.told))
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
             return 0
         machine = self.arena.layout.machine
@@ -236,15 +240,20 @@ class Life(ABC):
         words = self.arena.words
         if unit.step <= words[RING_WRITTEN]:
             return  # done again after a loss: the same figures are there already
-        while unit.step - words[RING_READ] >= RING:
-            os.eventfd_write(self.place.wake_fd, 1)
-            self.arena.bells[self.seat].wait(0.1)
-            orphans.look(self.arena, self.place.driver)
-            heartbeat.beat()  # it is the driver who is late
+        if unit.step - words[RING_READ] >= RING:
+            with self._excused(WAITS):  # the driver may wait for room on the disk
+                self._await_room(unit.step)
         self.arena.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)
         self.arena.stir()
+
+    def _await_room(self, step: int) -> None:
+        while step - self.arena.words[RING_READ] >= RING:
+            os.eventfd_write(self.place.wake_fd, 1)
+            self.arena.bells[self.seat].wait(0.1)
+            orphans.look(self.arena, self.place.driver)
+            heartbeat.beat()  # it is the driver who is late
 
     def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
         """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""
@@ -252,13 +261,30 @@ class Life(ABC):
         return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
 
     @contextmanager
-    def _excused(self) -> Iterator[None]:
-        """What happens inside may take longer than any step: no hang."""
-        self.arena.set(self.seat, EXCUSED, 1)
+    def _excused(self, how: int = 1) -> Iterator[None]:
+        """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
+        self.arena.set(self.seat, EXCUSED, how)
         try:
             yield
         finally:
             self.arena.set(self.seat, EXCUSED, 0)
+
+    def _patiently(self, write: Callable[[], T]) -> T:
+        """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
+        before stays as it is, since files are replaced as a whole."""
+        said = False
+        while True:
+            try:
+                with self._excused():
+                    return write()
+            except OSError as error:
+                if error.errno not in storage.UNAVAILABLE:
+                    raise
+                if not said:
+                    self._say(f"The state of the training cannot be written now ({error.strerror}): it waits and tries again by itself.")
+                said = True
+            with self._excused(WAITS):
+                time.sleep(storage.RETRY_S)
 
     def _say(self, message: str) -> None:
         """A line for people: in this worker's log and in the journal."""

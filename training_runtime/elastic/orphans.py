@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training_runtime import journal
 from training_runtime.elastic import checkpoint, kinship
 from training_runtime.elastic.arena import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena
 from training_runtime.elastic.job import Job
@@ -89,6 +90,7 @@ def save(job: Job, shape: Shape, arena: Arena, tick: int, told: Iterable[dict[st
         told = list(told)
         kept = [report for report in read(job.result_dir).reports if report not in told]
         _write(job.result_dir, arena, [], [*kept[-_KEPT:], *told])
+        _sync_journal(job.result_dir)
         return checkpoint.save_engine(job, shape, tick)
 
 
@@ -101,6 +103,7 @@ def write_down(
         said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
         _write(job.result_dir, arena, [row] if row else [], said)
         if tick > (checkpoint.peek(job, shape) or 0):
+            _sync_journal(job.result_dir)
             checkpoint.save_engine(job, shape, tick)
 
 
@@ -121,6 +124,17 @@ def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[
     generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
     content = {"rows": [rows[step] for step in sorted(rows)], "reports": list(said), "generations": list(generations.values())}
     checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
+
+
+def _sync_journal(result_dir: Path) -> None:
+    """What left the ring was handed to the file by then, but a power loss would still take it, and its steps would never be done again.
+    Any process can have it written to the disk; where the driver is on another machine, that is the file server's."""
+    with suppress(FileNotFoundError):
+        file = os.open(result_dir / journal.FILE_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 @contextmanager

@@ -4,20 +4,25 @@ restarts too.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from training_runtime import journal
+from training_runtime import journal, storage
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 from training_runtime.fabric.dispatch import Logger
 
 FLUSH_S = 0.05
+PLACE = ".journal.json"  # beside the engine checkpoint
 NOT_THE_SAME = (
     "epoch {} was computed again and came to another state than before (digest {} and now {}): the script, or this machine, does not "
     "compute the same each time; docs/exactness.md says what that takes"
@@ -60,11 +65,12 @@ class Recorder:
         self._share = 1
         self._flushed = 0.0
         self._dirty = False
+        self._waits_since: float | None = None
         self._read_back()
 
     def _read_back(self) -> None:
-        """Take up where an earlier attempt stopped."""
-        for line in journal.follow(self._writer.path):
+        """Take up where an earlier attempt stopped: from the place it kept on, or else from the first line."""
+        for line in journal.follow(self._writer.path, self._recall()):
             event = line.event
             if isinstance(event, journal.Train):
                 self.last_step = event.step
@@ -80,6 +86,46 @@ class Recorder:
                 self.trained_step = event.step
             elif isinstance(event, journal.Generation):
                 self.last_generation = event.generation
+
+    def keep_place(self, step: int) -> None:
+        """The engine checkpoint of `step` was written: whoever goes on from it need not read the journal up to here, which may have a
+        million lines. A convenience, so it costs nothing where the disk is full. Files of steps before that one are not written again."""
+        if not self.flush(durable=True):
+            return
+        path, size = self._writer.path, self._writer.flush()
+        self._files = {file for file in self._files if file.step >= step}
+        content = {
+            "offset": size,
+            "mark": journal.mark_at(path, size),
+            "steps": [self.last_step, self.last_generation, self.trained_step, self._last_test],
+            "metrics": self.metrics,
+            "epoch": [self._epoch, self._sums, self._samples],
+            "files": [dataclasses.asdict(file) for file in self._files],
+        }
+        beside = self._place.with_name(f"{PLACE}.new")
+        with contextlib.suppress(OSError):
+            beside.write_text(json.dumps(content))
+            beside.replace(self._place)
+
+    def _recall(self) -> int:
+        """The offset of the place that was kept, with all that the lines before it say; 0 where none was, or of another journal."""
+        try:
+            raw = json.loads(self._place.read_bytes())
+            offset, mark = int(raw["offset"]), str(raw["mark"])
+            if not mark or journal.mark_at(self._writer.path, offset) != mark:
+                return 0
+            files = {journal.Checkpoint(**{**file, "paths": tuple(file["paths"])}) for file in raw["files"]}
+            last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
+            (epoch, sums, samples), metrics = raw["epoch"], dict(raw["metrics"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+        self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
+        self._epoch, self._sums, self._samples, self.metrics, self._files = int(epoch), dict(sums), float(samples), metrics, files
+        return offset
+
+    @property
+    def _place(self) -> Path:
+        return self._writer.path.parent / "checkpoint" / PLACE
 
     def _accumulate(self, event: journal.Train) -> dict[str, float]:
         """The averages over the epoch so far."""
@@ -192,6 +238,8 @@ class Recorder:
         if event not in self._files:
             self._files.add(event)
             self.write(event)
+        if event.role == "engine":
+            self.keep_place(event.step)
 
     def digest(self, event: journal.Digest) -> None:
         """Once. A part of an epoch that was done again must come to the same."""
@@ -221,14 +269,35 @@ class Recorder:
             traceback.print_exc()
             self.write(journal.Warned(f"the driver's logger callback raised {type(error).__name__}: {error}"))
 
+    @property
+    def waits(self) -> bool:
+        """Whether the storage takes no line now. Nothing is lost: lines wait here, steps in the ring, and workers for room in that."""
+        return self._waits_since is not None
+
     def due(self, now: float) -> float:
         """Seconds until lines that wait may be flushed."""
-        return max(0.0, self._flushed + FLUSH_S - now)
+        return max(0.0, self._flushed + (storage.RETRY_S if self.waits else FLUSH_S) - now)
 
-    def flush(self) -> None:
-        self._flushed, self._dirty = time.monotonic(), False
-        self._grown(self._writer.flush())
+    def flush(self, *, durable: bool = False) -> bool:
+        """Whether all that was written is in the file. Where the storage does not take it, it is tried again."""
+        self._flushed = time.monotonic()
+        try:
+            size = self._writer.flush(durable=durable)
+        except OSError as error:
+            if error.errno not in storage.UNAVAILABLE:
+                raise
+            self._dirty = True
+            if self._waits_since is None:
+                self._waits_since = self._flushed
+                self._screen.say(f"the journal cannot be written now ({error.strerror}): the training waits and goes on by itself")
+            return False
+        self._dirty = False
+        self._grown(size)
+        if self._waits_since is not None:
+            waited_s, self._waits_since = self._flushed - self._waits_since, None
+            self.write(journal.Warned(f"The storage took nothing for {waited_s:.0f} s; what was to be written then is there now."))
+        return True
 
     def flush_if_due(self, now: float) -> None:
-        if self._dirty and now >= self._flushed + FLUSH_S:
+        if self._dirty and self.due(now) <= 0:
             self.flush()

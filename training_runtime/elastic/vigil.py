@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from training_runtime.elastic import watch
-from training_runtime.elastic.arena import BEAT, COMMITTED, EXCUSED, PHASE, Arena
+from training_runtime.elastic.arena import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, Arena
 from training_runtime.elastic.kinship import is_stopped
 from training_runtime.elastic.roster import Seated
 
@@ -53,7 +53,8 @@ class Vigil:
         hung = self._members.hung(now, signs, limit_s)
         if self._setting is None and hung and not found:
             self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
-        return tuple(Found(*each) for each in (dict.fromkeys(hung, limit_s) | found).items())
+        found = dict.fromkeys(hung, limit_s) | found
+        return tuple(Found(seat, allowed_s) for seat, allowed_s in found.items() if arena.get(seat, EXCUSED) != WAITS)
 
     def _watched(self, now: float) -> float:
         """Seconds that the driver has been looking: while it could not look, the workers may have waited for it."""

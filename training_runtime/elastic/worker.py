@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import NoReturn
 
 import torch
 
+from training_runtime import storage
 from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
@@ -33,6 +35,8 @@ from training_runtime.elastic.seat import Place
 from training_runtime.elastic.spread import given
 from training_runtime.elastic.validation import Validation
 
+CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT_CHECKPOINT_MINUTES, 0: only at the ends of epochs
+
 
 class Worker(Life):
     """The units of one worker process."""
@@ -46,6 +50,8 @@ class Worker(Life):
         self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas = digest.Replicas(arena)
+        self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
+        self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
@@ -106,6 +112,7 @@ class Worker(Life):
             self._record(unit, group, time.monotonic() - started)
         with self._excused():
             self.hooks.trained(rows, unit.epoch, group.size)
+        self._save_by_time(unit)
         self._move_on(agreed)
 
     def _announce_size(self) -> None:
@@ -191,14 +198,34 @@ class Worker(Life):
             raise Left
 
     def _save(self, name: str, unit: Unit) -> None:
-        with self._excused():
-            paths, size = checkpoint.save_model(self.job, name)
+        paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name))
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="model", paths=paths, size_bytes=size)
 
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
-        with self._excused():
-            paths, size = orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
+        paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
+        self._saved(unit, paths, size)
+
+    def _save_by_time(self, unit: Unit) -> None:
+        """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock
+        and writes; nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier, as they do at
+        the end of an epoch. Where the disk takes nothing, what was written before stays, and it is tried again when the time has passed."""
+        now = time.monotonic()
+        if self.group.rank or not self.checkpoint_every_s or now < self.saved_at + self.checkpoint_every_s:
+            return
+        try:
+            with self._excused():
+                paths, size = orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
+        except OSError as error:
+            if error.errno not in storage.UNAVAILABLE:
+                raise
+            self.saved_at = now
+            self._say(f"No checkpoint was written after step {unit.step}: {error.strerror}. The one before it is kept.")
+        else:
+            self._saved(unit, paths, size)
+
+    def _saved(self, unit: Unit, paths: tuple[str, ...], size: int) -> None:
+        self.saved_at = time.monotonic()
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
@@ -229,8 +256,7 @@ class Worker(Life):
         die over that, another worker takes up the state and does the rest."""
         last = self.shape.unit(self.shape.ticks - 1)
         if self.group.rank == 0 and not self.job.checkpoints(last.epoch):
-            with self._excused():
-                orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
+            self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
         self._sync()
         if self.group.rank == 0:
             self._save("model_epoch_final", last)
@@ -284,7 +310,9 @@ def fail(place: Place, error: BaseException) -> NoReturn:
     lacks = deaths.is_lack_of_memory(error)
     try:
         text = "".join(traceback.format_exception(error))
-        place.reports.send("dying" if lacks else "error", seat=place.seat, where=f"worker on slot {place.slot}", traceback=text)
+        no_room = storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", ".")))
+        where = f"worker on slot {place.slot}"
+        place.reports.send("dying" if lacks else "error", seat=place.seat, where=where, traceback=text, no_room=no_room)
     except MemoryError:
         lacks = True
     if lacks:
