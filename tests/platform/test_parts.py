@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from webapp.studio import checks, log
 from webapp.studio.checks import Refusal
 from webapp.studio.log import Tail, Terminal
-from webapp.studio.programs import without_secrets
+from webapp.studio.programs import host_environment
 from webapp.studio.supervisor import backoff_s
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -32,12 +32,20 @@ def test_the_first_death_costs_no_wait_and_the_next_ever_more() -> None:
     assert waits[-1] == 30
 
 
-def test_the_node_host_gets_no_secret_but_what_training_needs() -> None:
+def test_the_node_host_gets_what_it_needs_and_nothing_else() -> None:
     given = {
         **{"EDT_REDIS_URL": "x", "DATABASE_URL": "x", "POSTGRES_PASSWORD": "x", "HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x"},
+        **{"EDT_EMAIL_URL": "smtp+tls://u:hunter2@h:587", "SENTRY_DSN": "x", "HTTPS_PROXY": "http://u:p@proxy", "AWS_ACCESS_KEY_ID": "x"},
         **{"DJANGO_SETTINGS_MODULE": "x", "MY_API_KEY": "x", "PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "EDT_SANDBOX": "required"},
     }
-    assert set(without_secrets(given)) == {"PATH", "CUDA_VISIBLE_DEVICES", "EDT_SANDBOX"}
+    assert set(host_environment(given)) == {"PATH", "CUDA_VISIBLE_DEVICES", "EDT_SANDBOX"}
+
+
+def test_every_setting_of_the_node_host_reaches_it() -> None:
+    source = (REPOSITORY / "training_runtime" / "host" / "settings.py").read_text()
+    read = set(re.findall(r'environment(?:\.get\(|\[|, )"(EDT_[A-Z_]+)"', source))
+    assert len(read) >= 10
+    assert set(host_environment(dict.fromkeys(read, "x"))) == read
 
 
 def test_a_log_is_shown_by_whole_lines_from_now_on(tmp_path: Path) -> None:

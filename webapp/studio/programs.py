@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +13,24 @@ from webapp.studio import broker
 from webapp.studio.processes import Program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|DATABASE|REDIS|BROKER")
+# What the node host, the parent of user code, may know of the studio's environment. Names, not patterns: a password may have any name.
+HOST_SETTINGS = frozenset(
+    {
+        *("EDT_HOME", "EDT_NODE", "EDT_NODE_ADDRESS", "EDT_SLOTS", "EDT_SANDBOX", "EDT_SANDBOX_READ", "EDT_UID_BASE", "EDT_MAX_FILE_BYTES"),
+        *("EDT_STOP_GRACE_S", "EDT_TERM_GRACE_S", "EDT_ORPHAN_GRACE_S", "EDT_STOPPED_DRIVER_S", "EDT_MAX_RESTARTS", "EDT_STATION_PAUSE_S"),
+        *("NOTIFY_SOCKET", "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
+        *("VIRTUAL_ENV", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"),
+        *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+    }
+)
+HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_")
 HOST_STOP_S = 20.0  # beside the time that its runs have to suspend
 
 
 def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_broker: bool) -> tuple[Program, ...]:
     """`listener`: the number of the listening socket; `slots` overrides how many this machine offers."""
     environment = {**os.environ, "EDT_HOME": str(home), "EDT_NODE": node, "PYTHONUNBUFFERED": "1"}
+    environment["NOTIFY_SOCKET"] = str(notify_socket(home))
     environment["PYTHONWARNINGS"] = "ignore:You're running the worker with superuser"  # Celery means the tasks; no user code runs in them
     environment.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     if slots is not None:
@@ -32,7 +42,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         Program(
             "host",
             (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node, *offered),
-            {"EDT_UID_BASE": str(uid_base(home)), **without_secrets(environment)},
+            {"EDT_UID_BASE": str(uid_base(home)), **host_environment(environment)},
             REPOSITORY,
             tied=False,  # training outlives everything above it
             stop_s=HOST_STOP_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
@@ -45,6 +55,11 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             _celery("control", "--queues", "control", "--pool", "threads", "--concurrency", "3"),
         ),
     )
+
+
+def notify_socket(home: Path) -> Path:
+    """Where the children say that they are alive (NOTIFY_SOCKET, as systemd has it)."""
+    return home / "run" / "notify.sock"
 
 
 def _broker(home: Path) -> Program:
@@ -68,6 +83,6 @@ def uid_base(home: Path) -> int:
     return 1_000_000 + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
 
 
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """For the node host, the parent of user code: nothing that looks like a password or the address of something that needs one."""
-    return {name: value for name, value in environment.items() if not SECRET.search(name.upper()) and not name.startswith("DJANGO_")}
+def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """For the node host: its own settings and what an installation of torch needs."""
+    return {name: value for name, value in environment.items() if name in HOST_SETTINGS or name.startswith(HOST_PREFIXES)}
