@@ -17,6 +17,7 @@ from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE_S = 30.0
+running: list[Loop] = []  # those of this process, for its watchdog
 OUTAGES = (HostUnavailable, DatabaseError, OSError)  # a sentence says it all; anything else is logged with its traceback
 
 
@@ -50,11 +51,14 @@ class Loop(threading.Thread, abc.ABC):
 
     def run(self) -> None:
         failures = 0
+        self.turned_at = time.monotonic()
+        running.append(self)
         while not self._ending:
             self._woken.clear()
             failures = 0 if self._try() else failures + 1
             self.turned_at = time.monotonic()
             self._woken.wait(min(LONGEST_PAUSE_S, self.every_s * 2.0 ** min(failures, 8)))
+        running.remove(self)
         connection.close()
 
     def _try(self) -> bool:

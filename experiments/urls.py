@@ -1,4 +1,4 @@
-"""The app's addresses. All need a login (views.logged_in) but the login page itself; all else is checked by access."""
+"""The app's addresses. All need a login (views.logged_in) but the login page itself and health; all else is checked by access."""
 
 from django.urls import URLPattern, URLResolver, path
 
@@ -10,6 +10,7 @@ from experiments.views import (
     definitions,
     downloads,
     experiments,
+    health,
     logs,
     notices,
     projects,
@@ -26,6 +27,8 @@ from experiments.views import (
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", projects.home, name="home"),
+    path("healthz", health.alive, name="healthz"),
+    path("readyz", health.ready, name="readyz"),
     path("login/", accounts.log_in, name="login"),
     path("logout/", accounts.log_out, name="logout"),
     path("profile/", accounts.profile, name="profile"),

@@ -15,7 +15,7 @@ LONGEST_FUNCTION = 60
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += ("training_runtime.errors",)
+RUNTIME_FACE += ("training_runtime.errors", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.

@@ -49,10 +49,12 @@ def free_port() -> int:
 
 @dataclass
 class Studio:
-    """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them."""
+    """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
+    `settings`: more of its environment."""
 
     slots: int = 4
     address: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -65,7 +67,7 @@ class Studio:
     @property
     def environment(self) -> dict[str, str]:
         own = {"EDT_HOME": str(self.home), "DJANGO_SETTINGS_MODULE": "webapp.settings", "EDT_SLOTS": str(self.slots)}
-        return {**os.environ, **own, "EDT_NODE_ADDRESS": self.address}
+        return {**os.environ, **own, "EDT_NODE_ADDRESS": self.address, **self.settings}
 
     @property
     def output(self) -> Path:

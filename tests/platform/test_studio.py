@@ -69,7 +69,7 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
     password = (studio.home / "secrets" / "broker_password").read_text()
     for process in studio.processes():
         assert not any(password in word for word in process.cmdline()), process
-    assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET", name)]
+    assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET|EMAIL", name)]
 
     for name in ("web", "agent", "control"):  # only the node host may carry torch
         assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
@@ -137,6 +137,39 @@ def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_
     wait_until(studio._answers, "the page again", deadline_s=20)
     wait_until(lambda: not any(runs(process) for process in family), f"the end of the old {name} and what it had forked", deadline_s=10)
     assert f"{name} has ended unexpectedly" in (studio.home / "log" / "studio.log").read_text()
+
+
+@pytest.fixture
+def watchful() -> Iterator[Studio]:
+    """A studio that waits for 6 s before it takes a process for hung."""
+    studio = Studio(settings={"EDT_WATCHDOG_S": "6"})
+    try:
+        yield studio
+    finally:
+        studio.close()
+
+
+def test_processes_that_hang_are_replaced(watchful: Studio) -> None:
+    watchful.start()
+    all_up(watchful)
+    beats = "SELECT name FROM experiments_lease"
+    wait_until(lambda: watchful.rows(beats) == [("beat",)], "the clock to have begun", deadline_s=30)
+    wait_until(lambda: watchful.rows("SELECT 1 FROM experiments_node WHERE last_seen_at IS NOT NULL"), "the node", deadline_s=30)
+    hung = {name: child(watchful, name) for name in CHILDREN}
+    for process in hung.values():
+        process.suspend()
+
+    def replaced(name: str) -> bool:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return child(watchful, name).pid != hung[name].pid
+        return False
+
+    for name in CHILDREN:
+        wait_until(lambda name=name: replaced(name), f"a new {name}", deadline_s=60)
+    wait_until(watchful._answers, "the page again", deadline_s=40)
+    said = (watchful.home / "log" / "studio.log").read_text()
+    for name in CHILDREN:
+        assert f"{name} has not answered for 6 s; it is killed and started again" in said
 
 
 def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_it_over(studio: Studio) -> None:

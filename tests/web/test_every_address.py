@@ -12,7 +12,7 @@ from experiments.models import User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
-PUBLIC = {"login"}
+PUBLIC = {"login", "healthz", "readyz"}
 EVERYBODY = {
     "home",
     "logout",

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 
+from training_runtime import watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia
@@ -49,6 +50,7 @@ class Supervisor:
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
         self._signals = socket.socketpair()
+        self._pinger = watchdog.Pinger()
 
     # --- the loop -------------------------------------------------------------------------------------------------------------------------
 
@@ -58,6 +60,7 @@ class Supervisor:
         self._start_warm()
         wake_at: float | None = None
         while not self._is_done() and not self._gives_up(time.monotonic()):
+            self._pinger.turn(time.monotonic())
             self._node.wait(self._pause(wake_at))
             self._do_what_is_due(time.monotonic())
             self._meter.sample_if_due(self._node.runs.values())

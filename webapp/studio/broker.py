@@ -100,6 +100,20 @@ def answers(url: str) -> bool:
         client.close()
 
 
+def is_alive(url: str) -> bool:
+    """Whether the server at `url` says anything at all within a second: one that reads its file back, or refuses us, is not stuck."""
+    client = redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
+    try:
+        client.ping()
+    except (redis.exceptions.TimeoutError, redis.exceptions.ConnectionError) as error:
+        return isinstance(error, redis.exceptions.BusyLoadingError | redis.exceptions.AuthenticationError)
+    except redis.exceptions.RedisError:
+        return True
+    finally:
+        client.close()
+    return True
+
+
 def require(url: str) -> None:
     """Raises Refusal unless the server named by EDT_REDIS_URL answers."""
     try:

@@ -16,6 +16,7 @@ from webapp.studio import broker, checks, prepare, programs
 from webapp.studio.log import Terminal
 from webapp.studio.processes import clear_leftovers
 from webapp.studio.supervisor import Supervisor
+from webapp.studio.watchdog import SILENT_S
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
         checks.room(home)
         checks.slots(os.environ.get("EDT_SLOTS", ""))
         checks.address(os.environ.get("EDT_NODE_ADDRESS", ""))
-        checks.seconds("EDT_STOP_GRACE_S", os.environ.get("EDT_STOP_GRACE_S", ""))
+        for name in ("EDT_STOP_GRACE_S", "EDT_WATCHDOG_S"):
+            checks.seconds(name, os.environ.get(name, ""))
         clear_leftovers(home)
         listener = leaving.enter_context(checks.listen(options.host, options.port))
         supervisor = _supervisor(home, options, listener=listener)
@@ -77,7 +79,9 @@ def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Sup
     )
     shown = tuple(p.name for p in children if p.name != "broker")  # its lines mean nothing to most; they are in its file
     terminal = Terminal(home, shown, show=options.show_logs)
-    return Supervisor(home, children, terminal, ready={"broker": lambda: broker.wait(settings.REDIS_URL)})
+    probes = {"broker": lambda: broker.is_alive(settings.REDIS_URL)} if own_broker else {}
+    ready = {"broker": lambda: broker.wait(settings.REDIS_URL)}
+    return Supervisor(home, children, terminal, ready=ready, probes=probes, silent_s=float(os.environ.get("EDT_WATCHDOG_S") or SILENT_S))
 
 
 def _address(host: str, port: int) -> str:

@@ -115,6 +115,11 @@ class Child:
         if self.process is not None:
             kill_family(self.process)
 
+    def kill_alone(self) -> None:
+        """At once, and nothing else: what it has started may outlive it, or goes with it by itself (see `alive`)."""
+        if self.process is not None:
+            send_signal(self.process, signal.SIGKILL)
+
 
 def kill_family(process: Process) -> None:
     """SIGKILL for a process, its descendants and its session."""

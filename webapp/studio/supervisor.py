@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from webapp.studio import log
+from webapp.studio import log, programs
 from webapp.studio.checks import Refusal
 from webapp.studio.log import Terminal
 from webapp.studio.processes import Child, Program
+from webapp.studio.watchdog import SILENT_S, Watchdog
 
 TURN_S = 0.25
 STEADY_S = 30.0
@@ -30,6 +31,7 @@ FIRST_PAGE_S = 60.0
 NOT_STARTED = math.inf
 MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
+PROBE_EVERY_S = 5.0
 STOP_ORDER = (("web", "agent", "control"), ("host",), ("broker",))
 
 
@@ -50,18 +52,22 @@ class Watched:
 
 @dataclass
 class Supervisor:
-    """`ready` is called once for each name after which the next program may start (the broker must answer first)."""
+    """`ready` is called once for each name after which the next program may start (the broker must answer first). `probes`: whether a
+    program that does not say by itself that it is alive does answer."""
 
     home: Path
     programs: Sequence[Program]
     terminal: Terminal
     ready: dict[str, Callable[[], None]] = field(default_factory=dict)
+    probes: dict[str, Callable[[], bool]] = field(default_factory=dict)
+    silent_s: float = SILENT_S
 
     def __post_init__(self) -> None:
         self.watched = {p.name: Watched(Child(p, self.home)) for p in self.programs}
         self.asked_to_stop = 0
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._rotated_at = 0.0
+        self._rotated_at = self._probed_at = 0.0
+        self.watchdog = Watchdog(programs.notify_socket(self.home), silent_s=self.silent_s)
 
     def catch_signals(self) -> None:
         """From now on Ctrl-C, SIGTERM and a closed terminal ask the loop to stop; a child's death wakes it."""
@@ -92,6 +98,8 @@ class Supervisor:
             self.terminal.say(f"{child.name} (process {child.process.pid}) was left running by an earlier studio and goes on")
             return
         child.start()
+        if child.process is not None:
+            self.watchdog.forget(child.process.pid)  # its number may have been another's
         if check := self.ready.get(child.name):
             check()
 
@@ -99,12 +107,33 @@ class Supervisor:
         """One round: wait for something to happen, start again what has died, show new log lines. False once it was asked to stop."""
         self._wait(timeout_s, also=also)
         if not self.asked_to_stop:
+            self._replace_hung(time.monotonic())
             self._revive(time.monotonic())
         self.terminal.show_new()
         if time.monotonic() > self._rotated_at + ROTATE_EVERY_S:
             self._rotated_at = time.monotonic()
             self.terminal.rotate()
         return not self.asked_to_stop
+
+    def _replace_hung(self, now: float) -> None:
+        """Kill what hangs; it is started again like whatever else has died. The node host alone: its runs outlive it."""
+        self.watchdog.listen(now)
+        if now > self._probed_at + PROBE_EVERY_S:
+            self._probed_at = now
+            for name, probe in self.probes.items():
+                if (process := self.watched[name].child.process) is not None and probe():
+                    self.watchdog.heard(process.pid, now)
+        for watched in self.watched.values():
+            process = watched.child.process
+            if (
+                process is None
+                or watched.due_at is not None
+                or not self.watchdog.hangs(process.pid, started_at=watched.started_at, now=now)
+            ):
+                continue
+            self.terminal.say(f"{watched.child.name} has not answered for {self.silent_s:.0f} s; it is killed and started again")
+            self.watchdog.forget(process.pid)
+            watched.child.kill_alone()
 
     def _revive(self, now: float) -> None:
         for watched in self.watched.values():
@@ -150,6 +179,7 @@ class Supervisor:
             for child in children:
                 child.ask_to_stop()
             self._await_end(children, now=time.monotonic())
+        self.watchdog.close()
         self.terminal.show_new()
 
     def _await_end(self, children: Sequence[Child], *, now: float) -> None:

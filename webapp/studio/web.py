@@ -18,6 +18,8 @@ import uvicorn
 from django.conf import settings
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from training_runtime import watchdog
+
 HEAD_S = 15.0  # a request's first line and headers have to come in this time
 HEAD_BYTES = 64 << 10
 MOST_CONNECTIONS = 4000
@@ -73,6 +75,20 @@ def config(application: Any = "webapp.asgi:application", **changes: Any) -> uvic
     return uvicorn.Config(application, **{**said, **changes})
 
 
+class Server(uvicorn.Server):
+    """Says, from its own loop, that this turns."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._pings = asyncio.create_task(_ping())
+
+
+async def _ping() -> None:
+    while True:
+        watchdog.ping()
+        await asyncio.sleep(watchdog.EVERY_S)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m webapp.studio.web", description="Serve the studio's pages.")
     parser.add_argument("--fd", type=int, help="number of a listening socket that is inherited")
@@ -82,9 +98,9 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     _allow_files(MOST_CONNECTIONS + 1000)
     if said.fd is None:
-        uvicorn.Server(config(host=said.host, port=said.port)).run()
+        Server(config(host=said.host, port=said.port)).run()
     else:
-        uvicorn.Server(config()).run(sockets=[socket.socket(fileno=said.fd)])
+        Server(config()).run(sockets=[socket.socket(fileno=said.fd)])
 
 
 def _allow_files(wanted: int) -> None:
