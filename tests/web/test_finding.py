@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 from django.urls import reverse
 
@@ -20,7 +21,9 @@ def test_runs_are_compared_side_by_side_with_what_differs_marked(studio: Seeded,
     assert f"#{studio.running.pk}</a>" in table
     assert f"#{studio.completed.pk}</a>" in table
     assert f"#{studio.failed.pk}</a>" not in table
-    marked = [row.split("<th")[1] for row in table.split("<tr")[2:] if 'class="differs"' in row.split(">")[0]]
+    marked = [
+        re.sub("<[^>]*>", "", f"<th{row.split('<th')[1]}") for row in table.split("<tr")[2:] if 'class="differs"' in row.split(">")[0]
+    ]
     assert any("Test loss" in row for row in marked)
     assert not any("Execution command" in row for row in marked)
 
