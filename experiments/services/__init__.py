@@ -8,7 +8,14 @@ from experiments.services.cluster import set_node_draining, set_policy, set_shar
 from experiments.services.continuation import continue_run, has_checkpoint
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
-from experiments.services.experiments import check_experiment, create_experiment, delete_experiment, duplicate_experiment, run_experiment
+from experiments.services.experiments import (
+    check_experiment,
+    create_and_run,
+    create_experiment,
+    delete_experiment,
+    duplicate_experiment,
+    run_experiment,
+)
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import annotate_run, delete_run, pause_run, resume_run, set_priority, set_slots, stop_run, tag_runs
@@ -25,6 +32,7 @@ __all__ = [
     "choose_notices",
     "continue_run",
     "copy_definition",
+    "create_and_run",
     "create_definition",
     "create_experiment",
     "create_project",

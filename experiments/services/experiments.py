@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -76,6 +77,16 @@ def create_experiment(
         if (before := checks.same_request(mine, request_id)) is None:
             raise
         return before
+    return experiment
+
+
+def create_and_run(project: Project, *, by: User, request_id: uuid.UUID | None = None, **said: Any) -> Experiment:
+    """`create_experiment` and its first runs: both or nothing. Fields as there."""
+    with transaction.atomic():
+        # First of all, as whoever deletes it does: the rows of its experiments would else lock it in part, and two would wait in a circle.
+        Project.objects.select_for_update().get(pk=project.pk)
+        experiment = create_experiment(project, by=by, request_id=request_id, **said)
+        run_experiment(experiment, by=by, request_id=request_id)  # sent twice, it finds the runs of the first time
     return experiment
 
 

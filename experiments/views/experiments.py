@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -40,7 +41,9 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     again = _template(user, project, request.GET.get("like", ""))
-    form = ExperimentForm(request.POST or None, initial=_initial(again) or {"data_asset": request.GET.get("data", "")[:18]})
+    form = ExperimentForm(
+        request.POST or None, request.FILES or None, initial=_initial(again) or {"data_asset": request.GET.get("data", "")[:18]}
+    )
     form.fields["data_asset"].queryset = project.data_assets.all()  # type: ignore[attr-defined]
     choices = _choices(project, again)
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
@@ -49,9 +52,17 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     lines = watch_forms(request.POST if request.method == "POST" else None, start=watches.crossings(again, of=user) if again else ())
     forms = [form, *lines, *([inline] if inline_sent else [])]
     if request.method == "POST" and all([each.is_valid() for each in forms]):  # a list: each one says what is wrong with it
-        experiment = _create_and_run(project, user, form, inline if inline_sent else None, _commands(request, None), lines)
-        if experiment:
-            return redirect("experiment", experiment.pk)
+        added = attempt(inline, lambda: make(project, user, inline)) if inline_sent else None
+        if not inline.errors:
+            experiment = _create_and_run(project, user, form, added, _commands(request, None), lines)
+            if experiment:
+                return redirect("experiment", experiment.pk)
+        if added:  # it is stored though the experiment is not: from now on one of those that are chosen
+            messages.info(request, f"{added.definition.name} is saved as a training definition of this project, and chosen below.")
+            inline, inline_sent = DefinitionForm(prefix=INLINE), False
+            form.data = form.data.copy()  # type: ignore[attr-defined]
+            form.data.appendlist("versions", str(added.pk))  # type: ignore[attr-defined]
+            choices = _choices(project, again)
     commands = _commands(request, again)
     if request.method == "POST":
         _say_the_rest(project, form, None if inline_sent else _associated(form, choices), commands)
@@ -132,23 +143,15 @@ def _create_and_run(
     project: Project,
     user: User,
     form: ExperimentForm,
-    inline: DefinitionForm | None,
+    added: DefinitionVersion | None,
     commands: dict[int, str],
     lines: list[WatchForm],
 ) -> Experiment | None:
-    versions = _associated(form, form.fields["versions"].queryset)  # type: ignore[attr-defined]
-    if inline is not None:
-        added = attempt(inline, lambda: make(project, user, inline))
-        if added is None:
-            return None
-        versions = [*versions, added]
+    """`added`: the training definition that was written on the same form."""
+    versions = [*_associated(form, form.fields["versions"].queryset), *([added] if added else [])]  # type: ignore[attr-defined]
     said = {key: form.cleaned_data[key] for key in ("name", "description", "data_asset", "source_folder", "global_command", "request_id")}
     said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
-    experiment = attempt(form, lambda: services.create_experiment(project, by=user, versions=versions, commands=commands, **said))
-    if experiment is not None:
-        # The same request id: a form that was sent twice finds the runs of the first time.
-        attempt(form, lambda: services.run_experiment(experiment, by=user, request_id=said["request_id"]))
-    return None if form.errors else experiment
+    return attempt(form, lambda: services.create_and_run(project, by=user, versions=versions, commands=commands, **said))
 
 
 def _say_the_rest(project: Project, form: ExperimentForm, versions: list[DefinitionVersion] | None, commands: dict[int, str]) -> None:
@@ -162,9 +165,9 @@ def _say_the_rest(project: Project, form: ExperimentForm, versions: list[Definit
     try:
         services.check_experiment(project, versions=versions or [], commands=commands, data_asset=asset, **sent)
     except ValidationError as error:
-        for name, messages in error.message_dict.items():
+        for name, wrong in error.message_dict.items():
             if name not in said:
-                form.add_error(name, messages)
+                form.add_error(name, wrong)
 
 
 def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:

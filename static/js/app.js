@@ -42,6 +42,14 @@ function dialogs() {
   });
 }
 
+/** A random one (version 4); `crypto.randomUUID` is there on https only. */
+function uuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
 /** A form that was sent is not sent again while it is on its way. */
 function oneSubmit() {
   document.addEventListener('submit', (event) => {
@@ -53,7 +61,9 @@ function oneSubmit() {
       button?.setAttribute('aria-busy', 'true');
     });
   });
-  window.addEventListener('pageshow', () => {
+  window.addEventListener('pageshow', (event) => {
+    // A page that the browser kept as it was would send the key of what it has made already, and make nothing.
+    if (event.persisted) for (const key of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('input[name=request_id]'))) key.value = uuid();
     for (const each of document.querySelectorAll('[aria-busy]')) {
       each.removeAttribute('aria-busy');
       for (const button of each.closest('form')?.querySelectorAll('button') || []) button.disabled = false;
