@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
+from experiments import logins
 from experiments.models import User
 
 
@@ -31,7 +32,24 @@ def give_password(username: str, *, staff: bool = False, create: bool = True) ->
     user.set_password(password)
     user.full_clean()
     user.save()
+    logins.forget(username)
     return password
+
+
+class MoreThanTheName:
+    """A password validator: what stands beside the username must be a password of its own."""
+
+    def __init__(self, least: int = 8) -> None:
+        self.least = least
+
+    def validate(self, password: str, user: User | None = None) -> None:
+        name = user.username.lower() if user else ""
+        rest = password.lower().replace(name, "").replace(name[::-1], "") if len(name) > 2 else password
+        if len(rest) < self.least:
+            raise ValidationError("This password is little more than your username: take one that does not hold it.")
+
+    def get_help_text(self) -> str:
+        return f"A password that holds your username needs {self.least} more characters."
 
 
 def logged_in(session_keys: Iterable[str]) -> dict[str, User]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
+
+from experiments.addresses import network_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -61,7 +62,7 @@ class RequestLimits:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        address = network_of(scope.get("client"))
+        address = network_of((scope.get("client") or ("", 0))[0])
         if self.open[address] >= self.limits.open_requests:
             await _answer(scope, send, Refusal(503, BUSY))
             return
@@ -126,18 +127,6 @@ class _Body:
             self.whole = True
             self.arrived()
         return message
-
-
-def network_of(client: tuple[str, int] | list[Any] | None) -> str:
-    """What counts as one address: an IPv4 address, or the /64 of an IPv6 one, of which everybody has a whole network."""
-    host = str(client[0]) if client else ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
-    return host
 
 
 @contextlib.contextmanager

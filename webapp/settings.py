@@ -46,7 +46,6 @@ INSTALLED_APPS = [
     "channels",
     "django_htmx",
     "template_partials",
-    "axes",
     "experiments",
 ]
 MIDDLEWARE = [
@@ -62,7 +61,6 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "experiments.views.errors.Explained",
-    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "webapp.urls"
 ASGI_APPLICATION = "webapp.asgi.application"
@@ -100,7 +98,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
 CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "edt"}}
 
 CELERY_BROKER_URL = BROKER_URL
 # A writer that cannot reach the broker goes on within a moment (beat makes up for it); workers have their own, patient way to reconnect.
@@ -130,20 +127,15 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 AUTH_USER_MODEL = "experiments.User"
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "experiments.accounts.MoreThanTheName"},
 ]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "projects"
 LOGOUT_REDIRECT_URL = "login"
-AXES_FAILURE_LIMIT = 10
-AXES_COOLOFF_TIME = 0.25  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_RESET_ON_SUCCESS = True
-AXES_VERBOSE = False
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -190,5 +182,5 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.str("EDT_LOG_LEVEL", default="INFO")},
-    "loggers": {"axes": {"level": "WARNING"}, "django.channels.server": {"level": "WARNING"}, **CELERY_QUIET},
+    "loggers": {"django.channels.server": {"level": "WARNING"}, **CELERY_QUIET},
 }

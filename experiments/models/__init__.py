@@ -1,5 +1,6 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
+from experiments.models.accounts import LoginFailure
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
@@ -34,6 +35,7 @@ __all__ = [
     "Grant",
     "JournalCursor",
     "Lease",
+    "LoginFailure",
     "Membership",
     "Metric",
     "MetricSeries",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
+from experiments import logins
+from experiments.addresses import network_of
 from experiments.forms import ThemeForm
 from experiments.views.shown import done, page, person
 
@@ -48,15 +54,57 @@ class LogInForm(AuthenticationForm):
         "inactive": "This account is closed.",
     }
 
+    def clean(self) -> dict[str, Any]:
+        name = self.cleaned_data.get("username")
+        if not name or not self.cleaned_data.get("password"):
+            return self.cleaned_data
+        request = cast(HttpRequest, self.request)
+        browser = logins.known_browser(request.COOKIES.get(logins.COOKIE, ""), name)
+        with logins.checking(logins.Attempt(name, _address(request), browser), now=timezone.now()):
+            return super().clean()
 
-log_in = LoginView.as_view(template_name="accounts/login.html", authentication_form=LogInForm, redirect_authenticated_user=True)
+
+class OwnPasswordForm(PasswordChangeForm):
+    """The old password is guessed at no faster than at the login."""
+
+    def clean_old_password(self) -> str:
+        attempt = logins.Attempt(self.user.get_username(), "", browser="profile")
+        with logins.checking(attempt, now=timezone.now()):
+            return str(super().clean_old_password())
+
+
+def _address(request: HttpRequest) -> str:
+    return network_of(request.META.get("REMOTE_ADDR", ""))[:64]
+
+
+class LogIn(LoginView):
+    template_name = "accounts/login.html"
+    authentication_form = LogInForm
+    redirect_authenticated_user = True
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        response = super().form_valid(form)
+        name, secure = form.get_user().get_username(), settings.SESSION_COOKIE_SECURE
+        if not logins.known_browser(self.request.COOKIES.get(logins.COOKIE, ""), name):
+            known = logins.cookie_for(name)
+            response.set_cookie(logins.COOKIE, known, max_age=logins.COOKIE_S, httponly=True, samesite="Lax", secure=secure)
+        return response
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        response = super().form_invalid(form)
+        if form.has_error("__all__", code="held_up"):
+            response.status_code = 429
+        return response
+
+
+log_in = LogIn.as_view()
 log_out = LogoutView.as_view(http_method_names=["post", "options"])
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
     user = person(request)
-    form = PasswordChangeForm(user, request.POST or None)
+    form = OwnPasswordForm(user, request.POST or None)
     form.fields["old_password"].widget.attrs.pop("autofocus", None)
     if request.method == "POST" and form.is_valid():
         form.save()

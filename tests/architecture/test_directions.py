@@ -37,6 +37,7 @@ LAYERS = (
     ("scheduling", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states",),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
+    ("logins", "addresses"),
     ("models", "page_layer"),
 )
 

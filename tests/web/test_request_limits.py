@@ -18,6 +18,7 @@ import uvicorn
 from django.conf import settings as django_settings
 from django.test import Client
 
+from experiments.addresses import network_of
 from experiments.models import DataUpload, User
 from experiments.views.uploads import MOST_PIECE_BYTES
 from tests import cast
@@ -223,10 +224,10 @@ def test_nobody_is_believed_about_addresses_but_a_named_proxy(transactional_db: 
 
 
 def test_the_neighbours_of_an_ipv6_network_are_one_address() -> None:
-    assert request_limits.network_of(("2001:db8::1", 1)) == request_limits.network_of(("2001:db8::ffff:2", 1))
-    assert request_limits.network_of(("2001:db8::1", 1)) != request_limits.network_of(("2001:db8:0:1::1", 1))
-    assert request_limits.network_of(("::ffff:192.0.2.1", 1)) == "192.0.2.1"
-    assert request_limits.network_of(None) == ""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2")
+    assert network_of("2001:db8::1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert network_of("") == ""
 
 
 def test_bodies_are_written_into_the_studios_own_folder() -> None:

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("experiments", "0017_processors")]
+    dependencies = [("experiments", "0018_leases")]
 
     operations = [
         migrations.AddField("node", "storage_problem", models.CharField(blank=True, default="", max_length=500), preserve_default=False),
