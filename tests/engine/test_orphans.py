@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,21 @@ def test_a_template_that_dies_again_and_again_fails_the_run(start):
         run.until(lambda: not run.workers or run.pid in run.warm.codes, what="its end")
     assert run.wait() == 1
     assert "died 3 times" in run.events("error")[0].message
+
+
+def test_a_template_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(start):
+    soon_forgotten = "from training_runtime.elastic import coordinator\ncoordinator.WITHIN_S = 0.2\n"
+    run = start(soon_forgotten + SCRIPT, "--epochs", "100000")
+    run.members(0)
+    for _ in range(4):
+        run.until_workers(1)
+        killed = time.monotonic()
+        os.kill(template_of(run), signal.SIGKILL)
+        run.until(lambda killed=killed: not run.workers and time.monotonic() > killed + 0.2, what="its end")
+    run.until_workers(1)
+    assert not run.events("error")
+    run.stop()
+    assert run.wait() == 0, run.tail()
 
 
 def test_a_stopped_template_is_found(start):

@@ -18,19 +18,20 @@ from training_runtime import journal
 from training_runtime.elastic import checkpoint, digest, membership, vigil
 from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
 from training_runtime.elastic.chronicle import Chronicle, Published
-from training_runtime.elastic.deaths import TIMES_AT_ONE_STEP, Deaths
+from training_runtime.elastic.deaths import Deaths
+from training_runtime.elastic.failures import Ended, Failures, Recent
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.roster import DEATHS_OF_A_SLOT, Roster
+from training_runtime.elastic.roster import Roster
 from training_runtime.elastic.spread.outposts import WORDS, Outposts
 from training_runtime.errors import NoRoom, RuntimeFailure
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
 HANGS_S = 0.15  # and how often for hangs at most
-DEATHS_OF_THE_TEMPLATE = 3  # after which the run fails
+DEATHS_OF_THE_TEMPLATE, WITHIN_S = 3, 600.0  # so many in so short a time fail the run
 Outcome = Literal["completed", "stopped"]
 
 
@@ -56,9 +57,9 @@ class Coordinator:
         self.no_room = False  # the failure was for want of room on the disk
         self.arena: Arena | None = None
         self.household: Household | None = None
-        self.template_deaths = 0
+        self.template_deaths = Recent(WITHIN_S)
         self.unforkable: dict[str, Any] | None = None
-        self.deaths = Deaths(time.monotonic())
+        self.deaths, self.failures = Deaths(time.monotonic()), Failures()
         self.vigil = vigil.Vigil(float(os.environ["EDT_HANG_TIMEOUT"]) if os.environ.get("EDT_HANG_TIMEOUT") else None)
         self.looked = 0.0
 
@@ -149,7 +150,7 @@ class Coordinator:
     def _start_anew(self, household: Household, why: str) -> None:
         """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
         self._read_all()  # who was forked last
-        self.template_deaths += 1
+        too_often = self.template_deaths.happened(time.monotonic()) >= DEATHS_OF_THE_TEMPLATE
         self.outposts.end(over=False)
         household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid])
         self._read_all()  # what they have said since
@@ -157,8 +158,8 @@ class Coordinator:
         self._tell_holding()
         if self.failure or self.done:
             return None
-        if self.template_deaths == DEATHS_OF_THE_TEMPLATE:
-            return self._fail("driver", f"{why} {DEATHS_OF_THE_TEMPLATE} times")
+        if too_often:
+            return self._fail("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
         household.hang_up()
         household.start()
@@ -225,6 +226,8 @@ class Coordinator:
             self._discard_newcomers()
         elif kind == "exited":
             self._exited(seat, report["code"])
+        elif kind in ("error", "dying") and seat >= 0:
+            self.deaths.told(seat, report)
         elif kind == "error":
             self.no_room |= self.failure is None and bool(report.get("no_room"))
             self._fail(report["where"], report["traceback"])
@@ -235,8 +238,6 @@ class Coordinator:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
             self._lose(report["machine"])
-        elif kind == "dying":
-            self.deaths.told(seat, report["traceback"])
         elif kind == "pull_limit":
             self.roster.gives_up(seat)
         elif kind == "retired":
@@ -271,25 +272,25 @@ class Coordinator:
             self.failure = (where, message or last, traceback)
 
     def _exited(self, seat: int, code: int) -> None:
-        """A worker is reaped. Where it died of something that would only happen again, the run fails."""
-        occasion = self.record.number if self.roster[seat].state in ("member", "leaving") else -self.roster[seat].pid
+        """A worker is reaped. What follows from a death is for `failures` to say."""
+        seated, cause = self.roster[seat], self.deaths.cause(seat, code)
+        tick = self.arena.get(seat, COMMITTED) if self.arena is not None else -1
+        newcomer = seated.state in ("starting", "ready") or tick < 0
         goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
         died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or self.failure is not None)
         self._tell_holding()
-        self.outposts.heard_of(self.roster[seat].machine)
+        self.outposts.heard_of(seated.machine)
         if not died:
             return
-        slot = self.roster[seat].slot.id
-        where = f"worker on slot {slot}"
-        cause = self.deaths.cause(seat, code)
-        if cause is None and code > 0:
-            self._fail(where, f"the worker exited with status {code}")
-        elif cause is not None and self.deaths.again(self.arena.get(seat, COMMITTED) if self.arena else 0, occasion):
-            self._fail(where, cause.traceback, f"{TIMES_AT_ONE_STEP} times at one step a worker {cause.what}")
-        elif cause is not None and cause.known:
-            self.recorder.write(journal.Warned(f"the {where} {cause.what}; the others go on"))
-        if self.roster.deaths[slot] == DEATHS_OF_A_SLOT:
-            self.recorder.write(journal.Warned(f"slot {slot} is not used any more: {DEATHS_OF_A_SLOT} of its workers died"))
+        members = any(self.arena is not None and self.arena.get(s, COMMITTED) >= 0 for s in self.roster.those("member", "leaving"))
+        others = bool(self.roster.those("starting", "ready", "member", "leaving"))
+        ended = Ended(seated.slot.id, seated.pid, tick, self.record.number, cause, newcomer=newcomer, members=members, others=others)
+        verdict = self.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
+        if verdict.failed is not None:
+            message, traceback = verdict.failed
+            self._fail(f"worker on slot {seated.slot.id}", traceback, message)
+        elif verdict.warning:
+            self.recorder.write(journal.Warned(verdict.warning))
 
     def _look_for_hangs(self, household: Household, now: float) -> None:
         """Who hangs is killed; its death is then answered like any other."""
@@ -329,8 +330,6 @@ class Coordinator:
             return self.roster.kill(s.seat for s in self.roster.alive())
         if self.done or self.retiring:
             return self._wind_up(self.arena)
-        if self.wanted and not self.stopping and {s.id for s in self.wanted} <= self.roster.barred():
-            return self._fail("driver", "every slot of the run has lost too many workers")
         decision = membership.decide(self._facts())
         if decision.lost:
             self._begin_again("all workers died")
@@ -362,7 +361,7 @@ class Coordinator:
             members=self.record.members,
             begun=self.begun,
             workers=self.roster.facts(),
-            barred=self.roster.barred(),
+            barred=self.failures.resting(time.monotonic()),
         )
 
     def _start(self, slot: SlotRef) -> None:

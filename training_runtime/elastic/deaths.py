@@ -1,41 +1,31 @@
-"""Why a worker died, and whether it would only happen again.
+"""Why a worker died; what follows from it is decided in `failures`.
 
-A death is answered by going on with those who are left. Some deaths have a cause in what was being done: a fatal signal, a lack of memory,
-descriptors that the script has closed. They may be bad luck of one machine, so they are tried again; the third time at one place ends the
-run. Of the kernel's out-of-memory killer nothing tells but a counter of the whole machine.
+Some deaths have a cause in what was being done: an exception, a fatal signal, a lack of memory, descriptors that the script has closed. Of
+the kernel's out-of-memory killer nothing tells but a counter of the whole machine.
 """
 
 from __future__ import annotations
 
 import errno
 import signal
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from training_runtime.elastic.failures import Cause
+
 EXHAUSTED, DISCONNECTED = 86, 87  # status of a worker that had no memory left; of one that cannot speak to its driver any more
 FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
-TIMES_AT_ONE_STEP = 3  # deaths with a cause before the same unit that fail the run: it would die for ever
 _LATELY_S = 5.0
-
-
-@dataclass(frozen=True)
-class Cause:
-    """In words; `traceback` where the worker could still give one. `known`: a person should be told, the signal alone does not say it."""
-
-    what: str
-    known: bool
-    traceback: str = ""
 
 
 class Deaths:
     """Those of one run. `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:
-        self._told: dict[int, str] = {}
-        self._places: defaultdict[int, set[int]] = defaultdict(set)
+        self._told: dict[int, Mapping[str, Any]] = {}
         self._before = self._lately = (now, kernel_kills())
 
     def look(self, now: float) -> None:
@@ -43,28 +33,26 @@ class Deaths:
         if now > self._lately[0] + _LATELY_S:
             self._before, self._lately = self._lately, (now, kernel_kills())
 
-    def told(self, seat: int, traceback: str) -> None:
-        """A worker says what it is about to die of."""
-        self._told[seat] = traceback
+    def told(self, seat: int, report: Mapping[str, Any]) -> None:
+        """A worker says what it is about to die of ("error" or "dying")."""
+        self._told[seat] = report
 
     def cause(self, seat: int, code: int) -> Cause | None:
         """What the worker of `seat` died of, by its exit code (-N: signal N); None where nothing points to itself."""
-        traceback = self._told.pop(seat, "")
+        report = self._told.pop(seat, {})
+        traceback, summary = report.get("traceback", ""), report.get("summary", "").rpartition(".errors.")[2]
         if code == EXHAUSTED:
-            last = traceback.strip().splitlines()[-1:] or ["no memory was left to say more"]
-            return Cause(f"ran out of memory ({last[0]})", True, traceback)
+            return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback)
         if code == DISCONNECTED:
             return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
+        if report:
+            return Cause(f"raised {summary}", True, traceback, raised=summary.split(":")[0], final=report["final"])
+        if code > 0:
+            return Cause(f"exited with status {code}", True, raised=f"status {code}")
         if code == -signal.SIGKILL and kernel_kills() > self._before[1]:
             self._before = self._lately = (self._lately[0], kernel_kills())
             return Cause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True)
         return Cause(f"crashed ({signal.Signals(-code).name})", False) if -code in FATAL_SIGNALS else None
-
-    def again(self, tick: int, occasion: int) -> bool:
-        """Whether this was the last time that a death with a cause before unit `tick` is answered by trying again. Several at one
-        `occasion` (generation, or process of a newcomer) are one: they may have died of the same."""
-        self._places[tick].add(occasion)
-        return len(self._places[tick]) >= TIMES_AT_ONE_STEP
 
 
 def kernel_kills() -> int:

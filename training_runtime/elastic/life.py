@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -77,6 +78,7 @@ class Life(ABC):
         self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
+        self.whole = True  # no unit is half applied to model, optimizer and callbacks
         self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
 
     @abstractmethod
@@ -116,6 +118,19 @@ class Life(ABC):
             self.arena.set(self.seat, STATE, STATE_LEFT)
         except orphans.Orphaned:
             self._write_down()
+        except Exception:
+            self._leave_state()
+            raise
+
+    def _leave_state(self) -> None:
+        """An exception ends this worker. If nobody else holds the state, and no unit is half applied to it, whoever comes next goes on from
+        here: one step is done again and not all since the last checkpoint."""
+        if self.whole and self.tick > 0 and self.group.size == 1:
+            try:
+                with self._excused():
+                    self._write_down()
+            except Exception:  # the device may be what is broken; it is the first error that counts
+                traceback.print_exc()
 
     def _write_down(self) -> None:
         """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
@@ -208,6 +223,7 @@ class Life(ABC):
         return given.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
+        self.whole = False
         self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
         fd = self.place.state_fd
         landing = self.landing or state.Landing(fd, 0)
@@ -219,7 +235,7 @@ class Life(ABC):
     # -- what units need
 
     def _commit(self, tick: int) -> None:
-        self.tick = tick
+        self.tick, self.whole = tick, True
         self.arena.set(self.seat, COMMITTED, tick)
         self.arena.set(self.seat, BUSY_TICK, 0)
         now = time.monotonic()

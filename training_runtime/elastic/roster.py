@@ -1,12 +1,9 @@
-"""The workers of a run as its driver knows them: who sits where, in which state, how often one died. It tells the template to fork
-and to kill.
-"""
+"""The workers of a run as its driver knows them: who sits where, in which state. It tells the template to fork and to kill."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,8 +16,6 @@ from training_runtime.protocol import SlotRef, Worker
 if TYPE_CHECKING:  # both know the roster's workers
     from training_runtime.elastic.household import Household
     from training_runtime.elastic.spread.outposts import Outposts
-
-DEATHS_OF_A_SLOT = 20  # deaths on one slot after which it is not used again by this run
 
 
 @dataclass
@@ -45,7 +40,6 @@ class Roster:
     def __init__(self, here: Household, elsewhere: Outposts) -> None:
         self._here, self._elsewhere = here, elsewhere
         self.seated: dict[int, Seated] = {}
-        self.deaths: Counter[int] = Counter()
 
     def __getitem__(self, seat: int) -> Seated:
         return self.seated[seat]
@@ -101,7 +95,6 @@ class Roster:
             seated.state = "left"
         else:
             seated.dead = True
-        self.deaths[seated.slot.id] += 1
         return True
 
     def publish(self, members: Iterable[int]) -> None:
@@ -142,10 +135,6 @@ class Roster:
     def holding(self) -> tuple[Worker, ...]:
         """One entry for each process that is forked here; of the others the host is told that they are being forked."""
         return tuple(Worker(s.slot.id, s.pid, s.ticks) for s in self.on(0) if s.pid)
-
-    def barred(self) -> frozenset[int]:
-        """Slots that this run does not use any more."""
-        return frozenset(slot for slot, count in self.deaths.items() if count >= DEATHS_OF_A_SLOT)
 
     def facts(self) -> tuple[membership.WorkerFacts, ...]:
         matter = (s for s in self.seated.values() if not s.gone or (s.dead and s.state in ("member", "leaving")))

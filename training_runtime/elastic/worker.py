@@ -34,6 +34,7 @@ from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everythin
 from training_runtime.elastic.seat import Place
 from training_runtime.elastic.spread import given
 from training_runtime.elastic.validation import Validation
+from training_runtime.errors import RuntimeFailure
 
 CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT_CHECKPOINT_MINUTES, 0: only at the ends of epochs
 
@@ -94,6 +95,7 @@ class Worker(Life):
         else:
             self.exchange.deliver(group.size, engines, self.job.optimizer)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
+        self.whole = False
         self.job.optimizer.step()
         if group.size > 1:
             self.exchange.check()
@@ -152,6 +154,7 @@ class Worker(Life):
     def _begin_epoch(self, unit: Unit) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
+        self.whole = False
         with self._excused():
             self.hooks.epoch_begin(unit.epoch)
         self.exchange.refuse_changes(self.job.optimizer)
@@ -167,6 +170,7 @@ class Worker(Life):
             self._save_engine(unit)
         agreed = self._sync()  # nobody goes on before the files are there: else its writer's death would lose them
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
+        self.whole = False
         with self._excused():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.exchange.refuse_changes(self.job.optimizer)
@@ -287,8 +291,8 @@ class Worker(Life):
 
 
 def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
-    """The whole life of a worker process that has settled in its place. Reports an error of the user's code with its traceback; raises it
-    too. A lack of memory, or of a connection to the driver, is this worker's own: it ends, the others go on (see `deaths`)."""
+    """The whole life of a worker process that has settled in its place. Reports an error with its traceback; raises it too. What follows
+    from its end is decided by the driver (see `failures`)."""
     try:
         shape = job.shape(*lengths)
         arena = Arena(place.arena_fd, job.layout(shape))
@@ -309,10 +313,13 @@ def fail(place: Place, error: BaseException) -> NoReturn:
         raise SystemExit(deaths.DISCONNECTED)
     lacks = deaths.is_lack_of_memory(error)
     try:
-        text = "".join(traceback.format_exception(error))
-        no_room = storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", ".")))
-        where = f"worker on slot {place.slot}"
-        place.reports.send("dying" if lacks else "error", seat=place.seat, where=where, traceback=text, no_room=no_room)
+        said = {
+            "traceback": "".join(traceback.format_exception(error)),
+            "summary": "".join(traceback.format_exception_only(error)).partition("\n")[0],
+            "final": isinstance(error, RuntimeFailure),  # our own word on the script
+            "no_room": storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
+        }
+        place.reports.send("dying" if lacks else "error", seat=place.seat, where=f"worker on slot {place.slot}", **said)
     except MemoryError:
         lacks = True
     if lacks:
