@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models import F
 
-from experiments import notify, snapshot, states
+from experiments import bulk, notify, snapshot, states
 from experiments.homes import home_for, usable_now
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
@@ -204,7 +204,7 @@ def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> in
     if grants:
         for grant in grants:
             grant.released_at = max(now, grant.granted_at)  # the machine that granted may have a clock ahead of the one that closes
-        Grant.objects.bulk_update(grants, ["released_at"])
+        bulk.update(grants, ["released_at"])
         rules.tick += 1
         rules.save(update_fields=["tick"])
         _say(rules, (), moved={grant.run_id for grant in grants})
@@ -235,8 +235,8 @@ def _settle(seen: Snapshot, decision: Plan) -> set[int]:
             run.leave_revision = seen.nodes[run.home_id].revision
         else:
             continue
-        run.save(update_fields=["home", "leave_revision", "attempt"])
         settled.add(run_id)
+    bulk.update([seen.runs[run] for run in sorted(settled)], ["home", "leave_revision", "attempt"])
     return settled
 
 
@@ -256,7 +256,7 @@ def let_go(node: Node, *, there: Collection[int], revision: int) -> int:
 
 def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan, now: dt.datetime) -> list[tuple[int, int]]:
     """Ask for the slots that a run should not keep; take a request back where the slot is to stay after all."""
-    asked = []
+    changed = []
     for slot_id, grant in seen.grants.items():
         keeps = slot_id in targets.get(grant.run_id, frozenset())
         unheard = seen.slots[slot_id].node_id in seen.silent and grant.run_id in seen.runs  # nobody could use the slot meanwhile
@@ -265,9 +265,9 @@ def _ask_back(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: P
         grant.release_requested_at = None if keeps else now
         grant.release_reason = "" if keeps else _leaving_reason(grant, decision)
         grant.release_revision = None if keeps else seen.slots[slot_id].node.revision
-        grant.save(update_fields=["release_requested_at", "release_reason", "release_revision"])
-        asked.append((grant.run_id, slot_id))
-    return asked
+        changed.append(grant)
+    bulk.update(changed, ["release_requested_at", "release_reason", "release_revision"])
+    return [(grant.run_id, grant.slot_id) for grant in changed]
 
 
 def _leaving_reason(grant: Grant, decision: Plan) -> str:
@@ -288,18 +288,21 @@ def _grant(seen: Snapshot, targets: Mapping[int, frozenset[int]], decision: Plan
 
 def _change_states(seen: Snapshot, granted: Iterable[tuple[int, int]], now: dt.datetime) -> None:
     counts = Counter(run for run, _ in granted)
+    steps = []
     for run in seen.runs.values():
         holds = len(seen.held_by(run.pk)) + counts[run.pk]
         if counts[run.pk] and run.state in (RunState.QUEUED, RunState.SUSPENDED):
             words = "1 slot" if counts[run.pk] == 1 else f"{counts[run.pk]} slots"
-            states.transition(run, RunState.STARTING, reason=f"It was granted {words}.", now=now)
+            steps.append(states.Step(run, RunState.STARTING, f"It was granted {words}."))
         elif not holds and run.state in (RunState.STARTING, RunState.RUNNING):
-            states.transition(run, RunState.SUSPENDED, reason=run.plan_reason or SUSPENDED_REASON, now=now)
+            steps.append(states.Step(run, RunState.SUSPENDED, run.plan_reason or SUSPENDED_REASON))
+    states.transition_all(steps, now=now)
 
 
 def _store_words(seen: Snapshot, decision: Plan) -> None:
     """Reasons, queue positions and forecasts, where they say something new."""
     trained = [run for run in seen.leaving.values() if run.outcome == TRAINED]
+    changed = []
     for run in (*seen.runs.values(), *trained):
         waiting = decision.queue.get(run.pk)
         position = waiting.position if waiting is not None else None
@@ -307,10 +310,11 @@ def _store_words(seen: Snapshot, decision: Plan) -> None:
             waiting.expected_s if waiting is not None and waiting.expected_s is not None and math.isfinite(waiting.expected_s) else None
         )
         words = decision.reasons.get(run.pk, TRAINED_REASON if run.outcome == TRAINED else "") + _unheard(seen, run.pk)
-        if (words, position) == (run.plan_reason, run.queue_position) and _about_equal(expected, run.expected_start_s):
-            continue
-        run.plan_reason, run.queue_position, run.expected_start_s = words, position, expected
-        run.save(update_fields=["plan_reason", "queue_position", "expected_start_s"])
+        if (words, position) != (run.plan_reason, run.queue_position) or not _about_equal(expected, run.expected_start_s):
+            run.plan_reason, run.queue_position, run.expected_start_s = words, position, expected
+            changed.append(run)
+    bulk.update(changed, ["plan_reason", "queue_position", "expected_start_s"])
+    for run in changed:
         notify.changed(f"run-{run.pk}", "plan")
         notify.changed(f"experiment-{run.experiment_id}", "runs")
         notify.changed("cluster", "jobs")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
@@ -40,9 +41,16 @@ class Snapshot:
     pools: Mapping[int, str]
     unheard: Mapping[int, tuple[int, ...]]
 
-    def held_by(self, run_id: int) -> list[Grant]:
+    @cached_property
+    def _grants_of(self) -> Mapping[int, Sequence[Grant]]:
+        found: defaultdict[int, list[Grant]] = defaultdict(list)
+        for grant in self.grants.values():
+            found[grant.run_id].append(grant)
+        return found
+
+    def held_by(self, run_id: int) -> Sequence[Grant]:
         """The run's open grants, those it was asked to give back included."""
-        return [grant for grant in self.grants.values() if grant.run_id == run_id]
+        return self._grants_of.get(run_id, ())
 
 
 def is_silent(node: Node, now: dt.datetime) -> bool:
@@ -59,7 +67,7 @@ def lock_rules() -> ClusterRules:
 def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     """The facts now. With `lock` the nodes and live runs are locked too, in this order: nobody else locks them the other way round."""
     nodes = {node.pk: node for node in _locked(Node.objects.order_by("pk"), lock)}
-    live = TrainingRun.objects.filter(state__in=LIVE).select_related("version", "submitted_by", "experiment").order_by("pk")
+    live = TrainingRun.objects.filter(state__in=LIVE).select_related("version", "submitted_by", "experiment__project").order_by("pk")
     rows = list(_locked(live, lock))
     silent = frozenset(pk for pk, node in nodes.items() if is_silent(node, now))
     grants = {grant.slot_id: grant for grant in Grant.objects.filter(released_at__isnull=True).select_related("run")}

@@ -7,6 +7,9 @@ for a moment need not be told of. When they are to be told is written down with 
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.db import transaction
 
@@ -26,6 +29,15 @@ REASON_LIMIT = 4000
 LASTS = dt.timedelta(seconds=10)  # a suspension that is over sooner is nobody's news
 
 
+@dataclass(frozen=True)
+class Step:
+    """What a run is to become, and why."""
+
+    run: TrainingRun
+    new: str
+    reason: str
+
+
 def transition(
     run: TrainingRun,
     new: str,
@@ -38,25 +50,49 @@ def transition(
 
     The first `running` sets `started_at`, an end sets `ended_at`. The caller's copy of the run, which may be old, is brought up to date.
     """
+    return bool(transition_all([Step(run, new, reason)], now=now, actor=actor))
+
+
+@notify.together()
+def transition_all(steps: Sequence[Step], *, now: dt.datetime, actor: User | None = None) -> list[TrainingRun]:
+    """The same for many runs, with a few statements for all of them; the runs for which this call did it."""
+    if not steps:
+        return []
     with transaction.atomic():
-        now_in = TrainingRun.objects.select_for_update(no_key=True).filter(pk=run.pk).values_list("state", "started_at").first()
-        if now_in is None:
-            return False  # deleted meanwhile
-        old, run.started_at = now_in
-        run.state = old
-        if new not in LEGAL.get(old, ()):
-            return False
-        changes = _changes(run, new, reason=reason[:REASON_LIMIT], now=now)
-        # Compared and swapped in one statement, so that not even a database without row locks lets two callers do the same step.
-        if not TrainingRun.objects.filter(pk=run.pk, state=old).update(**changes):
-            return False
+        # In the order of ids, as everybody locks runs. A run that is missing was deleted meanwhile.
+        locked = TrainingRun.objects.select_for_update(no_key=True).filter(pk__in=[step.run.pk for step in steps]).order_by("pk")
+        found = {pk: (state, started_at) for pk, state, started_at in locked.values_list("pk", "state", "started_at")}
+        alike: defaultdict[tuple[str, str, str, bool], list[TrainingRun]] = defaultdict(list)
+        for step in steps:
+            run = step.run
+            if run.pk not in found:
+                continue
+            run.state, run.started_at = found[run.pk]
+            if step.new in LEGAL.get(run.state, ()):
+                alike[run.state, step.new, step.reason[:REASON_LIMIT], run.started_at is None].append(run)
+        done = [run for (old, new, reason, _), runs in alike.items() for run in _move(runs, old, new, reason=reason, now=now)]
+        old_of = {run.pk: old for (old, *_), runs in alike.items() for run in runs}
+        RunTransition.objects.bulk_create(
+            RunTransition(run=run, at=now, old=old_of[run.pk], new=run.state, reason=run.state_reason, actor=actor) for run in done
+        )
+        for run in done:
+            if run.state != S.SUSPENDED:
+                notices.of_state(run, reason=run.state_reason, now=now, actor=actor)
+            _tell(run)
+    return done
+
+
+def _move(runs: list[TrainingRun], old: str, new: str, *, reason: str, now: dt.datetime) -> list[TrainingRun]:
+    """Compared and swapped in one statement for runs that change alike; those that did. `now` and `reason` are the same for all."""
+    changes = _changes(runs[0], new, reason=reason, now=now)
+    moved = TrainingRun.objects.filter(pk__in=[run.pk for run in runs], state=old).update(**changes)
+    if moved != len(runs):  # only a database without row locks lets somebody in between, and then only one run was asked for at a time
+        assert len(runs) == 1, "the rows are locked"
+        return []
+    for run in runs:
         for name, value in changes.items():
             setattr(run, name, value)
-        RunTransition.objects.create(run=run, at=now, old=old, new=new, reason=reason[:REASON_LIMIT], actor=actor)
-        if new != S.SUSPENDED:
-            notices.of_state(run, reason=reason, now=now, actor=actor)
-        _tell(run)
-    return True
+    return runs
 
 
 def tell_suspended(now: dt.datetime) -> int:

@@ -38,7 +38,7 @@ LAYERS = (
     ("states",),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
     ("logins", "addresses"),
-    ("models", "page_layer"),
+    ("models", "page_layer", "bulk"),
 )
 
 # Exceptions, each with its reason.
