@@ -3,7 +3,8 @@
 Everything here waits for the commit and never raises into the writer: the database is the truth, a lost message is made up for by
 the pages' own catch-up and by beat. Message shapes are in docs/architecture.md. Tasks are sent by name: nothing imports upwards.
 
-Whoever changes many rows does it inside `together`: what is said then is merged and leaves in one go.
+Whoever changes many rows does it inside `together`: what is said then is merged and leaves in one go. A task that is asked for again before
+it has begun is sent once: see `begun`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
+from django.core.cache import cache
 from django.db import connection, transaction
 
 from experiments.models import TrainingRun
@@ -28,10 +30,22 @@ from webapp.celery import app
 log = logging.getLogger(__name__)
 Point = tuple[str, str, int, float, float | None, int, int]  # group, name, step, t, value, workers, epoch
 Message = tuple[str, dict[str, Any]]  # topic, what is said
-Task = tuple[str, tuple[object, ...], str, float | None]  # name, arguments, queue, seconds after which it is no use any more
+SCHEDULE = "schedule"
 
 PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
 _failed_at: dict[str, float] = {}  # monotonic time of the last failure, while it lasts; so an outage is logged once, at its start and end
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task by name. `expires`: seconds after which it is no use any more. `once`: what it is called while it waits, where one waiting is
+    enough."""
+
+    name: str
+    args: tuple[object, ...]
+    queue: str
+    expires: float | None
+    once: str = ""
 
 
 @dataclass
@@ -112,7 +126,7 @@ def completed(run: TrainingRun) -> None:
 
 def nudge_schedule() -> None:
     """Ask for a plan soon."""
-    _task("experiments.tasks.schedule", queue="control", expires=30)
+    _task(Task("experiments.tasks.schedule", (), "control", expires=30, once=SCHEDULE))
 
 
 def nudge_node(name: str) -> None:
@@ -120,17 +134,28 @@ def nudge_node(name: str) -> None:
 
     It does not expire: that would be judged by the clock of whoever takes it in. An agent that comes back empties its queue first.
     """
-    _task("experiments.tasks.apply_node", name, queue=f"node.{name}", expires=None)
+    _task(Task("experiments.tasks.apply_node", (name,), f"node.{name}", expires=None))
 
 
 def nudge_ingest(run_id: int) -> None:
     """Ask for the new lines of a run's journal to be read."""
-    _task("experiments.tasks.ingest_run", run_id, queue="control", expires=60)
+    _task(Task("experiments.tasks.ingest_run", (run_id,), "ingest", expires=60, once=ingesting(run_id)))
 
 
 def nudge_deliveries() -> None:
     """Ask for e-mails and webhooks to be sent."""
-    _task("experiments.tasks.deliver", queue="control", expires=60)
+    _task(Task("experiments.tasks.deliver", (), "control", expires=60))
+
+
+def ingesting(run_id: int) -> str:
+    """What the task that reads the run's journal is called while it waits."""
+    return f"ingest-{run_id}"
+
+
+def begun(once: str) -> None:
+    """A task has begun: from now on it may be asked for again. Called before it looks at anything, so that it sees whatever was committed
+    by those who were told that one is waiting already."""
+    _outward("broker", cache.delete, f"waits-{once}")
 
 
 def _send(topic: str, message: dict[str, Any]) -> None:
@@ -156,19 +181,25 @@ def _publish_now(events: Sequence[tuple[str, dict[str, Any]]]) -> None:
             async_to_sync(layer.group_send)(name, event)
 
 
-def _task(name: str, *args: object, queue: str, expires: float | None) -> None:
+def _task(task: Task) -> None:
     def say() -> None:
         if _thread.outbox is not None:
-            _thread.outbox.tasks[name, args, queue, expires] = None
+            _thread.outbox.tasks[task] = None
         else:
-            _send_task((name, args, queue, expires))
+            _send_task(task)
 
     _after_commit(say)
 
 
 def _send_task(task: Task) -> None:
-    name, args, queue, expires = task
-    _outward("broker", app.send_task, name, args, queue=queue, expires=expires, retry=False)
+    _outward("broker", _send_once, task)
+
+
+def _send_once(task: Task) -> None:
+    """Unless the same is waiting. If its message is lost the next one goes out once it has expired, or beat's is first."""
+    if task.once and not cache.add(f"waits-{task.once}", 1, timeout=task.expires):
+        return
+    app.send_task(task.name, task.args, queue=task.queue, expires=task.expires, retry=False)
 
 
 def _after_commit(say: Callable[[], None]) -> None:

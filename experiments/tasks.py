@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from celery import shared_task
 from django.conf import settings
 
-from experiments import agent, clock, deliveries, ingest, pruning, scheduling, states
+from experiments import agent, clock, deliveries, ingest, notify, pruning, scheduling, states
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
+_delivering = threading.Lock()
 
 
 @shared_task
 def schedule() -> None:
     """Plan, and tell of those that have been without slots for a while."""
+    notify.begun(notify.SCHEDULE)
     now = clock.now()
     scheduling.tick(now)
     states.tell_suspended(now)
@@ -33,6 +36,7 @@ def apply_node(name: str) -> None:
 @shared_task
 def ingest_run(run_id: int) -> None:
     """Take in what the run's journal has got since."""
+    notify.begun(notify.ingesting(run_id))
     ingest.catch_up(run_id, now=clock.now(), most_batches=ingest.TURN_BATCHES)
 
 
@@ -44,9 +48,16 @@ def ingest_all() -> None:
 
 @shared_task
 def deliver() -> None:
-    """Send e-mails and webhooks that are due, and go on while there are any."""
-    while deliveries.send_due(clock.now()):
-        pass
+    """Send e-mails and webhooks that are due, and go on while there are any.
+
+    One thread of a process at a time: slow servers must not keep all of them from scheduling. What comes as it ends is sent by beat's next.
+    """
+    if _delivering.acquire(blocking=False):
+        try:
+            while deliveries.send_due(clock.now()):
+                pass
+        finally:
+            _delivering.release()
 
 
 @shared_task

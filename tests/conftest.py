@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 
 from experiments import notify
 from experiments.models import Node, Project, User
@@ -81,14 +82,17 @@ class Said:
         return [name.rsplit(".", 1)[-1] for name, _, _ in self.tasks]
 
     def clear(self) -> None:
+        """From now on; the tasks that were asked for have begun."""
         self.messages.clear()
         self.tasks.clear()
+        cache.clear()
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
     """Everything that would be sent to pages and to Celery, overheard at the very edge: commits and shapes are real."""
     heard = Said()
+    cache.clear()
     monkeypatch.setattr(notify, "_publish", lambda messages: heard.messages.extend(messages))
     monkeypatch.setattr(notify.app, "send_task", lambda name, args=(), queue="", **_: heard.tasks.append((name, tuple(args), queue)))
     return heard

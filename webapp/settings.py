@@ -3,9 +3,12 @@
 EDT_HOME holds all data (database, code, runs, keys); everything else has a working default: SQLite, an embedded Valkey on a Unix socket.
 """
 
+import json
 from pathlib import Path
 
 import environ
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from webapp.home import broker_urls, prepare, secret
 
@@ -98,6 +101,16 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
 CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
+# It holds nothing but which tasks wait to begin. As JSON: what is pickled would run here for whoever can write to the server. One that does
+# not answer is not waited for (redis-py would try for many seconds).
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "edt",
+        "OPTIONS": {"serializer": json, "socket_timeout": 0.5, "socket_connect_timeout": 0.5, "retry": Retry(NoBackoff(), 1)},
+    }
+}
 
 CELERY_BROKER_URL = BROKER_URL
 # A writer that cannot reach the broker goes on within a moment (beat makes up for it); workers have their own, patient way to reconnect.
@@ -120,8 +133,9 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
-    "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0},
-    "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0},
+    # These do not pile up while nobody takes them: the next one does the same.
+    "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
+    "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},
 }

@@ -248,7 +248,7 @@ def test_a_long_journal_takes_turns(
     with django_capture_on_commit_callbacks(execute=True):
         first = ingest.catch_up(run.pk, now=NOW, most_batches=3)
     assert 0 < first < 200
-    assert ("experiments.tasks.ingest_run", (run.pk,), "control") in said.tasks
+    assert ("experiments.tasks.ingest_run", (run.pk,), "ingest") in said.tasks
     while ingest.catch_up(run.pk, now=NOW, most_batches=3):
         pass
     assert Metric.objects.count() == 200

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from django.db import transaction
 
-from experiments import ingest, notify, scheduling, services, states
+from experiments import ingest, notify, scheduling, services, states, tasks
 from experiments.models import Node, Project, Role, RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -134,6 +134,39 @@ def test_what_was_committed_is_said_although_something_went_wrong_afterwards(sai
     assert [topic for topic, _ in said.messages] == ["cluster"]
     notify.changed("cluster", "feed")
     assert len(said.messages) == 2, "and nothing is kept back from then on"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_that_waits_is_not_asked_for_again_until_it_begins(said: Said, run: TrainingRun, alice: User) -> None:
+    """Fifty runs announce their journals ten times a second; the scheduler is nudged by everybody."""
+    said.clear()
+    for _ in range(5):
+        notify.nudge_ingest(run.pk)
+        notify.nudge_ingest(run.pk + 1)
+        notify.nudge_schedule()
+    assert said.tasks == [
+        ("experiments.tasks.ingest_run", (run.pk,), "ingest"),
+        ("experiments.tasks.ingest_run", (run.pk + 1,), "ingest"),
+        ("experiments.tasks.schedule", (), "control"),
+    ]
+    tasks.ingest_run(run.pk)
+    tasks.schedule()
+    said.tasks.clear()
+    for _ in range(2):
+        notify.nudge_ingest(run.pk)
+        notify.nudge_ingest(run.pk + 1)
+        notify.nudge_schedule()
+    assert said.task_names() == ["ingest_run", "schedule"], "those that have begun may be asked for again, the other one still waits"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_asked_for_while_a_task_is_at_work_is_done_after_it(said: Said, run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have looked already."""
+    monkeypatch.setattr(scheduling, "tick", lambda now: notify.nudge_schedule())
+    said.clear()
+    notify.nudge_schedule()
+    tasks.schedule()
+    assert said.task_names()[:2] == ["schedule", "schedule"]
 
 
 def test_a_server_that_does_not_answer_is_asked_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -98,9 +99,11 @@ def test_pages_get_what_writers_publish_over_one_connection(home: Path) -> None:
 
 
 def test_djangos_cache_gets_in_over_the_socket(home: Path) -> None:
-    cache = RedisCache(homes.broker_urls(home, "")[1], {})
-    cache.set("key", [1, 2])
-    assert cache.get("key") == [1, 2]
+    cache = RedisCache(homes.broker_urls(home, "")[1], {"OPTIONS": {"serializer": json}})
+    assert cache.add("waits", 1)
+    assert not cache.add("waits", 1)
+    cache.delete("waits")
+    assert cache.add("waits", 1)
 
 
 def test_the_queues_and_everything_else_are_kept_apart(home: Path) -> None:

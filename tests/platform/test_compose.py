@@ -132,6 +132,7 @@ def test_commands_and_health_checks_name_real_entry_points(compose: dict[str, An
         "module webapp.studio.web",
         "app webapp",
         "queue control",
+        "queue ingest",
         "queue node.local",
     }
     assert "prepare" in get_commands()

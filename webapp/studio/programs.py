@@ -49,9 +49,11 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         ),
         tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
         tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
+        # A process of its own: journals of many runs would take the scheduler's turns, and its interpreter.
+        tied("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
         tied(
             "control",
-            # Threads, so that neither a long catch-up of one run's journal nor a slow webhook holds up the scheduler.
+            # Threads, so that a slow webhook does not hold up the scheduler.
             _celery("control", "--queues", "control", "--pool", "threads", "--concurrency", "3"),
         ),
     )

@@ -32,7 +32,7 @@ NOT_STARTED = math.inf
 MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 PROBE_EVERY_S = 5.0
-STOP_ORDER = (("web", "agent", "control"), ("host",), ("broker",))
+STOP_ORDER = (("web", "agent", "ingest", "control"), ("host",), ("broker",))
 
 
 def backoff_s(deaths: int) -> float:
