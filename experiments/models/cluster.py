@@ -78,7 +78,12 @@ class Grant(models.Model):
 
     class Meta:
         ordering = ["granted_at", "id"]
-        indexes = [models.Index(fields=["slot", "granted_at"]), models.Index(fields=["run", "released_at"])]
+        indexes = [
+            models.Index(fields=["slot", "granted_at"]),
+            models.Index(fields=["run", "released_at"]),
+            models.Index(fields=["granted_at"], name="grants_by_begin"),
+            models.Index(fields=["released_at", "id"], name="grants_by_end"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["slot"], condition=Q(released_at__isnull=True), name="one_open_grant_per_slot"),
             models.CheckConstraint(

@@ -21,6 +21,7 @@ class RunTransition(models.Model):
 
     class Meta:
         ordering = ["at", "id"]
+        indexes = [models.Index(fields=["-at", "-id"], name="newest_transitions")]
 
 
 class JournalCursor(models.Model):
@@ -51,6 +52,7 @@ class GenerationRecord(models.Model):
 
     class Meta:
         ordering = ["seq"]
+        indexes = [models.Index(fields=["-at", "-id"], name="newest_generations")]
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_generation_per_line")]
 
 
@@ -88,7 +90,7 @@ class MetricSeries(models.Model):
 class Metric(models.Model):
     """One point. A value that is not a finite number is stored as null: SQLite has no NaN, and JSON neither that nor infinity."""
 
-    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
+    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+", db_index=False)  # the constraint's index has it
     step = models.BigIntegerField()
     seq = models.BigIntegerField()  # of its journal line
     epoch = models.PositiveIntegerField()
@@ -105,7 +107,7 @@ class MetricStretch(models.Model):
 
     STEPS = 64
 
-    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+")
+    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="+", db_index=False)  # the constraint's index has it
     index = models.BigIntegerField()
     least_step = models.BigIntegerField()
     least_t = models.FloatField()

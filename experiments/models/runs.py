@@ -100,7 +100,12 @@ class TrainingRun(models.Model):
 
     class Meta:
         ordering = ["-submitted_at", "-id"]
-        indexes = [models.Index(fields=["state"]), models.Index(fields=["experiment", "-submitted_at"])]
+        indexes = [
+            models.Index(fields=["state"]),
+            models.Index(fields=["experiment", "-submitted_at"]),
+            models.Index(fields=["-submitted_at", "-id"], name="newest_runs"),
+            models.Index(fields=["ended_at"], name="runs_by_end"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["request_id", "position"], name="one_run_per_request"),
             models.CheckConstraint(condition=Q(min_slots__gte=1) & Q(max_slots__gte=F("min_slots")), name="run_slots_in_order"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db.models import F, Q
 
@@ -23,6 +24,25 @@ VERBS: dict[str, str] = {
     RunState.FAILED: "failed",
     RunState.STOPPED: "was stopped",
 }
+
+
+HELD = ("id", "slot", "run", "run__name", "run__submitted_by__username", "granted_at", "released_at", "release_requested_at")
+HELD += ("reason", "release_reason")
+
+
+class Held(NamedTuple):
+    """A grant, as much of it as a lane shows: the columns HELD."""
+
+    id: int
+    slot: int
+    run: int
+    name: str
+    person: str
+    granted_at: dt.datetime
+    released_at: dt.datetime | None
+    asked_at: dt.datetime | None
+    reason: str
+    release_reason: str
 
 
 @dataclass(frozen=True)
@@ -71,15 +91,17 @@ class FeedItem:
 
 
 def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
-    """A lane for each slot that is there, or that held something in the window; in the order of nodes and places."""
-    inside = Q(released_at__isnull=True) | Q(released_at__gte=begin)
+    """A lane for each slot that is there, or that held something in the window; in the order of nodes and places.
+
+    All grants that are open, and of the ended ones the newest where they are too many.
+    """
+    open_ones = Grant.objects.filter(released_at__isnull=True, granted_at__lte=end)
+    ended = Grant.objects.filter(released_at__gte=begin, granted_at__lte=end).order_by("-released_at", "-id")[:MOST_BARS]
+    rows = [Held(*row) for found in (open_ones, ended) for row in found.values_list(*HELD)]
     bars: dict[int, list[Bar]] = defaultdict(list)
-    held: dict[int, Grant] = {}
-    found = Grant.objects.filter(inside, granted_at__lte=end).select_related("run__submitted_by")
-    for grant in reversed(found.order_by("-granted_at", "-id")[:MOST_BARS]):  # the newest, where they are too many
-        bars[grant.slot_id].append(_bar(grant, begin, end))
-        if grant.released_at is None:
-            held[grant.slot_id] = grant
+    for row in sorted(rows, key=lambda row: (row.granted_at, row.id)):
+        bars[row.slot].append(_bar(row, begin, end))
+    held = {row.slot: row for row in rows if row.released_at is None}
     slots = Slot.objects.select_related("node").filter(Q(retired=False) | Q(pk__in=list(bars)))
     return [
         Lane(slot, _lane_state(slot, held.get(slot.pk), end), bars[slot.pk], slot.node.last_seen_at if is_silent(slot.node, end) else None)
@@ -99,23 +121,23 @@ def feed(*, limit: int = 50, run: TrainingRun | None = None, project: Project | 
     return sorted(items, key=lambda item: (item.at, item.run), reverse=True)[:limit]
 
 
-def _bar(grant: Grant, begin: dt.datetime, end: dt.datetime) -> Bar:
+def _bar(grant: Held, begin: dt.datetime, end: dt.datetime) -> Bar:
     return Bar(
-        run=grant.run_id,
-        name=grant.run.name,
-        person=grant.run.submitted_by.username,
+        run=grant.run,
+        name=grant.name,
+        person=grant.person,
         begin=max(grant.granted_at, begin),
         end=min(grant.released_at, end) if grant.released_at is not None else None,
-        leaving=grant.released_at is None and grant.release_requested_at is not None,
+        leaving=grant.released_at is None and grant.asked_at is not None,
         reason=grant.release_reason or grant.reason,
     )
 
 
-def _lane_state(slot: Slot, grant: Grant | None, now: dt.datetime) -> str:
+def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime) -> str:
     if is_silent(slot.node, now):
         return "silent"
-    if grant is not None and grant.release_requested_at is not None:
-        return "stuck" if (now - grant.release_requested_at).total_seconds() > STUCK_S else "leaving"
+    if grant is not None and grant.asked_at is not None:
+        return "stuck" if (now - grant.asked_at).total_seconds() > STUCK_S else "leaving"
     if grant is not None:
         return "held"
     return "draining" if slot.draining or slot.retired or slot.node.draining else "free"

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from experiments import accounting, ingest, runfiles, scheduling, selectors, services
 from experiments.journal_rows import NewPoint
 from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
-from experiments.selectors import JobFilter, RunFilter
+from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
 from training_runtime.journal import Generation, Member, Test
 
@@ -128,6 +128,20 @@ def test_lanes_show_who_held_which_slot(run: TrainingRun, node: Node) -> None:
     node.last_seen_at = NOW + 70 * SECOND
     node.save()
     assert [lane.state for lane in selectors.lanes(begin=NOW, end=NOW + 70 * SECOND)] == ["free", "stuck", "held", "held"]
+
+
+def test_a_slot_that_is_held_is_shown_as_held_whatever_else_happened(run: TrainingRun, node: Node) -> None:
+    """More grants have ended in the window than are drawn, and all of them are younger than the one that is open."""
+    other = Grant.objects.filter(run=run).order_by("slot").last()
+    assert other is not None
+    Grant.objects.filter(pk=other.pk).update(released_at=NOW + SECOND)
+    times = [NOW + (2 + number / 1000) * SECOND for number in range(timeline.MOST_BARS + 1)]
+    Grant.objects.bulk_create(Grant(run=run, slot=other.slot, granted_at=at, released_at=at, reason="a moment") for at in times)
+    found = selectors.lanes(begin=NOW - SECOND, end=NOW + 10 * SECOND)
+    assert [lane.state for lane in found] == ["held"] * 3 + ["free"]
+    assert [len(lane.bars) for lane in found] == [1, 1, 1, timeline.MOST_BARS]
+    assert all(lane.is_held() for lane in found[:3])
+    assert found[3].bars[-1].begin == times[-1], "the newest are drawn"
 
 
 def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Project, alice: User) -> None:
