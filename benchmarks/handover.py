@@ -96,10 +96,12 @@ class Witness:
         self.home = home
 
     def journal(self, run: int, kind: str) -> list[Any]:
+        from experiments import runfiles
         from training_runtime import journal
 
-        path = self.home / "runs" / str(run) / journal.FILE_NAME
-        return [line for line in journal.follow(path) if line.event.kind == kind]
+        folder = runfiles.folder_of(run)
+        assert folder is not None
+        return [line for line in journal.follow(folder / journal.FILE_NAME) if line.event.kind == kind]
 
     def step(self, run: int, *, workers: int, after: float = 0.0) -> Any:
         """The first step that so many workers began after that time; None where there is none yet."""

@@ -61,7 +61,7 @@ def _run(steps: int) -> tuple[int, Path]:
 
     alice = User.objects.create_user("alice")
     run = cast.run(services.create_project(by=alice, name="benchmark"), by=alice)
-    path = runfiles.make(run.pk) / journal.FILE_NAME
+    path = runfiles.make(run) / journal.FILE_NAME
     writer = journal.Writer(path, run.pk)
     writer.write(cast.started(epochs=1, steps=steps))
     for step in range(1, steps + 1):

@@ -142,6 +142,7 @@ def measure(home: Path, seconds: float) -> tuple[Heard, list[float]]:
         import django
 
         django.setup()
+        from experiments import runfiles
         from experiments.models import Slot
         from training_runtime import journal
 
@@ -157,7 +158,9 @@ def measure(home: Path, seconds: float) -> tuple[Heard, list[float]]:
             page.locator('#live[data-state="live"]').wait_for()
             page.evaluate(WATCH)
             heard = follow(address, cookies, run, seconds)
-            lines = journal.follow(home / "runs" / str(run) / journal.FILE_NAME)
+            folder = runfiles.folder_of(run)
+            assert folder is not None
+            lines = journal.follow(folder / journal.FILE_NAME)
             shown = drawn(page, {line.event.step: line.t for line in lines if isinstance(line.event, journal.Train)})
         alice.stops(run)
     return heard, shown

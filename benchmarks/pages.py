@@ -94,7 +94,7 @@ def ingested(run: TrainingRun) -> int:
     from tests import cast
     from training_runtime import journal
 
-    writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
+    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     writer.write(cast.started(epochs=1, steps=LONG_STEPS))
     for step in range(1, LONG_STEPS + 1):
         metrics = {"loss": 2.5 / step**0.5 + (step * 7919 % 97) / 1000, "accuracy": 100 - 90 / (step + 1) ** 0.2}

@@ -7,12 +7,14 @@ from a command to its script. Nothing here knows projects or people.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -47,8 +49,17 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
             folder = Path(tempfile.mkdtemp(prefix="unpack-", dir=settings.EDT_HOME / "tmp"))
             cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
             zipcheck.unpack(archive, found.files, into=folder, limits=limits)
-        _put(folder, draft, sha256)
-        return _row(sha256, size_bytes, found)
+        with files_stay():
+            _put(folder, draft, sha256)
+            return _row(sha256, size_bytes, found)
+
+
+@contextlib.contextmanager
+def files_stay() -> Iterator[None]:
+    """Held while files of bundles come or go with their rows: one that is uploaded again just when it was deleted keeps its files."""
+    with open(settings.EDT_HOME / "bundles" / ".lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def code_dir(bundle: Bundle) -> Path:

@@ -147,19 +147,6 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
         return Kept(files, size_bytes, known.read_text())
 
 
-def forget(key: uuid.UUID) -> None:
-    """Delete what there is of an upload."""
-    shutil.rmtree(_draft(key), ignore_errors=True)
-
-
-def remove(key: uuid.UUID) -> None:
-    """Delete a data asset's files. Renamed first, so that nobody finds half of it."""
-    gone = _kept(key).with_name(f".gone-{key.hex}")
-    with contextlib.suppress(OSError):  # it is not there any more
-        _kept(key).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-
-
 def _draft(key: uuid.UUID) -> Path:
     path: Path = settings.EDT_HOME / "uploads" / key.hex
     return path

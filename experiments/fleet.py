@@ -10,8 +10,10 @@ import datetime as dt
 import logging
 import os
 import signal
+from pathlib import Path
 from typing import cast
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
@@ -185,14 +187,19 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
         user=run.submitted_by.username,
         argv=bundles.entry(run.version.bundle, run.command),
         code_dir=str(bundles.code_dir(run.version.bundle)),
-        result_dir=str(runfiles.make(run.pk)),
+        result_dir=str(runfiles.make(run)),
         data_dir=str(datastore.root(run.experiment.data_asset) / run.data_folder),
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,
-        continue_from=str(runfiles.folder(run.continues)) if run.continues and not station else "",
+        continue_from=str(_continued(run.continues)) if run.continues and not station else "",
         station=station,
     )
+
+
+def _continued(number: int) -> Path:
+    """The folder of the run to continue from. Of one that was deleted a place where nothing is: the host says so, or needs it no more."""
+    return runfiles.folder_of(number) or settings.EDT_HOME / "runs" / f"{number}.deleted"
 
 
 def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
@@ -238,6 +245,6 @@ def _signal_name(number: int) -> str:
 
 def _last_words(run: TrainingRun) -> str:
     """The last lines of the driver's console."""
-    _, size = runfiles.read(run.pk, runfiles.DRIVER_LOG, begin=0, limit_bytes=0)
-    text, _ = runfiles.read(run.pk, runfiles.DRIVER_LOG, begin=max(0, size - LAST_WORDS_BYTES), limit_bytes=LAST_WORDS_BYTES)
+    _, size = runfiles.read(run, runfiles.DRIVER_LOG, begin=0, limit_bytes=0)
+    text, _ = runfiles.read(run, runfiles.DRIVER_LOG, begin=max(0, size - LAST_WORDS_BYTES), limit_bytes=LAST_WORDS_BYTES)
     return "\n".join(text.decode(errors="replace").replace("\0", "").splitlines()[-20:])

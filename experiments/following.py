@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 
 from experiments import runfiles
+from experiments.models import TrainingRun
 
 LOOK_S, QUIET_LOOK_S = 0.15, 1.0
 QUIET_AFTER_S = 30.0
@@ -44,8 +46,9 @@ async def follow(
     Each message says which bytes it is: a page that misses some fetches them.
     """
     quiet_s = 0.0
-    while True:
-        news = await sync_to_async(_news, thread_sensitive=False)(run, dict(ends))
+    source = await database_sync_to_async(TrainingRun.objects.filter(pk=run).first)()
+    while source is not None:
+        news = await sync_to_async(_news, thread_sensitive=False)(source, dict(ends))
         if news and not await still():
             return
         for name, data, size in news:
@@ -60,7 +63,7 @@ async def follow(
         await asyncio.sleep(pause)
 
 
-def _news(run: int, ends: Mapping[str, int]) -> list[tuple[str, bytes, int]]:
+def _news(run: TrainingRun, ends: Mapping[str, int]) -> list[tuple[str, bytes, int]]:
     """(name, new bytes, size) of each log that has some."""
     found = []
     for name, end in ends.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,6 @@ MAX_SERIES = 500
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
-FORGET_AT_ONCE = 10_000
 LATE_S = 600.0
 UPSERT_STRETCH = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
@@ -80,8 +78,10 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, 
     After `most_batches` it asks for another turn instead of going on, so that plans and other runs are not kept waiting by a long journal.
     `final`: nobody writes to it any more.
     """
-    path = runfiles.folder(run_id) / journal.FILE_NAME
-    taken = turns = 0
+    folder = runfiles.folder_of(run_id)
+    if folder is None:
+        return 0
+    path, taken, turns = folder / journal.FILE_NAME, 0, 0
     while (place := _place(run_id)) is not None:
         offset, mark = place
         batch = journal.read(path, offset, limit_bytes=BATCH_BYTES, final=final)
@@ -117,15 +117,6 @@ def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
         cursor.save()
         notify.changed(f"run-{run_id}", "points", "generations", "events")
     return True
-
-
-def forget_points(runs: Sequence[int]) -> None:
-    """Delete the points of runs that have ended, some at a time: a million in one transaction would keep everybody else waiting."""
-    points, stretches = Metric.objects.filter(series__run__in=runs), MetricStretch.objects.filter(series__run__in=runs)
-    while Metric.objects.filter(pk__in=list(points.values_list("pk", flat=True)[:FORGET_AT_ONCE])).delete()[0]:
-        pass
-    while MetricStretch.objects.filter(pk__in=list(stretches.values_list("pk", flat=True)[:FORGET_AT_ONCE])).delete()[0]:
-        pass
 
 
 def _place(run_id: int) -> tuple[int, str] | None:

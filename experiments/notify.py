@@ -142,6 +142,11 @@ def nudge_ingest(run_id: int) -> None:
     _task(Task("experiments.tasks.ingest_run", (run_id,), "ingest", expires=60, once=ingesting(run_id)))
 
 
+def nudge_prune() -> None:
+    """Ask for the files and rows of what was deleted to be removed."""
+    _task("experiments.tasks.clear", queue="control", expires=60)
+
+
 def nudge_deliveries() -> None:
     """Ask for e-mails and webhooks to be sent."""
     _task(Task("experiments.tasks.deliver", (), "control", expires=60))

@@ -1,6 +1,8 @@
-"""Removes what nobody refers to any more: drafts of uploads, code without a version, folders of deleted runs and data, ended sessions.
+"""Removes what was deleted, and what expires: drafts of uploads, old notices, ended sessions.
 
-Everything here waits a day first, so that nothing is taken away from under somebody who is just making it; an upload of data a week.
+Files and rows of runs, data and code go only where a tombstone names them: files are first moved to the trash of their store
+(`EDT_HOME/runs/.trash`, say), and removed from there when EDT_TRASH_DAYS are over. All of it is done in turns of bounded length, each of
+which can be cut off anywhere: the next one goes on. What no row and no tombstone names (`orphans`) is reported and left alone.
 """
 
 from __future__ import annotations
@@ -8,89 +10,203 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import shutil
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, Q, QuerySet
 
-from experiments import runfiles
-from experiments.models import Bundle, DataAsset, DataUpload, DefinitionVersion, Delivery, Notice, TrainingRun
+from experiments import bundles, installation, removal, tombstones
+from experiments.models import (
+    Bundle,
+    DataAsset,
+    DataUpload,
+    DefinitionVersion,
+    Delivery,
+    GenerationRecord,
+    Metric,
+    MetricSeries,
+    MetricStretch,
+    Notice,
+    RunEvent,
+    SlotUse,
+    Tombstone,
+    TrainingRun,
+)
 
 log = logging.getLogger(__name__)
 KEPT = dt.timedelta(days=1)
 NOTICES_KEPT = dt.timedelta(days=90)
 DELIVERIES_KEPT = dt.timedelta(days=7)  # longer than any of them is tried
 UPLOAD_KEPT = dt.timedelta(days=7)  # since its last piece
+TOMBSTONES_KEPT = dt.timedelta(days=365)  # who deleted what
+STORES = ("runs", "assets", "uploads", "bundles", "code")
+TRASH = ".trash"
+ROWS_AT_ONCE = 10_000  # in one statement: others wait a fraction of a second for the database
+FILES_AT_ONCE = 10_000
+TURN_PIECES = 20
+MOST_AT_ONCE = 1000  # tombstones in one turn
+OURS = (TRASH, ".highest", ".lock")  # what lies in the stores beside what is stored
+NAMED_ORPHANS = 5
+Kind = Tombstone.Kind
 
 
-def prune(now: dt.datetime) -> int:
-    """How many things were removed."""
-    before = now - KEPT
+def prune(now: dt.datetime) -> bool:
+    """Remove what expires, and one turn of what was deleted; whether there is more to do."""
     Session.objects.filter(expire_date__lt=now).delete()
     Notice.objects.filter(at__lt=now - NOTICES_KEPT).delete()
     Delivery.objects.filter(created_at__lt=now - DELIVERIES_KEPT).delete()
-    removed = _drafts(before) + _bundles(before) + _code(before) + _runs(before) + _data(before) + _uploads(now - UPLOAD_KEPT)
-    if removed:
-        log.info("Removed %d things that nobody refers to any more.", removed)
-    return removed
+    if not _at_home():
+        return False
+    Tombstone.objects.filter(emptied_at__lt=now - TOMBSTONES_KEPT).delete()
+    for path in _entries(settings.EDT_HOME / "tmp"):
+        if _older(path, now - KEPT):
+            removal.remove(path)
+    _unused_bundles(now)
+    _stale_uploads(now)
+    if found := orphans(now):
+        names = ", ".join(str(path.relative_to(settings.EDT_HOME)) for path in found[:NAMED_ORPHANS])
+        log.warning("%d things in EDT_HOME belong to nothing in the database: manage.py prune --dry-run lists them (%s)", len(found), names)
+    return clear(now)
 
 
-def _drafts(before: dt.datetime) -> int:
-    return sum(_remove(path) for path in (settings.EDT_HOME / "tmp").iterdir() if _older(path, before))
+def clear(now: dt.datetime, *, kept: dt.timedelta | None = None) -> bool:
+    """One turn of removing what was deleted; whether there is more to do now. `kept`: how long files stay in the trash."""
+    if not _at_home():
+        return False
+    kept = dt.timedelta(days=settings.EDT_TRASH_DAYS) if kept is None else kept
+    pieces, over = TURN_PIECES, 0
+    with installation.files_stay(wait=False) as allowed:
+        if not allowed:
+            log.info("A backup is being made: what was deleted is removed afterwards.")
+            return False
+        for stone in due(now, kept)[:MOST_AT_ONCE]:
+            try:
+                while pieces > 0 and not (done := _go_on(stone, now)):
+                    pieces -= 1
+            except OSError as error:  # of its files; the others are not kept waiting
+                log.error("The files of the deleted %s %s cannot be removed: %s", stone.kind, stone.key, error)
+                continue
+            pieces, over = pieces - 1, over + done
+            if pieces <= 0:
+                break
+    return (over > 0 or pieces <= 0) and due(now, kept).exists()
 
 
-def _bundles(before: dt.datetime) -> int:
-    """Rows without a version; their files follow with the code."""
-    unused = Bundle.objects.filter(created_at__lt=before).exclude(pk__in=DefinitionVersion.objects.values("bundle"))
-    removed = 0
-    for bundle in unused:
+def orphans(now: dt.datetime) -> list[Path]:
+    """What lies in the stores, older than a day, and is named by no row and no tombstone."""
+    named = set(TrainingRun.objects.values_list("folder", flat=True)) | set(Bundle.objects.values_list("sha256", flat=True))
+    named |= {key.hex for key in (*DataAsset.objects.values_list("key", flat=True), *DataUpload.objects.values_list("key", flat=True))}
+    named |= set(Tombstone.objects.filter(emptied_at=None).values_list("key", flat=True))
+    found = (path for store in STORES for path in _entries(settings.EDT_HOME / store) if path.name not in OURS)
+    return sorted(path for path in found if path.name.removesuffix(".zip").removeprefix(".") not in named and _older(path, now - KEPT))
+
+
+def _at_home() -> bool:
+    """Whether this database knows this home's files. The studio does not start otherwise; a worker may have been started by hand."""
+    if installation.matches():
+        return True
+    log.error("EDT_HOME (%s) and the database do not belong together: no file is removed. See manage.py adopt.", settings.EDT_HOME)
+    return False
+
+
+def due(now: dt.datetime, kept: dt.timedelta) -> QuerySet[Tombstone]:
+    at_once = Q(kind=Kind.UPLOAD)  # given up or finished: nothing of it is missed
+    return Tombstone.objects.filter(Q(trashed_at=None) | at_once | Q(trashed_at__lte=now - kept), emptied_at=None)
+
+
+def _go_on(stone: Tombstone, now: dt.datetime) -> bool:
+    """Do a piece of what a tombstone asks for; whether its files are in the trash and its rows gone, or else its trash is empty."""
+    if stone.trashed_at is None:
+        _to_trash(stone)
+        over = _remove_rows(stone)
+        if over:
+            Tombstone.objects.filter(pk=stone.pk).update(trashed_at=now)
+        return over
+    # Once more the rows: whoever had seen the run just before it was deleted may have stored some.
+    over = _remove_rows(stone) and all(removal.remove(_in_trash(stone, place), most=FILES_AT_ONCE) for place in _places(stone))
+    if over:
+        Tombstone.objects.filter(pk=stone.pk).update(emptied_at=now)
+        log.info("Removed %s %s, deleted by %s on %s.", stone.kind, stone.key, stone.by or "the studio", stone.at.date())
+    return over
+
+
+def _to_trash(stone: Tombstone) -> None:
+    """Move its files, unless a row names them again: code that was uploaded once more."""
+    with bundles.files_stay():
+        if stone.kind == Kind.BUNDLE and Bundle.objects.filter(sha256=stone.key).exists():
+            return
+        for place in _places(stone):
+            trash = _in_trash(stone, place)
+            trash.parent.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # it was never made, or is in the trash already
+                place.rename(trash)
+
+
+def _places(stone: Tombstone) -> list[Path]:
+    home: Path = settings.EDT_HOME
+    match stone.kind:
+        case Kind.RUN:
+            return [home / "runs" / stone.key]
+        case Kind.ASSET:
+            return [home / "assets" / stone.key]
+        case Kind.BUNDLE:
+            return [home / "bundles" / f"{stone.key}.zip", home / "code" / stone.key]
+    places = [home / "uploads" / stone.key, home / "assets" / f".{stone.key}"]
+    if not DataAsset.objects.filter(key=stone.key).exists():  # checked in full, and given up before it became one
+        places.append(home / "assets" / stone.key)
+    return places
+
+
+def _in_trash(stone: Tombstone, place: Path) -> Path:
+    return place.parent / TRASH / f"{stone.pk}-{place.name}"
+
+
+def _remove_rows(stone: Tombstone) -> bool:
+    """Delete a piece of what the run had many rows of; whether nothing is left."""
+    if stone.number is None or TrainingRun.objects.filter(pk=stone.number).exists():
+        return True
+    many: tuple[QuerySet[Any], ...] = (
+        Metric.objects.filter(series__run=stone.number),
+        MetricStretch.objects.filter(series__run=stone.number),
+        *(model._default_manager.filter(run=stone.number) for model in (MetricSeries, GenerationRecord, RunEvent, SlotUse)),
+    )
+    for rows in many:
+        some = list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE])
+        if some:
+            rows.model._default_manager.filter(pk__in=some).delete()
+            return False
+    return True
+
+
+def _unused_bundles(now: dt.datetime) -> None:
+    """Code without a version."""
+    for bundle in Bundle.objects.filter(created_at__lt=now - KEPT).exclude(pk__in=DefinitionVersion.objects.values("bundle")):
         # A version that is made with it at this moment keeps it: the foreign key protects it, or finds it gone and the upload is repeated.
         with contextlib.suppress(ProtectedError), transaction.atomic():
             bundle.delete()
-            removed += 1
-    return removed
+            tombstones.of_bundle(bundle.sha256, now=now)
 
 
-def _code(before: dt.datetime) -> int:
-    known = set(Bundle.objects.values_list("sha256", flat=True))
-    paths = [*(settings.EDT_HOME / "code").iterdir(), *(settings.EDT_HOME / "bundles").iterdir()]
-    return sum(_remove(path) for path in paths if path.name.removesuffix(".zip") not in known and _older(path, before))
-
-
-def _runs(before: dt.datetime) -> int:
-    known = set(TrainingRun.objects.values_list("pk", flat=True))
-    gone = [
-        int(path.name)
-        for path in (settings.EDT_HOME / "runs").iterdir()
-        if path.name.isascii() and path.name.isdigit() and int(path.name) not in known and _older(path, before)
-    ]
-    for run in gone:
-        runfiles.remove(run)
-    return len(gone)
-
-
-def _data(before: dt.datetime) -> int:
-    known = {key.hex for key in DataAsset.objects.values_list("key", flat=True)}
-    return sum(_remove(path) for path in (settings.EDT_HOME / "assets").iterdir() if path.name not in known and _older(path, before))
-
-
-def _uploads(before: dt.datetime) -> int:
-    """Uploads that nobody has gone on with, and folders that no upload refers to."""
-    folder: Path = settings.EDT_HOME / "uploads"
-    stale = [each for each in DataUpload.objects.filter(created_at__lt=before) if _newest(folder / each.key.hex) < before.timestamp()]
-    for upload in stale:
-        upload.delete()
-        _remove(folder / upload.key.hex)
-    known = {key.hex for key in DataUpload.objects.values_list("key", flat=True)}
-    return len(stale) + sum(_remove(path) for path in folder.iterdir() if path.name not in known and _older(path, before))
+def _stale_uploads(now: dt.datetime) -> None:
+    """Uploads that nobody has gone on with."""
+    before = now - UPLOAD_KEPT
+    for upload in DataUpload.objects.filter(created_at__lt=before):
+        if _newest(settings.EDT_HOME / "uploads" / upload.key.hex) < before.timestamp():
+            with transaction.atomic():
+                upload.delete()
+                tombstones.of_uploads([upload.key], by=None, now=now)
 
 
 def _newest(folder: Path) -> float:
     """When a piece came last (Unix seconds); 0 where none has."""
-    return max((path.lstat().st_mtime for path in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
+    return max((path.lstat().st_mtime for path in _entries(folder)), default=0.0)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _older(path: Path, before: dt.datetime) -> bool:
@@ -98,11 +214,3 @@ def _older(path: Path, before: dt.datetime) -> bool:
         return path.lstat().st_mtime < before.timestamp()
     except FileNotFoundError:
         return False
-
-
-def _remove(path: Path) -> int:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-    return 1

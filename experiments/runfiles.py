@@ -1,22 +1,27 @@
 """The folder of a run, as the studio touches it: user code writes there, so no link is ever followed and only regular files are opened.
 
+It has a name of its own (`TrainingRun.folder`), not the run's number: a database that is put back from a copy gives numbers out again.
+
 Every path is walked one part at a time from the run's folder (openat, O_NOFOLLOW): a folder that becomes a link in between leads nowhere.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import re
-import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
 
+from experiments.models import TrainingRun
+
+HIGHEST = ".highest"  # the highest number of a run that has had a folder, beside the folders
 DRIVER_LOG = "log/driver/console.log"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe without a writer would hold the reader for ever
@@ -35,35 +40,54 @@ class Found:
     modified: float
 
 
-def folder(run_id: int) -> Path:
-    path: Path = settings.EDT_HOME / "runs" / str(run_id)
-    return path
+def folder(run: TrainingRun) -> Path:
+    return _runs() / run.folder
 
 
-def make(run_id: int) -> Path:
+def folder_of(number: int) -> Path | None:
+    """The folder of the run with this number; None where there is no such run."""
+    name = TrainingRun.objects.filter(pk=number).values_list("folder", flat=True).first()
+    return _runs() / name if name is not None else None
+
+
+def make(run: TrainingRun) -> Path:
     """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as."""
-    path = folder(run_id)
-    path.mkdir(parents=True, exist_ok=True)
+    path = folder(run)
+    if not path.is_dir():
+        _remember(run.pk)
+        path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def remove(run_id: int) -> None:
-    """Delete the folder with all that is in it, links themselves and not what they point to."""
-    assert shutil.rmtree.avoids_symlink_attacks, "this platform cannot delete a folder that user code wrote"
-    shutil.rmtree(folder(run_id), ignore_errors=True)
+def highest_number() -> int:
+    """The highest number of a run that has had a folder here; 0 where none has."""
+    try:
+        return int((_runs() / HIGHEST).read_text() or 0)
+    except FileNotFoundError:
+        return 0
 
 
-def remove_all(runs: Iterable[int]) -> None:
-    for run_id in runs:
-        remove(run_id)
+def _remember(number: int) -> None:
+    """A database that is put back from a copy would give numbers out again, and with them the users of this machine that runs are boxed as
+    (see prepare.database)."""
+    with os.fdopen(os.open(_runs() / HIGHEST, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # two agents at once: the higher number stays
+        if number > int(file.read() or 0):
+            file.seek(0)
+            file.write(str(number).encode())  # one write, and never shorter than what was there
 
 
-def open_regular(run_id: int, path: str) -> int:
+def _runs() -> Path:
+    path: Path = settings.EDT_HOME / "runs"
+    return path
+
+
+def open_regular(run: TrainingRun, path: str) -> int:
     """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link, and for what is
     the engine's own."""
     if _ENGINES.fullmatch(path):
         raise FileNotFoundError(path)
-    return open_below(folder(run_id), path)
+    return open_below(folder(run), path)
 
 
 def open_folder(top: Path, path: str) -> int:
@@ -103,11 +127,11 @@ def open_below(top: Path, path: str) -> int:
     return found
 
 
-def walk(run_id: int, *, limit: int) -> Iterator[Found]:
+def walk(run: TrainingRun, *, limit: int) -> Iterator[Found]:
     """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own."""
     left = limit
-    top = str(folder(run_id))
-    if not folder(run_id).is_dir():
+    top = str(folder(run))
+    if not folder(run).is_dir():
         return
     for root, folders, names, at in os.fwalk(top, follow_symlinks=False):
         below = root[len(top) :].strip("/")
@@ -123,10 +147,10 @@ def walk(run_id: int, *, limit: int) -> Iterator[Found]:
                 return
 
 
-def read(run_id: int, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes, int]:
+def read(run: TrainingRun, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes, int]:
     """(bytes from `begin` on, the file's size); nothing and 0 where there is no such file."""
     try:
-        handle = open_regular(run_id, path)
+        handle = open_regular(run, path)
     except FileNotFoundError:
         return b"", 0
     with os.fdopen(handle, "rb") as file:
@@ -135,20 +159,20 @@ def read(run_id: int, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes
         return file.read(limit_bytes), size
 
 
-def log_names(run_id: int) -> list[str]:
+def log_names(run: TrainingRun) -> list[str]:
     """Names of the folders below log/ that hold a console.log: "driver" first, then stations by machine, then the workers by number."""
     names = []
-    for name in _names(run_id, "log"):
+    for name in _names(run, "log"):
         with contextlib.suppress(FileNotFoundError):
-            os.close(open_regular(run_id, f"log/{name}/console.log"))
+            os.close(open_regular(run, f"log/{name}/console.log"))
             names.append(name)
     return sorted(names, key=lambda name: (name != "driver", not name.startswith("station-"), len(name), name))[:MOST_LOGS]
 
 
-def _names(run_id: int, below: str) -> list[str]:
+def _names(run: TrainingRun, below: str) -> list[str]:
     with contextlib.ExitStack() as cleanup:
         try:
-            at = os.open(folder(run_id), _FOLDER)
+            at = os.open(folder(run), _FOLDER)
             cleanup.callback(os.close, at)
             at = os.open(below, _FOLDER, dir_fd=at)
             cleanup.callback(os.close, at)

@@ -62,5 +62,13 @@ def deliver() -> None:
 
 @shared_task
 def prune() -> None:
-    """Remove what nobody refers to any more."""
-    pruning.prune(clock.now())
+    """Remove what expires, and begin with what was deleted."""
+    if pruning.prune(clock.now()):
+        notify.nudge_prune()
+
+
+@shared_task
+def clear() -> None:
+    """A turn of removing what was deleted, and another one if there is more: turns of plans and journals come in between."""
+    if pruning.clear(clock.now()):
+        notify.nudge_prune()

@@ -10,10 +10,11 @@ import io
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from django.utils import timezone
 
-from experiments import fleet, runfiles, services
+from experiments import fleet, installation, pruning, runfiles, services
 from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
@@ -140,7 +141,7 @@ def _ended(run: int, exit_code: int, *, station: bool = False) -> RunObservation
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:
     """Append events to the run's journal as its driver would, a second apart."""
-    writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
+    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     for number, event in enumerate(events):
         writer.write(event, t=t + writer.seq + number)
     writer.close()
@@ -166,6 +167,19 @@ def step(number: int, *, loss: float = 1.0, workers: int = 4, epoch: int = 1) ->
 
 def finished(outcome: str = "completed", *, last_step: int = 10) -> journal.Finished:
     return journal.Finished(outcome=outcome, step=last_step, epoch=2, metrics={"train loss": 0.5}, elapsed_s=1.0)  # type: ignore[arg-type]
+
+
+def empty_trash(now: dt.datetime | None = None) -> None:
+    """Remove what was deleted, as the studio does some days later."""
+    installation.bind()
+    while pruning.clear(now or timezone.now(), kept=dt.timedelta(0)):
+        pass
+
+
+def stored(*stores: Path) -> list[Path]:
+    """What lies in these stores of EDT_HOME, without what the studio keeps beside it (the trash, which must be empty)."""
+    assert [left for store in stores for left in (store / pruning.TRASH).glob("*")] == []
+    return [path for store in stores for path in store.iterdir() if path.name not in pruning.OURS]
 
 
 def slot_ids(node: Node) -> list[int]:

@@ -16,6 +16,7 @@ from experiments.models.history import (
     RunTransition,
     SlotUse,
 )
+from experiments.models.installation import Installation, Tombstone
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
@@ -33,6 +34,7 @@ __all__ = [
     "ExperimentWatch",
     "GenerationRecord",
     "Grant",
+    "Installation",
     "JournalCursor",
     "Lease",
     "LoginFailure",
@@ -54,6 +56,7 @@ __all__ = [
     "Slot",
     "SlotUse",
     "Station",
+    "Tombstone",
     "TrainingDefinition",
     "TrainingRun",
     "User",

@@ -1,5 +1,9 @@
 """What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
-RunTransition, which `transition` writes, and SlotUse and PresentUse, which slotuse does."""
+RunTransition, which `transition` writes, and SlotUse and PresentUse, which slotuse does.
+
+What a run may have very many rows of (DO_NOTHING below) is not deleted with it, in one statement that everybody would wait for, but
+afterwards in pieces, by `pruning`. No page shows such rows meanwhile: all of them are looked up through their run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class JournalCursor(models.Model):
 class GenerationRecord(models.Model):
     """A membership of the run: who computed from `step` on, why, what the change cost."""
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="generations")
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="generations")
     seq = models.BigIntegerField()  # of its journal line
     generation = models.PositiveIntegerField()
     at = models.DateTimeField()
@@ -59,7 +63,7 @@ class GenerationRecord(models.Model):
 class RunEvent(models.Model):
     """A rare journal line that people want to read: checkpoint, warning, error, suspended, resumed, started, finished."""
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="events")
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="events")
     seq = models.BigIntegerField()
     at = models.DateTimeField()
     kind = models.CharField(max_length=16)
@@ -74,7 +78,7 @@ class RunEvent(models.Model):
 class MetricSeries(models.Model):
     """A named curve of a run: ("train", "loss"), ("test", "accuracy")."""
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="series")
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="series")
     group = models.CharField(max_length=8, choices=[("train", "Train"), ("test", "Test")])
     name = models.CharField(max_length=200)
     points = models.BigIntegerField(default=0)
@@ -130,7 +134,7 @@ class SlotUse(models.Model):
 
     EVERY_S = 5
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="use")
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="use")
     tick = models.BigIntegerField()  # Unix time in units of EVERY_S: there is one row in each, however many write at once
     t = models.FloatField()  # Unix seconds
     busy_s = models.FloatField(null=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -31,6 +32,11 @@ LIVE = tuple(s for s in RunState if s not in ENDED)
 TRAINED = "trained"  # outcome of a run whose steps are all done: the rest of its script needs no slot
 
 
+def new_folder() -> str:
+    """A name that no other run has, whatever the database has forgotten. Runs of earlier versions are called by their number."""
+    return str(uuid.uuid4())
+
+
 class TrainingRun(models.Model):
     """One execution of a definition version.
 
@@ -39,6 +45,7 @@ class TrainingRun(models.Model):
 
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
     version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="runs")
+    folder = models.CharField(max_length=36, unique=True, default=new_folder, editable=False)  # its name below EDT_HOME/runs
     name = models.CharField(max_length=160)
     submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="runs")
     submitted_at = models.DateTimeField()

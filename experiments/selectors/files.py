@@ -41,14 +41,14 @@ def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = [
         RunFile(one.path, one.size_bytes, dt.datetime.fromtimestamp(one.modified, dt.UTC), _role(one.path))
-        for one in runfiles.walk(run.pk, limit=limit)
+        for one in runfiles.walk(run, limit=limit)
     ]
     return sorted(found, key=lambda one: _by_number(one.path))
 
 
 def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:
     """(open file, size in bytes) for a path of `files`. Raises FileNotFoundError for anything else: links, devices, ways out."""
-    file = os.fdopen(runfiles.open_regular(run.pk, path), "rb")
+    file = os.fdopen(runfiles.open_regular(run, path), "rb")
     return file, os.fstat(file.fileno()).st_size
 
 
@@ -61,7 +61,7 @@ def pictures(run: TrainingRun, found: list[RunFile]) -> list[RunFile]:
 
 def log_names(run: TrainingRun) -> list[str]:
     """Names of the run's logs: "driver" first, then those of its stations on other machines, then "worker-0", ..."""
-    return runfiles.log_names(run.pk)
+    return runfiles.log_names(run)
 
 
 def log_places(run: TrainingRun) -> dict[str, str]:
@@ -76,12 +76,12 @@ def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: i
     """The last `lines` of a log, or what stands from `offset` on, at most `limit_bytes`. A log that is not there yet is empty."""
     path = f"log/{name}/console.log"
     if offset is not None:
-        data, size = runfiles.read(run.pk, path, begin=max(0, offset), limit_bytes=limit_bytes)
+        data, size = runfiles.read(run, path, begin=max(0, offset), limit_bytes=limit_bytes)
         begin = min(max(0, offset), size)
         return LogTail(_text(data), begin, begin + len(data), size)
-    _, size = runfiles.read(run.pk, path, begin=0, limit_bytes=0)
+    _, size = runfiles.read(run, path, begin=0, limit_bytes=0)
     begin = max(0, size - limit_bytes)
-    data, size = runfiles.read(run.pk, path, begin=begin, limit_bytes=limit_bytes)
+    data, size = runfiles.read(run, path, begin=begin, limit_bytes=limit_bytes)
     end = begin + len(data)
     kept = data.splitlines(keepends=True)
     kept = (kept[1:] if begin else kept)[-lines:] if lines > 0 else []  # the first one may be cut in two
@@ -105,4 +105,4 @@ def _text(data: bytes) -> str:
 
 
 def _is_picture(run: TrainingRun, path: str) -> bool:
-    return bool(previews.picture(runfiles.read(run.pk, path, begin=0, limit_bytes=16)[0]))
+    return bool(previews.picture(runfiles.read(run, path, begin=0, limit_bytes=16)[0]))

@@ -69,7 +69,7 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
     if len(pattern) > LONGEST_PATTERN:
         return Found(problem=f"At most {LONGEST_PATTERN} characters can be searched for.")
     try:
-        log = runfiles.open_regular(run.pk, f"log/{name}/console.log")
+        log = runfiles.open_regular(run, f"log/{name}/console.log")
     except FileNotFoundError:
         return Found()
     wanted = {"pattern": pattern, "regex": regex, "level": level if level in logsearch.LEVELS else "", "most": most}

@@ -46,9 +46,9 @@ def merged_tail(run: TrainingRun, names: Sequence[str], *, lines: int) -> Merged
 def _end_of(run: TrainingRun, name: str, *, limit_bytes: int) -> tuple[list[str], int, bool]:
     """(last lines, where the last one ends, whether there are earlier ones). While the run lives, an unfinished line waits for its end."""
     path = f"log/{name}/console.log"
-    _, size = runfiles.read(run.pk, path, begin=0, limit_bytes=0)
+    _, size = runfiles.read(run, path, begin=0, limit_bytes=0)
     begin = max(0, size - limit_bytes)
-    data, _ = runfiles.read(run.pk, path, begin=begin, limit_bytes=limit_bytes)
+    data, _ = runfiles.read(run, path, begin=begin, limit_bytes=limit_bytes)
     whole = data[: data.rfind(b"\n") + 1] if run.is_live() else data
     lines = whole.removesuffix(b"\n").decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}").split("\n") if whole else []
     return lines[1 if begin else 0 :], begin + len(whole), begin > 0  # the first one may be cut in two

@@ -18,7 +18,17 @@ from experiments.services.experiments import (
 )
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
-from experiments.services.runs import annotate_run, delete_run, pause_run, resume_run, set_priority, set_slots, stop_run, tag_runs
+from experiments.services.runs import (
+    annotate_run,
+    delete_run,
+    delete_runs,
+    pause_run,
+    resume_run,
+    set_priority,
+    set_slots,
+    stop_run,
+    tag_runs,
+)
 from experiments.services.sample import make_sample
 
 __all__ = [
@@ -41,6 +51,7 @@ __all__ = [
     "delete_experiment",
     "delete_project",
     "delete_run",
+    "delete_runs",
     "delete_webhook",
     "drop_upload",
     "duplicate_experiment",

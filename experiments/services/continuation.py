@@ -21,7 +21,7 @@ CHECKPOINT = "checkpoint/engine.pt"  # what the engine writes to resume from
 def has_checkpoint(run: TrainingRun) -> bool:
     """Whether the run has left a state that another one can begin with."""
     with contextlib.suppress(FileNotFoundError):
-        os.close(runfiles.open_regular(run.pk, CHECKPOINT))
+        os.close(runfiles.open_regular(run, CHECKPOINT))
         return True
     return False
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import BinaryIO
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 
-from experiments import datastore, notify
+from experiments import datastore, notify, tombstones
 from experiments.datastore import DataRefused, Kept, Part
 from experiments.models import DataAsset, DataUpload, Project, User
 from experiments.services import checks
@@ -69,10 +69,10 @@ def add_data(project: Project, *, by: User, name: str, description: str = "", fi
 
 def drop_upload(upload: DataUpload) -> None:
     """Give up an upload and delete what has arrived of it."""
-    project = upload.project_id
-    upload.delete()
-    datastore.forget(upload.key)
-    notify.changed(f"project-{project}", "data")
+    with transaction.atomic():
+        tombstones.of_uploads([upload.key], by=upload.created_by, now=timezone.now())
+        upload.delete()
+        notify.changed(f"project-{upload.project_id}", "data")
 
 
 def update_asset(asset: DataAsset, *, by: User, name: str, description: str) -> DataAsset:
@@ -88,11 +88,10 @@ def delete_asset(asset: DataAsset, *, by: User) -> None:
     """With its files. Refused while an experiment reads it."""
     try:
         with transaction.atomic():
-            key, number, project = asset.key, asset.pk, asset.project_id
+            tombstones.of_assets([asset.key], by=by, now=timezone.now())
+            checks.audit(by, "deletes data asset %s (%s)", asset.pk, asset.name)
             asset.delete()
-            checks.audit(by, "deletes data asset %s (%s)", number, asset.name)
-            transaction.on_commit(lambda: datastore.remove(key), robust=True)
-            notify.changed(f"project-{project}", "data")
+            notify.changed(f"project-{asset.project_id}", "data")
     except ProtectedError as error:
         used = next(iter(error.protected_objects))
         raise ValidationError(f"The experiment {used} reads it: delete the experiment first.") from None
@@ -119,9 +118,9 @@ def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
     }
     with transaction.atomic():
         asset, made = DataAsset.objects.get_or_create(key=upload.key, defaults=facts)
-        DataUpload.objects.filter(pk=upload.pk).delete()
+        if DataUpload.objects.filter(pk=upload.pk).delete()[0]:
+            tombstones.of_uploads([upload.key], by=by, now=timezone.now())
         if made:
             checks.audit(by, "adds data asset %s (%s) to project %s", asset.pk, asset.name, upload.project_id)
             notify.changed(f"project-{upload.project_id}", "data")
-    datastore.forget(uuid.UUID(str(upload.key)))
     return asset

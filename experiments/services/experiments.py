@@ -10,10 +10,9 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import bundles, ingest, notify, runfiles, scheduling, states
+from experiments import bundles, notify, states
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -26,7 +25,7 @@ from experiments.models import (
     User,
 )
 from experiments.models.runs import LIVE
-from experiments.services import checks, watches
+from experiments.services import checks, deletion, watches
 
 MAX_DEFINITIONS = 200
 RUN_NAME_LIMIT = 160
@@ -163,29 +162,18 @@ def run_experiment(
     return runs
 
 
-def delete_experiment(experiment: Experiment, *, by: User) -> None:
+def delete_experiment(experiment: Experiment, *, by: User, now: dt.datetime | None = None) -> None:
     """With its runs and their files. Refused while one is live."""
     runs = TrainingRun.objects.filter(experiment=experiment)
-    ids = _ended(runs)
-    ingest.forget_points(ids)
     with transaction.atomic():
-        Project.objects.select_for_update().get(pk=experiment.project_id)
-        ids = _ended(runs)
-        scheduling.keep_accounts(ids)
-        runs.delete()
-        project = experiment.project_id
-        checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, len(ids))
+        Project.objects.select_for_update().get(pk=experiment.project_id)  # no run of it is started meanwhile
+        if runs.filter(state__in=LIVE).exists():
+            raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
+        count, project = deletion.of_runs(runs, by=by, now=now or timezone.now()), experiment.project_id
+        checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, count)
         experiment.delete()
-        transaction.on_commit(lambda: runfiles.remove_all(ids), robust=True)
         notify.changed(f"project-{project}", "experiments", "runs")
         notify.changed("cluster", "jobs", "feed", "lanes")
-
-
-def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
-    """Their numbers. Raises ValidationError where one has not ended."""
-    if runs.filter(state__in=LIVE).exists():
-        raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
-    return list(runs.values_list("pk", flat=True))
 
 
 def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own: Mapping[int, str], global_command: str) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import datastore, ingest, notices, notify, runfiles, scheduling
+from experiments import notices, notify, tombstones
 from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
 from experiments.models.runs import LIVE
-from experiments.services import checks
+from experiments.services import checks, deletion
 
 
 def create_project(*, by: User, name: str, description: str = "", request_id: uuid.UUID | None = None) -> Project:
@@ -41,23 +41,21 @@ def update_project(project: Project, *, by: User, name: str, description: str) -
     return project
 
 
-def delete_project(project: Project, *, by: User) -> None:
+def delete_project(project: Project, *, by: User, now: dt.datetime | None = None) -> None:
     """Delete it with all it owns, results included. Refused while a run of it is live."""
+    now = now or timezone.now()
     runs = TrainingRun.objects.filter(experiment__project=project)
-    ids = _ended(runs)
-    ingest.forget_points(ids)
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
-        ids = _ended(runs)
-        checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, len(ids))
-        scheduling.keep_accounts(ids)
-        runs.delete()
+        if runs.filter(state__in=LIVE).exists():
+            raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
+        count = deletion.of_runs(runs, by=by, now=now)
+        checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, count)
         Experiment.objects.filter(project=project).delete()
         TrainingDefinition.objects.filter(project=project).delete()
-        data = list(project.data_assets.values_list("key", flat=True))
-        uploads = list(project.data_uploads.values_list("key", flat=True))
+        tombstones.of_assets(project.data_assets.values_list("key", flat=True), by=by, now=now)
+        tombstones.of_uploads(project.data_uploads.values_list("key", flat=True), by=by, now=now)
         project.delete()
-        transaction.on_commit(lambda: _remove_files(ids, data, uploads), robust=True)
         notify.changed("cluster", "jobs", "feed", "lanes")
 
 
@@ -98,21 +96,6 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         member.delete()
         checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
         notify.changed(f"project-{project.pk}", "members")
-
-
-def _remove_files(runs: list[int], data: list[uuid.UUID], uploads: list[uuid.UUID]) -> None:
-    runfiles.remove_all(runs)
-    for key in data:
-        datastore.remove(key)
-    for key in uploads:
-        datastore.forget(key)
-
-
-def _ended(runs: QuerySet[TrainingRun]) -> list[int]:
-    """Their numbers. Raises ValidationError where one has not ended."""
-    if runs.filter(state__in=LIVE).exists():
-        raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
-    return list(runs.values_list("pk", flat=True))
 
 
 def _lock(project: Project) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import ingest, notify, runfiles, scheduling, states
-from experiments.models import RunState, TrainingRun, User
+from experiments import notify, states
+from experiments.models import Project, RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import LIVE
-from experiments.services import checks
+from experiments.services import checks, deletion
 
 REASON_LIMIT = 400
 TAG_LIMIT, MOST_TAGS = 40, 12
@@ -98,20 +98,23 @@ def tag_runs(runs: Iterable[TrainingRun], *, by: User, tag: str) -> None:
 
 def delete_run(run: TrainingRun, *, by: User) -> None:
     """An ended run, with its files. Refused while it is live."""
-    if TrainingRun.objects.filter(pk=run.pk, state__in=LIVE).exists():
-        raise ValidationError(NOT_ENDED)
-    ingest.forget_points([run.pk])
+    delete_runs([run], by=by)
+
+
+def delete_runs(runs: Collection[TrainingRun], *, by: User, now: dt.datetime | None = None) -> None:
+    """Ended runs of one experiment, with their files: all of them or, where one is refused, none."""
+    experiment = next(iter(runs)).experiment
+    found = TrainingRun.objects.filter(pk__in=[run.pk for run in runs], experiment=experiment)
     with transaction.atomic():
-        run = _locked(run)
-        if run.is_live():
-            raise ValidationError(NOT_ENDED)
-        if TrainingRun.objects.filter(continues=run.pk, state__in=LIVE, started_at=None).exists():
+        Project.objects.select_for_update().get(pk=experiment.project_id)  # no run begins to continue one of them meanwhile
+        if (live := found.filter(state__in=LIVE).first()) is not None:
+            raise ValidationError(NOT_ENDED if len(runs) == 1 else f"{live.name} (run {live.pk}) has not ended: nothing was deleted.")
+        awaiting = TrainingRun.objects.filter(continues__in=found.values("pk"), state__in=LIVE, started_at=None)
+        if awaiting.exists():
             raise ValidationError(AWAITED)
-        number, experiment = run.pk, run.experiment
-        checks.audit(by, "deletes run %s (%s)", number, run.name)
-        scheduling.keep_accounts([number])
-        run.delete()
-        transaction.on_commit(lambda: runfiles.remove(number), robust=True)
+        for run in found:
+            checks.audit(by, "deletes run %s (%s)", run.pk, run.name)
+        deletion.of_runs(found, by=by, now=now or timezone.now())
         notify.changed(f"experiment-{experiment.pk}", "runs")
         notify.changed(f"project-{experiment.project_id}", "runs")
         notify.changed("cluster", "jobs", "feed", "lanes")

@@ -55,7 +55,7 @@ def notes(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _act(do: str, runs: list[TrainingRun], *, by: User, tag: str) -> str:
-    """What was done, in words. Raises ValidationError at the first run that refuses; the ones before it are done."""
+    """What was done, in words. Raises ValidationError at the first run that refuses: of those to be deleted none is then."""
     count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
     match do:
         case "stop":
@@ -64,8 +64,7 @@ def _act(do: str, runs: list[TrainingRun], *, by: User, tag: str) -> str:
                 services.stop_run(run, by=by)
             return f"Stopping {len(live)} of {count}." if live else f"All {count} had ended already."
         case "delete":
-            for run in runs:
-                services.delete_run(run, by=by)
+            services.delete_runs(runs, by=by)
             return f"{count} deleted with all files."
         case "tag":
             if not tag.strip():

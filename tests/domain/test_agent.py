@@ -17,7 +17,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from experiments import agent, scheduling, snapshot, tasks
+from experiments import agent, installation, scheduling, snapshot, tasks
 from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -276,6 +276,8 @@ def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: Sa
     tasks.ingest_run(run.pk)
     tasks.ingest_run(987_654)
     tasks.ingest_all()
+    installation.bind()
     tasks.prune()
+    tasks.clear()
     assert Metric.objects.count() == 1
     connection.close()

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import io
 import stat
-import uuid
 import zipfile
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,7 +17,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
 from django.utils import timezone
 
-from experiments import access, datastore, fleet, pruning, scheduling, services
+from experiments import access, datastore, fleet, installation, pruning, scheduling, services
 from experiments.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Node, Project, User
 from tests import cast
@@ -54,7 +53,8 @@ def test_files_are_kept_as_they_are_for_everybody_to_read(project: Project, bob:
     assert (asset.files, asset.size_bytes) == (3, 5)
     assert stat.S_IMODE((folder / "train" / "a.txt").stat().st_mode) == 0o644
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "train")} == {0o755}
-    assert list((home / "uploads").iterdir()) == []
+    cast.empty_trash()
+    assert cast.stored(home / "uploads") == []
 
 
 def test_a_zip_that_comes_alone_is_unpacked_and_its_hash_is_kept(project: Project, bob: User) -> None:
@@ -102,7 +102,8 @@ def test_a_hostile_zip_is_refused_with_the_file_that_is_wrong(project: Project, 
     assert "200 times" in refused(project, bob, ("x.zip", packed(("zeros", bytes(40 << 20)))))
     assert "not a zip" in refused(project, bob, ("x.zip", b"hello"))
     assert "no files" in refused(project, bob, ("x.zip", packed(("a/", b""))))
-    assert [*(home / "assets").iterdir(), *(home / "uploads").iterdir()] == []
+    cast.empty_trash()
+    assert cast.stored(home / "assets", home / "uploads") == []
 
 
 def test_too_much_is_refused_before_a_byte_is_sent(project: Project, bob: User, settings: Any) -> None:
@@ -196,9 +197,7 @@ def test_an_experiment_reads_only_data_of_its_project_and_folders_that_are_there
         assert set(error.value.message_dict) == {field}
 
 
-def test_data_that_an_experiment_reads_cannot_be_deleted_and_other_data_goes_with_its_files(
-    project: Project, alice: User, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_data_that_an_experiment_reads_cannot_be_deleted_and_other_data_goes_with_its_files(project: Project, alice: User) -> None:
     asset, version = add(project, alice, ("a", b"1")), cast.definition(project, by=alice)
     experiment = services.create_experiment(project, by=alice, name="reader", versions=[version], data_asset=asset)
     with pytest.raises(ValidationError, match="reader reads it"):
@@ -206,30 +205,28 @@ def test_data_that_an_experiment_reads_cannot_be_deleted_and_other_data_goes_wit
     services.delete_experiment(experiment, by=alice)
     folder = datastore.root(asset)
     assert folder.is_dir()
-    with django_capture_on_commit_callbacks(execute=True):
-        services.delete_asset(asset, by=alice)
+    services.delete_asset(asset, by=alice)
+    cast.empty_trash()
     assert not folder.exists()
     assert not DataAsset.objects.exists()
 
 
-def test_a_project_takes_its_data_and_its_uploads_along(
-    project: Project, alice: User, home: Path, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_project_takes_its_data_and_its_uploads_along(project: Project, alice: User, home: Path) -> None:
     add(project, alice, ("a", b"1"))
     services.receive(begun(project, alice, Part("b", 2)), number=0, offset=0, body=io.BytesIO(b"1"))
-    with django_capture_on_commit_callbacks(execute=True):
-        services.delete_project(project, by=alice)
-    assert [*(home / "assets").iterdir(), *(home / "uploads").iterdir()] == []
+    services.delete_project(project, by=alice)
+    cast.empty_trash()
+    assert cast.stored(home / "assets", home / "uploads") == []
 
 
 def test_an_upload_that_nobody_goes_on_with_is_removed_after_a_week(project: Project, bob: User, home: Path) -> None:
     upload, never = begun(project, bob, Part("a", 3)), begun(project, bob, Part("b", 3))
     services.receive(upload, number=0, offset=0, body=io.BytesIO(b"1"))
-    (home / "assets" / uuid.uuid4().hex).mkdir()
     now = timezone.now()
+    installation.bind()
     pruning.prune(now + timedelta(days=6))
     assert DataUpload.objects.count() == 2
-    assert list((home / "assets").iterdir()) == []  # nobody refers to it
     pruning.prune(now + timedelta(days=8))
     assert not DataUpload.objects.filter(pk__in=[upload.pk, never.pk]).exists()
-    assert list((home / "uploads").iterdir()) == []
+    cast.empty_trash()
+    assert cast.stored(home / "uploads") == []

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from experiments.models import Metric, MetricSeries, TrainingRun
 
 pytestmark = pytest.mark.django_db
 
@@ -23,6 +28,35 @@ def test_sqlite_is_sound_and_takes_its_lock_when_a_transaction_begins() -> None:
         assert cursor.execute("SELECT sqlite_version()").fetchone()[0] >= "3.51.3"
         assert cursor.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert connection.transaction_mode == "IMMEDIATE"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
+    executor = MigrationExecutor(connection)
+    newest = executor.loader.graph.leaf_nodes()
+    try:
+        executor.migrate([("experiments", "0017_processors")])
+        old = executor.loader.project_state([("experiments", "0017_processors")]).apps
+
+        def row(name: str, /, **values: object) -> Any:
+            return old.get_model("experiments", name).objects.create(**values)
+
+        by = row("User", username="alice")
+        project = row("Project", name="p", created_by=by)
+        definition = row("TrainingDefinition", project=project, name="d", created_by=by)
+        bundle = row("Bundle", sha256="0" * 64, size_bytes=1, entries=1)
+        version = row("DefinitionVersion", definition=definition, number=1, bundle=bundle, file_name="c.zip", created_by=by)
+        experiment = row("Experiment", project=project, name="e", created_by=by)
+        facts = {"experiment": experiment, "version": version, "submitted_by": by, "submitted_at": timezone.now()}
+        numbers = [row("TrainingRun", name=name, **facts).pk for name in ("a", "b")]
+        series = row("MetricSeries", run_id=numbers[0], group="train", name="loss")
+        row("Metric", series=series, step=1, seq=1, epoch=1, t=0.0, value=1.0)
+    finally:
+        MigrationExecutor(connection).migrate(newest)
+    assert {run.pk: run.folder for run in TrainingRun.objects.all()} == {number: str(number) for number in numbers}
+    assert Metric.objects.get().series.run_id == numbers[0]
+    TrainingRun.objects.get(pk=numbers[0]).delete()
+    assert MetricSeries.objects.count() == 1, "what there is much of goes later, in pieces"
 
 
 def test_the_migrations_say_what_the_models_say() -> None:

@@ -164,7 +164,7 @@ def test_a_script_that_raises_shows_its_error(run: TrainingRun, host: cast.Host)
 
 
 def test_a_script_that_dies_before_its_journal_shows_its_last_words(run: TrainingRun, host: cast.Host) -> None:
-    log = runfiles.make(run.pk) / "log" / "driver"
+    log = runfiles.make(run) / "log" / "driver"
     log.mkdir(parents=True)
     (log / "console.log").write_text("x" * 10_000 + "\nModuleNotFoundError: No module named 'torchvison'\n")
     host.apply(NOW, exits={run.pk: 1})
@@ -174,7 +174,7 @@ def test_a_script_that_dies_before_its_journal_shows_its_last_words(run: Trainin
 
 
 def test_a_log_that_is_a_link_is_not_read(run: TrainingRun, host: cast.Host) -> None:
-    log = runfiles.make(run.pk) / "log" / "driver"
+    log = runfiles.make(run) / "log" / "driver"
     log.mkdir(parents=True)
     (log / "console.log").symlink_to("/etc/passwd")
     host.apply(NOW, exits={run.pk: 1})

@@ -64,7 +64,7 @@ def test_a_whole_journal_becomes_rows(run: TrainingRun) -> None:
     }
     assert [(g.workers_before, g.workers, g.step, g.slots) for g in run.generations.all()] == [(0, 4, 0, [1, 2, 3, 4]), (4, 2, 3, [1, 2])]
     assert [event.kind for event in run.events.all()] == ["started", "checkpoint", "warning"]
-    assert JournalCursor.objects.get(run=run).offset == (runfiles.folder(run.pk) / journal.FILE_NAME).stat().st_size
+    assert JournalCursor.objects.get(run=run).offset == (runfiles.folder(run) / journal.FILE_NAME).stat().st_size
 
 
 def test_reading_again_changes_nothing(run: TrainingRun) -> None:
@@ -77,7 +77,7 @@ def test_reading_again_changes_nothing(run: TrainingRun) -> None:
 
 def test_a_batch_that_does_not_begin_at_the_cursor_is_refused(run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), cast.step(1))
-    batch = journal.read(runfiles.folder(run.pk) / journal.FILE_NAME, 0)
+    batch = journal.read(runfiles.folder(run) / journal.FILE_NAME, 0)
     assert ingest.record(run.pk, batch, now=NOW).taken
     assert ingest.record(run.pk, batch, now=NOW) == ingest.Recorded(taken=False)
     ahead = Batch(batch.end_offset + 7, batch.end_offset + 9, batch.lines)
@@ -96,7 +96,7 @@ def test_a_line_that_was_taken_is_not_taken_under_another_offset(run: TrainingRu
 
 
 def test_a_gap_loses_only_what_was_in_it(run: TrainingRun) -> None:
-    path = runfiles.make(run.pk) / journal.FILE_NAME
+    path = runfiles.make(run) / journal.FILE_NAME
     lines = [
         journal.format_line(run.pk, seq, 1e9 + seq, event) for seq, event in enumerate([cast.started(), *map(cast.step, range(1, 5))], 1)
     ]
@@ -109,7 +109,7 @@ def test_a_gap_loses_only_what_was_in_it(run: TrainingRun) -> None:
 
 def test_a_torn_last_line_waits_for_its_end(run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), cast.step(1))
-    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path = runfiles.folder(run) / journal.FILE_NAME
     whole = journal.format_line(run.pk, 3, 1e9, cast.step(2))
     with path.open("ab") as file:
         file.write(whole[:20])
@@ -123,7 +123,7 @@ def test_a_torn_last_line_waits_for_its_end(run: TrainingRun) -> None:
 def test_lines_of_another_run_are_refused(run: TrainingRun, project: Project, alice: User) -> None:
     other = cast.run(project, by=alice, name="other")
     line = journal.format_line(other.pk, 1, 1e9, cast.step(1))
-    (runfiles.make(run.pk) / journal.FILE_NAME).write_bytes(line)
+    (runfiles.make(run) / journal.FILE_NAME).write_bytes(line)
     assert take(run) == 0
     assert JournalCursor.objects.get(run=run).rejected == 1
     assert not Metric.objects.exists()
@@ -162,7 +162,7 @@ def test_hostile_content_is_bounded(run: TrainingRun) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
 def test_what_is_no_regular_file_is_not_read(run: TrainingRun, kind: str, tmp_path: object) -> None:
-    path = runfiles.make(run.pk) / journal.FILE_NAME
+    path = runfiles.make(run) / journal.FILE_NAME
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "link":
@@ -176,7 +176,7 @@ def test_what_is_no_regular_file_is_not_read(run: TrainingRun, kind: str, tmp_pa
 def test_a_file_without_line_ends_does_not_stop_the_reader(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "BATCH_BYTES", 4096)
     good = journal.format_line(run.pk, 1, 1e9, cast.step(1))
-    (runfiles.make(run.pk) / journal.FILE_NAME).write_bytes(b"x" * 10_000 + b"\n" + good)
+    (runfiles.make(run) / journal.FILE_NAME).write_bytes(b"x" * 10_000 + b"\n" + good)
     assert take(run) == 1
     assert run.step == 1
 
@@ -258,7 +258,7 @@ def test_a_deleted_run_is_nothing_to_do(run: TrainingRun) -> None:
     cast.write_journal(run, cast.step(1))
     number = run.pk
     TrainingRun.objects.filter(pk=number).delete()
-    batch = journal.read(runfiles.folder(number) / journal.FILE_NAME, 0)
+    batch = journal.read(runfiles.folder(run) / journal.FILE_NAME, 0)
     assert ingest.catch_up(number, now=NOW) == 0
     assert not ingest.record(number, batch, now=NOW).taken
 

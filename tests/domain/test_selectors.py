@@ -236,7 +236,7 @@ def test_a_run_without_points_has_no_curves(run: TrainingRun) -> None:
 @pytest.fixture
 def folder(run: TrainingRun, tmp_path: Path) -> Path:
     """A run's folder, as friendly and as hostile as a folder can be."""
-    folder = runfiles.make(run.pk)
+    folder = runfiles.make(run)
     for path, text in {
         "journal.jsonl": "",
         "model/model_epoch_1.pth": "weights",

@@ -92,21 +92,18 @@ def test_the_last_admin_stays(project: Project, alice: User) -> None:
     assert Membership.objects.filter(project=project, role=Role.ADMIN).get().user.username == "bob"
 
 
-def test_a_project_is_deleted_with_all_it_owns_but_not_while_something_runs(
-    project: Project, alice: User, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_is_deleted_with_all_it_owns_but_not_while_something_runs(project: Project, alice: User) -> None:
     run = cast.run(project, by=alice)
     cast.write_journal(run, *map(cast.step, range(1, 200)))
     ingest.catch_up(run.pk, now=run.submitted_at)
-    monkeypatch.setattr(ingest, "FORGET_AT_ONCE", 50)
     assert "stop it" in refused(lambda: services.delete_project(project, by=alice))[""][0]
     assert Metric.objects.count() == 199
     services.stop_run(run, by=alice)
-    with django_capture_on_commit_callbacks(execute=True):
-        services.delete_project(project, by=alice)
-    assert not Metric.objects.exists()
+    services.delete_project(project, by=alice)
     assert not (Project.objects.exists() or TrainingRun.objects.exists() or TrainingDefinition.objects.exists())
-    assert not runfiles.folder(run.pk).exists()
+    cast.empty_trash()
+    assert not Metric.objects.exists()
+    assert not runfiles.folder(run).exists()
 
 
 # training definitions
@@ -252,17 +249,15 @@ def test_the_same_form_makes_one_experiment_and_starts_its_runs_once(project: Pr
     assert TrainingRun.objects.count() == 1
 
 
-def test_an_experiment_is_deleted_with_its_runs_and_files_when_they_have_ended(
-    project: Project, alice: User, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_an_experiment_is_deleted_with_its_runs_and_files_when_they_have_ended(project: Project, alice: User) -> None:
     run = cast.run(project, by=alice)
-    (runfiles.make(run.pk) / "link").symlink_to("/etc")
+    (runfiles.make(run) / "link").symlink_to("/etc")
     assert "has not ended" in refused(lambda: services.delete_experiment(run.experiment, by=alice))[""][0]
     services.stop_run(run, by=alice)
-    with django_capture_on_commit_callbacks(execute=True):
-        services.delete_experiment(run.experiment, by=alice)
+    services.delete_experiment(run.experiment, by=alice)
+    cast.empty_trash()
     assert not TrainingRun.objects.exists()
-    assert not runfiles.folder(run.pk).exists()
+    assert not runfiles.folder(run).exists()
     assert Path("/etc").is_dir()
 
 
@@ -315,17 +310,17 @@ def test_slots_are_numbers_in_order(project: Project, alice: User, least: int, m
     assert set(refused(lambda: services.set_slots(run, by=alice, min_slots=least, max_slots=most))) == {field}
 
 
-def test_an_ended_run_is_only_deleted(project: Project, alice: User, django_capture_on_commit_callbacks: Any) -> None:
+def test_an_ended_run_is_only_deleted(project: Project, alice: User) -> None:
     run = cast.run(project, by=alice)
-    runfiles.make(run.pk)
+    runfiles.make(run)
     assert "has not ended" in refused(lambda: services.delete_run(run, by=alice))[""][0]
     services.stop_run(run, by=alice)
     assert set(refused(lambda: services.set_priority(run, by=alice, priority=1))) == {"priority"}
     assert set(refused(lambda: services.set_slots(run, by=alice, min_slots=1, max_slots=1))) == {"max_slots"}
     assert not services.pause_run(run, by=alice).paused
-    with django_capture_on_commit_callbacks(execute=True):
-        services.delete_run(run, by=alice)
-    assert not runfiles.folder(run.pk).exists()
+    services.delete_run(run, by=alice)
+    cast.empty_trash()
+    assert not runfiles.folder(run).exists()
 
 
 # cluster

@@ -137,7 +137,7 @@ def test_a_run_that_continues_another_has_them_and_who_left_the_project_asks_no_
     for person in (alice, bob):
         watches.watch_experiment(run.experiment, by=person, metric="train loss", above=False, threshold=0.5)
     services.remove_member(project, by=alice, username="bob")
-    folder = runfiles.make(run.pk) / "checkpoint"
+    folder = runfiles.make(run) / "checkpoint"
     folder.mkdir()
     (folder / "engine.pt").write_bytes(b"weights")
     services.stop_run(run, by=alice)

@@ -133,6 +133,11 @@ class Studio:
         with contextlib.closing(sqlite3.connect(f"file:{self.home}/db.sqlite3?mode=ro", uri=True, timeout=20)) as database:
             return database.execute(query, arguments).fetchall()
 
+    def folder(self, run: int) -> Path:
+        """Where the run's files are."""
+        ((name,),) = self.rows("SELECT folder FROM experiments_trainingrun WHERE id = ?", run)
+        return self.home / "runs" / str(name)
+
     def held(self) -> dict[int, int]:
         """Open grants by run id."""
         return dict(self.rows("SELECT run_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY run_id"))

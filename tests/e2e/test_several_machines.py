@@ -45,6 +45,12 @@ def workers_of(studio: Studio, run: int) -> int:
     return len(found[-1]["members"]) if found else 0
 
 
+def goes_on(studio: Studio, run: int) -> None:
+    """Let the run begin its second epoch, for which its script waits."""
+    wait_until(lambda: studio.folder(run).is_dir(), f"it has begun\n{studio.tail()}")
+    (studio.folder(run) / "go").touch()
+
+
 def allows_it(admin: Page, studio: Studio) -> None:
     admin.goto(f"{studio.url}/cluster/sharing/")
     admin.get_by_label("A run may use several machines").check()
@@ -55,25 +61,24 @@ def allows_it(admin: Page, studio: Studio) -> None:
 def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     studio: Studio, person: Callable[..., Page], tmp_path: Path
 ) -> None:
-    code = zipped(tmp_path / "small.zip", {"main.py": HELD})
+    waits = HELD.replace('while os.path.exists(folder + f"/stay-{epoch}")', 'while epoch == 2 and not os.path.exists(folder + "/go")')
+    assert waits != HELD
+    code = zipped(tmp_path / "small.zip", {"main.py": waits})
     admin, alice = person("admin", staff=True), person("alice")
     make_project(alice, "Wide", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
     command = "main.py --epochs 30 --engines 4"
     fixed = run_definition(alice, studio, project, name="fixed", code=code, command=command)
+    goes_on(studio, fixed)
     studio.join("second")
     wait_until(lambda: state(studio, fixed) == "completed", f"it trains on one machine\n{studio.tail()}")
     allows_it(admin, studio)
     admin.goto(f"{studio.url}/cluster/nodes/second/")
 
-    stay = studio.home / "runs" / str(fixed + 1) / "stay-2"
-    stay.parent.mkdir(parents=True, exist_ok=True)
-    stay.touch()
     run = run_definition(alice, studio, project, name="wide", code=code, command=command)
-    assert run == fixed + 1
     wait_until(lambda: slots_of(studio, run) == {"local": 2, "second": 2}, f"it has slots on both\n{studio.tail()}")
-    wait_until(lambda: len(list(stay.parent.glob("log/worker-*"))) == 4, f"workers on all\n{studio.tail()}")
-    stay.unlink()
+    wait_until(lambda: len(list(studio.folder(run).glob("log/worker-*"))) == 4, f"workers on all\n{studio.tail()}")
+    goes_on(studio, run)
     wait_until(lambda: workers_of(studio, run) == 4, f"all four train\n{studio.tail()}")
     admin.get_by_role("button", name="Drain this node").click()
     wait_until(lambda: slots_of(studio, run) in ({"local": 2}, {}), f"the drained machine gave its slots back\n{studio.tail()}")
@@ -84,8 +89,7 @@ def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     sizes = [len(event["members"]) for event in journal(studio, run) if event["kind"] == "generation"]
     assert max(sizes) == 4
     assert sizes[-1] <= 2, "it went on without the other machine"
-    runs = studio.home / "runs"
-    assert weights(runs / str(run)) == weights(runs / str(fixed))
+    assert weights(studio.folder(run)) == weights(studio.folder(fixed))
     assert studio.rows("SELECT n.name, s.gave_up FROM experiments_station s JOIN experiments_node n ON n.id = s.node_id") == [("second", 0)]
     alice.goto(f"{studio.url}/runs/{run}/logs/")
     expect(alice.get_by_role("link", name="station-second")).to_be_visible()

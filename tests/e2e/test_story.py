@@ -87,7 +87,7 @@ def shares(studio: Studio, first: int, second: int) -> list[tuple[int, int]]:
 
 def journal(studio: Studio, run: int) -> list[dict[str, Any]]:
     """The events in the run's journal so far; a line that is being written is left out."""
-    path = studio.home / "runs" / str(run) / "journal.jsonl"
+    path = studio.folder(run) / "journal.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
 
 

@@ -73,7 +73,7 @@ def test_a_run_trains_on_when_the_studio_is_killed_and_the_next_start_takes_it_o
     begin(studio)
     assert studio.process is not None
     wait_until(lambda: re.search(r"alice +running +4 slots +step +\d+/", said(studio)), "Alice's steps", deadline_s=120)
-    journal = studio.home / "runs" / "1" / "journal.jsonl"
+    journal = studio.folder(1) / "journal.jsonl"
     driver = studio.rows("SELECT attempt, state FROM experiments_trainingrun WHERE id = 1")
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait(10)

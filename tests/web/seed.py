@@ -237,7 +237,7 @@ class Runs:
         if was:
             changes.append((until_s, len(slots), len(slots) + len(was)))
         self._journal(run, began_s=began_s, ended_s=0, steps=steps, changes=changes, outcome="")
-        _write(runfiles.folder(run.pk) / "log" / "driver" / "console.log", b"INFO training begins\n")
+        _write(runfiles.folder(run) / "log" / "driver" / "console.log", b"INFO training begins\n")
         self._use(run, began_s=began_s, slots=slots)
         return TrainingRun.objects.get(pk=run.pk)
 
@@ -285,7 +285,7 @@ class Runs:
     ) -> None:
         """Curves between two moments, with a generation at each change (seconds ago, workers, workers before)."""
         begin, end = self._ago(began_s).timestamp(), self._ago(ended_s).timestamp()
-        writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
+        writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
         total = steps if outcome else int(steps * 1.6)
         writer.write(_started(total), t=begin)
         ahead = [(self._ago(ago).timestamp(), workers, before) for ago, workers, before in changes] if steps else []
@@ -308,7 +308,7 @@ class Runs:
         ingest.catch_up(run.pk, now=self.now)
 
     def _files(self, run: TrainingRun) -> None:
-        folder = runfiles.folder(run.pk)
+        folder = runfiles.folder(run)
         _write(folder / "model" / "model_epoch_20.pth", b"\x80" * 184_320)
         _write(folder / "checkpoint" / "engine_00240.pt", b"\x00" * 412_000)
         lines = "".join(f"2026-11-20 12:{n // 60:02d}:{n % 60:02d} INFO  step {n}: loss {1 / (n + 1):.4f}\n" for n in range(300))

@@ -162,11 +162,11 @@ def _obey(words: list[str], studio: Seeded) -> None:
         case ["end-waiting"]:
             _end(studio.queued, now)
         case ["log", *rest]:
-            path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+            path = runfiles.folder(run) / "log" / "driver" / "console.log"
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
         case ["log-of", name, *rest]:
-            path = runfiles.folder(run.pk) / "log" / name / "console.log"
+            path = runfiles.folder(run) / "log" / name / "console.log"
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
@@ -218,7 +218,7 @@ def _end(run: TrainingRun, now: dt.datetime) -> None:
     """The run writes its last words, without an end of the line, and has ended."""
     from experiments import runfiles, states
 
-    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as log:
         log.write("its last words")
@@ -236,7 +236,7 @@ def _first_steps(studio: Seeded, count: int) -> None:
 
     run, now = TrainingRun.objects.get(pk=studio.queued.pk), timezone.now()
     begins = [] if run.step else [cast.started(steps=100), seed.generation(1, 2, 0)]
-    log = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    log = runfiles.folder(run) / "log" / "driver" / "console.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("INFO training begins\n")
     steps = [cast.step(step, loss=2 / step, workers=2) for step in range(run.step + 1, run.step + 1 + count)]

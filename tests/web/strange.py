@@ -21,7 +21,7 @@ def many_metrics(studio: Seeded, *, now: dt.datetime) -> TrainingRun:
     """A run with 50 metrics, whose loss is no number from time to time."""
     run = cast.run(studio.digits, by=studio.alice, name="fifty metrics")
     names = ["loss", LONG_METRIC, *(f"metric {n:02} <b>" for n in range(2, METRICS))]
-    writer = journal.Writer(runfiles.make(run.pk) / journal.FILE_NAME, run.pk)
+    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     writer.write(cast.started(epochs=1, steps=STEPS), t=now.timestamp())
     for step in range(1, STEPS + 1):
         metrics = {name: VALUES[(step + place) % len(VALUES)] for place, name in enumerate(names)}

@@ -22,7 +22,7 @@ def ended(project: Any, alice: User, said: Said) -> TrainingRun:
     """A stopped run that has left a checkpoint."""
     run = cast.run(project, by=alice, max_slots=2)
     TrainingRun.objects.filter(pk=run.pk).update(state=RunState.STOPPED, ended_at=timezone.now())
-    folder = runfiles.make(run.pk) / "checkpoint"
+    folder = runfiles.make(run) / "checkpoint"
     folder.mkdir()
     (folder / "engine.pt").write_bytes(b"state")
     return TrainingRun.objects.select_related("version__bundle", "experiment").get(pk=run.pk)
@@ -35,8 +35,8 @@ def test_the_node_host_is_told_where_the_run_begins(ended: TrainingRun, alice: U
     node = cast.node(slots=2)
     scheduling.tick(timezone.now())
     spec = fleet.wanted(node, now=timezone.now()).runs[0].spec
-    assert (spec.run, spec.continue_from) == (run.pk, str(runfiles.folder(ended.pk)))
-    assert runfiles.folder(run.pk).parent == runfiles.folder(ended.pk).parent
+    assert (spec.run, spec.continue_from) == (run.pk, str(runfiles.folder(ended)))
+    assert runfiles.folder(run).parent == runfiles.folder(ended).parent
 
 
 def test_the_same_form_sent_twice_makes_one_run(ended: TrainingRun, alice: User) -> None:
@@ -50,7 +50,7 @@ def test_a_live_run_and_one_without_a_checkpoint_are_not_continued(ended: Traini
         services.continue_run(cast.run(project, by=alice, name="live"), by=alice)
     with pytest.raises(ValidationError):
         services.continue_run(ended, by=alice, command="nothing.py")
-    checkpoint = runfiles.folder(ended.pk) / "checkpoint" / "engine.pt"
+    checkpoint = runfiles.folder(ended) / "checkpoint" / "engine.pt"
     checkpoint.unlink()
     checkpoint.symlink_to("/etc/passwd")
     with pytest.raises(ValidationError, match="no checkpoint"):

@@ -199,7 +199,8 @@ def test_a_zip_that_arrived_in_pieces_is_taken_by_a_definition_and_by_a_version(
     sent = definition_form(upload=None, kept=arrive(client, project, newer), command="main.py")
     client.post(reverse("new_version", args=[version.definition.pk]), sent)
     assert version.definition.newest().bundle.sha256 == hashlib.sha256(newer).hexdigest()
-    assert list((settings.EDT_HOME / "uploads").iterdir()) == []
+    cast.empty_trash()
+    assert cast.stored(settings.EDT_HOME / "uploads") == []
 
 
 def test_a_zip_that_arrived_and_is_refused_must_be_sent_again(project: Project, bob: User, as_: As) -> None:

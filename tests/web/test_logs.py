@@ -25,7 +25,7 @@ Search = Callable[..., dict[str, Any]]
 
 
 def log_of(run: TrainingRun, name: str = "driver") -> Path:
-    path = runfiles.make(run.pk) / "log" / name / "console.log"
+    path = runfiles.make(run) / "log" / name / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -205,10 +205,10 @@ def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: See
     assert answer["Content-Disposition"] == 'attachment; filename="model_epoch_20.pth"'
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert "sandbox" in answer["Content-Security-Policy"]
-    (runfiles.folder(run.pk) / "page.html").write_text("<script>alert(1)</script>")
+    (runfiles.folder(run) / "page.html").write_text("<script>alert(1)</script>")
     page = client.get(reverse("run_file", args=[run.pk, "page.html"]))
     assert page["Content-Type"] == "application/octet-stream"
-    (runfiles.folder(run.pk) / "link").symlink_to("/etc/passwd")
+    (runfiles.folder(run) / "link").symlink_to("/etc/passwd")
     base = reverse("run_file", args=[run.pk, "x"])[:-1]
     for path in (
         "../../db.sqlite3",
@@ -228,7 +228,7 @@ def test_files_come_as_attachments_and_nothing_outside_the_run_comes(studio: See
 
 def test_a_download_goes_on_where_it_stopped(studio: Seeded, as_: As) -> None:
     client, run = as_(studio.alice), studio.completed
-    path, address = runfiles.folder(run.pk) / "weights.bin", reverse("run_file", args=[run.pk, "weights.bin"])
+    path, address = runfiles.folder(run) / "weights.bin", reverse("run_file", args=[run.pk, "weights.bin"])
     path.write_bytes(bytes(range(256)))
 
     def part(wanted: str, **headers: str) -> tuple[int, str | None, bytes]:
@@ -253,7 +253,7 @@ def test_a_download_goes_on_where_it_stopped(studio: Seeded, as_: As) -> None:
 
 def test_text_is_shown_escaped_and_a_picture_only_by_its_content(studio: Seeded, as_: As) -> None:
     client, run = as_(studio.alice), studio.completed
-    folder, page = runfiles.folder(run.pk), b"<script>alert(1)</script>"
+    folder, page = runfiles.folder(run), b"<script>alert(1)</script>"
     (folder / "page.html").write_bytes(page)
     (folder / "page.png").write_bytes(page)
     (folder / "plot.svg").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
@@ -309,7 +309,7 @@ def test_tables_arrays_and_json_are_laid_out_and_escaped(studio: Seeded, as_: As
 
 def test_all_files_come_as_one_zip_without_links(studio: Seeded, as_: As) -> None:
     run = studio.completed
-    (runfiles.folder(run.pk) / "link").symlink_to("/etc/passwd")
+    (runfiles.folder(run) / "link").symlink_to("/etc/passwd")
     answer = as_(studio.alice).get(reverse("run_archive", args=[run.pk]))
     archive = zipfile.ZipFile(io.BytesIO(b"".join(answer)))
     assert archive.testzip() is None

@@ -45,10 +45,10 @@ def test_the_logs_of_other_machines_are_named_by_them(wide: TrainingRun, alice: 
     there = Slot.objects.filter(node=Node.objects.get(name="beta")).first()
     assert there is not None
     for name in ("driver", "station-beta", f"worker-{there.pk}"):
-        folder = runfiles.make(wide.pk) / "log" / name
+        folder = runfiles.make(wide) / "log" / name
         folder.mkdir(parents=True)
         (folder / "console.log").write_text(f"{name} speaks\n")
-    assert runfiles.log_names(wide.pk) == ["driver", "station-beta", f"worker-{there.pk}"]
+    assert runfiles.log_names(wide) == ["driver", "station-beta", f"worker-{there.pk}"]
     page = as_(alice).get(reverse("run_logs", args=[wide.pk]), {"name": "station-beta"}).content.decode()
     assert "station-beta speaks" in page
     assert f'worker-{there.pk} <span class="quiet">on beta</span>' in page

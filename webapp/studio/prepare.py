@@ -8,27 +8,34 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from experiments import installation, runfiles
 from webapp.studio.checks import Refusal
 
 NOT_SERVED = ["django_htmx"]  # that package brings copies of htmx; the pages use the one under static/vendor
 
 
-def database() -> bool:
-    """Bring the tables up to date; True where something had to be done."""
+def database(*, adopt: bool = False) -> bool:
+    """Bring the tables up to date; True where something had to be done. Raises Refusal where the database and EDT_HOME do not belong
+    together, unless somebody says that they do (`adopt`)."""
     try:
         if connection.vendor == "sqlite":
             path = Path(str(connection.settings_dict["NAME"]))
             path.touch(mode=0o600)  # its -wal and -shm files take their rights from it; user code runs as other users of this machine
             path.chmod(0o600)
+        if not adopt and (why := installation.refusal(installation.look(), home=Path(settings.EDT_HOME))):
+            raise Refusal(why)
         executor = MigrationExecutor(connection)
         todo = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
         if todo:
             call_command("migrate", verbosity=0, interactive=False)
+        installation.bind(anew=adopt)
+        installation.spare_numbers(runfiles.highest_number())
     except (DatabaseError, OSError) as error:
         raise Refusal(f"The database cannot be used: {str(error).strip().splitlines()[0]}. Check DATABASE_URL and EDT_HOME.") from None
     finally:

@@ -8,10 +8,10 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from experiments import runfiles
 from experiments.management.demonstration import picture, story, verdict
 from experiments.management.demonstration.picture import Picture
 from experiments.management.demonstration.story import DemonstrationFailed, Story
@@ -104,7 +104,7 @@ class Command(BaseCommand):
 
 def _steps(run: TrainingRun) -> list[journal.Line]:
     """The lines of its journal that tell of a step."""
-    lines = journal.follow(settings.EDT_HOME / "runs" / str(run.pk) / journal.FILE_NAME)
+    lines = journal.follow(runfiles.folder(run) / journal.FILE_NAME)
     return [line for line in lines if isinstance(line.event, journal.Train)]
 
 
