@@ -144,7 +144,7 @@ def nudge_ingest(run_id: int) -> None:
 
 def nudge_prune() -> None:
     """Ask for the files and rows of what was deleted to be removed."""
-    _task("experiments.tasks.clear", queue="control", expires=60)
+    _task(Task("experiments.tasks.clear", (), "control", expires=60))
 
 
 def nudge_deliveries() -> None:

@@ -282,7 +282,7 @@ def test_lines_that_a_power_loss_took_are_read_as_they_were_written_anew(run: Tr
     """The machine was cut off before the last lines were on its disk; the next attempt goes on after the last one that was."""
     cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1), cast.step(2), Warned("This line is lost."))
     assert take(run) == 5
-    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path = runfiles.folder(run) / journal.FILE_NAME
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
     assert take(run) == 3, "shorter than what was read"
     assert [event.kind for event in run.events.all()] == ["started"]
@@ -295,7 +295,7 @@ def test_lines_that_a_power_loss_took_are_read_as_they_were_written_anew(run: Tr
 def test_a_journal_that_has_outgrown_what_was_lost_is_read_from_its_beginning(run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1), cast.step(2), Warned("This line is lost."))
     assert take(run) == 5
-    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path = runfiles.folder(run) / journal.FILE_NAME
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
     cast.write_journal(run, generation(2, 2, 1, step=2), *(cast.step(number) for number in range(2, 9)))
     assert take(run) == 11
@@ -308,7 +308,7 @@ def test_a_journal_that_has_outgrown_what_was_lost_is_read_from_its_beginning(ru
 def test_the_lines_of_a_journal_that_is_gone_stay(run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), generation(1, 1, 0), cast.step(1))
     assert take(run) == 3
-    path = runfiles.folder(run.pk) / journal.FILE_NAME
+    path = runfiles.folder(run) / journal.FILE_NAME
     path.write_bytes(b"")
     assert take(run) == 0
     path.unlink()

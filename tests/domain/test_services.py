@@ -336,7 +336,7 @@ def test_policy_quotas_weights_and_draining_are_stored_and_replanned(
         services.set_slot_draining(node.slots.first(), by=dora, draining=True)
     assert (rules.policy, rules.person_quota, rules.project_quota) == ("priority", {"alice": 2}, {str(project.pk): 3})
     assert services.set_policy(by=dora, policy="fair_share").person_quota == {"alice": 2}
-    assert said.task_names().count("schedule") == 4
+    assert said.task_names().count("schedule") == 1, "a plan that waits to be made takes all four in"
     node.refresh_from_db()
     assert node.draining
 
