@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 import pytest
@@ -121,6 +122,38 @@ def test_a_metric_may_go_on_with_the_tensor_that_it_has_returned(start):
     """
     run = finish(start, script(top=top, arguments=", metrics=[calls]"), slots=(0,))
     assert run.events("train")[0].metrics["calls"] == 1.5, "of the first engine 1, of the second 2"
+
+
+def test_a_metric_is_not_called_for_what_is_computed_only_to_warm_up(start):
+    top = """
+    kept = torch.zeros(())
+    def calls(output, target):
+        return kept.add_(1)
+    """
+    compiled = script(top=top, arguments=", metrics=[calls]").replace("model = Net()", "model = torch.compile(Net(), backend='eager')")
+    run = finish(start, compiled, slots=(0,))
+    assert run.events("train")[0].metrics["calls"] == 1.5, "of the first engine 1, of the second 2"
+
+
+def test_metrics_of_a_step_of_ones_own_are_taken_where_it_asks_for_the_accuracy(start):
+    top = """
+    def largest(output, target):
+        return output.max()
+    def step(model, data, eva, train_loader, fn_args):
+        outputs = model(data[0])
+        loss = model.get_loss_function()(outputs, data[1])
+        loss.backward()
+        return {returned}, loss
+    """
+    plain = finish(start, script(top=top, arguments=", metrics=[largest]"), slots=(0,))
+    for returned, same in (("eva(outputs, data[1])", True), ("50.0", False)):
+        text = script(top=top.format(returned=returned), arguments=", metrics=[largest], fn_step_train=step")
+        run = finish(start, text)
+        assert run.test_lines()[0][2][1][0] == "largest"
+        if same:
+            assert run.train_lines() == plain.train_lines()
+        else:
+            assert math.isnan(run.events("train")[0].metrics["largest"])
 
 
 FN_TEST = """

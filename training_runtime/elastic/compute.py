@@ -4,6 +4,7 @@ where.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Compute:
 
     def __init__(self, job: Job, shape: Shape, device: torch.device) -> None:
         self.job, self.shape, self.device = job, shape, device
+        self._measures = True
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
         self.compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
@@ -42,8 +44,9 @@ class Compute:
 
     def warm_up(self) -> None:
         """Compute a batch of every size to come, for which torch.compile may take minutes and a GPU a second: before the others wait for it
-        in a step. Leaves gradients behind, and changed buffers."""
+        in a step. Leaves gradients behind, and changed buffers. Metrics and fn_test are not called: they may count their calls."""
         job, shape, modes = self.job, self.shape, [module.training for module in self.job.model.modules()]
+        self._measures = False
         job.model.train()
         for count in sorted({*shape.sizes(0), *shape.sizes(shape.steps_per_epoch - 1)}):
             job.optimizer.zero_grad()
@@ -54,6 +57,7 @@ class Compute:
             self.test((0, 0, 0), load_task(job, _first(job.test_set, "test load", count)), count)
         for module, mode in zip(job.model.modules(), modes, strict=True):
             module.training = mode
+        self._measures = True
 
     def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> Figures:
         """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,
@@ -114,18 +118,32 @@ class Compute:
 
     def _figures(self, loss: Any, outputs: Any, targets: Any, count: int) -> Figures:
         if self.job.metrics is not None:
-            return Figures(count, 0, loss, tuple((float(metric(outputs, targets)), 1) for metric in self.job.metrics))
+            return Figures(count, 0, loss, tuple((value, 1) for value in self._measured(outputs, targets)))
         right = hits(outputs, targets)
         return Figures(count, 0 if right is None else count, loss, ((0.0, 1) if right is None else right,))
 
+    def _measured(self, outputs: Any, targets: Any) -> list[float]:
+        """What the script's metrics say."""
+        metrics = self.job.metrics or ()
+        return [float(metric(outputs, targets)) if self._measures else 0.0 for metric in metrics]
+
     def _train_by_user(self, inputs: Any, targets: Any, count: int) -> Figures:
         """fn_step_train(model, data, eva, train_loader, fn_args) -> (accuracy in percent, loss); it calls backward() itself, so its
-        gradients are weighted afterwards (see Exchange.end)."""
+        gradients are weighted afterwards (see Exchange.end). Where the script has metrics they are taken whenever it calls `eva`."""
         model: Any = self.job.model
         model.get_optimizer, model.get_loss_function = lambda: self.job.optimizer, lambda: self.job.loss
+        measured: list[list[float]] = []
+
+        def eva(outputs: Any, labels: Any) -> float:
+            measured.append(self._measured(outputs, labels))
+            return _percent(outputs, labels)
+
         assert self.job.train_function is not None
-        accuracy, loss = self.job.train_function(model, (inputs, targets), _percent, None, {})
-        return Figures(count, count, float(loss), ((float(accuracy), 100),))
+        accuracy, loss = self.job.train_function(model, (inputs, targets), eva, None, {})
+        if self.job.metrics is None:
+            return Figures(count, count, float(loss), ((float(accuracy), 100),))
+        means = [sum(each) / len(measured) for each in zip(*measured, strict=True)] or [math.nan] * len(self.job.metrics)
+        return Figures(count, 0, float(loss), tuple((mean, 1) for mean in means))
 
 
 def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:
