@@ -1,4 +1,4 @@
-"""Which processor this machine has, as far as results depend on it. Read from the kernel; standard library only."""
+"""Which processor and GPUs this machine has, as far as results depend on it. Read from the kernel; standard library only."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     generation = "/".join(fields[name] for name in _GENERATION if name in fields)
     able = set(fields.get("flags", fields.get("Features", "")).split())
     return f"{fields.get('model name', platform.machine())} ({', '.join((generation, *(v for v in _VECTORS if v in able)))})"
+
+
+def gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
+    """Model names in the order of their minor numbers, which is the driver's own order."""
+    found = []
+    for information in folder.glob("*/information"):
+        fields = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
+        found.append((int(fields.get("Device Minor", "0")), fields.get("Model", "NVIDIA GPU").strip()))
+    return tuple(model for _, model in sorted(found))

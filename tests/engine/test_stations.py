@@ -154,6 +154,23 @@ def test_a_machine_whose_script_makes_another_model_is_refused_and_says_why(star
     assert run.weights() == fixed(*LONG).weights()
 
 
+def test_a_machine_with_other_gpus_is_refused_and_says_why(start, join, tmp_path):
+    prelude = "from pathlib import Path\nfrom training_runtime import processor\nimport os\n"
+    prelude += "processor.gpus.__defaults__ = (Path(os.environ['GPUS']),)\n"
+    for name, model in (("here", "NVIDIA H200"), ("there", "NVIDIA H100 80GB HBM3")):
+        (tmp_path / name / "0000:3b:00.0").mkdir(parents=True)
+        (tmp_path / name / "0000:3b:00.0" / "information").write_text(f"Model: \t\t {model}\nDevice Minor: \t 0\n")
+    run = start(prelude + HELD, *LONG, env={**HERE, "GPUS": str(tmp_path / "here")})
+    run.members(0)
+    stay = run.result_dir / "stay-2"
+    stay.touch()
+    other = join(run, {"GPUS": str(tmp_path / "there")})
+    other.members(10)
+    assert other.wait() == 1
+    said = other.log.read_text()
+    assert "'NVIDIA H200'" in said and "'NVIDIA H100 80GB HBM3'" in said and "would not compute the same" in said
+
+
 def test_who_does_not_know_the_token_is_not_let_in(start):
     run = start(SMALL, *LONG, env=HERE)
     run.members(0)

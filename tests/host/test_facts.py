@@ -13,7 +13,7 @@ from training_runtime import journal
 from training_runtime.host import fabric, node_facts
 from training_runtime.host.live import journal_size, outcome_in_journal
 from training_runtime.host.sandbox import Abilities
-from training_runtime.processor import processor
+from training_runtime.processor import gpus, processor
 
 
 def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
@@ -21,8 +21,8 @@ def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
         (tmp_path / bus).mkdir()
         text = f"Model: \t\t {model}\nIRQ:   \t\t 120\nGPU UUID: \t GPU-1:2\nDevice Minor: \t {minor}\n"
         (tmp_path / bus / "information").write_text(text)
-    assert node_facts.gpus(tmp_path) == ("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
-    assert node_facts.gpus(tmp_path / "nothing") == ()
+    assert gpus(tmp_path) == ("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
+    assert gpus(tmp_path / "nothing") == ()
 
 
 def test_a_node_knows_its_processors_memory_and_torch() -> None:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from training_runtime.host.sandbox import Abilities
-from training_runtime.processor import processor
+from training_runtime.processor import gpus, processor
 from training_runtime.protocol import NodeFacts
 
 
@@ -31,15 +31,6 @@ def _memory_bytes() -> int:
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
-    """Model names in the order of their minor numbers, which is the driver's own order."""
-    found = []
-    for information in folder.glob("*/information"):
-        fields = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
-        found.append((int(fields.get("Device Minor", "0")), fields.get("Model", "NVIDIA GPU").strip()))
-    return tuple(model for _, model in sorted(found))
 
 
 def _torch_version() -> str:

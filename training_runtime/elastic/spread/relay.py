@@ -30,7 +30,7 @@ from training_runtime.elastic.reports import Inbox
 from training_runtime.elastic.spread.mirror import HOME, Mirror, Piece
 from training_runtime.elastic.spread.wire import Wire
 from training_runtime.errors import ProtocolError
-from training_runtime.processor import processor
+from training_runtime.processor import gpus, processor
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
 START_S = 60.0  # how long the driver may take to lay out the state
@@ -368,4 +368,4 @@ def new_token() -> str:
 
 def same_build() -> Message:
     """What has to be the same on all machines of a run for the same bits."""
-    return {"torch": torch.__version__, "processor": processor()}
+    return {"torch": torch.__version__, "processor": processor(), "GPUs": sorted(set(gpus()))}
