@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime.elastic.membership import Decision, Facts, Publish, WorkerFacts, decide
+from training_runtime.elastic.membership import JOIN_WAIT_S, Decision, Facts, Publish, WorkerFacts, decide
 
 
-def facts(*workers: WorkerFacts, wanted=(0, 1), members=(), begun=True, engines=4, barred=()):
-    return Facts(engines, tuple(wanted), "asked", 3, tuple(members), begun, workers, frozenset(barred))
+def facts(*workers: WorkerFacts, wanted=(0, 1), members=(), begun=True, engines=4, barred=(), now=0.0):
+    return Facts(engines, tuple(wanted), "asked", 3, tuple(members), begun, workers, frozenset(barred), now)
 
 
 def worker(seat: int, state: str, *, slot: int | None = None, dead: bool = False) -> WorkerFacts:
@@ -33,6 +33,16 @@ def test_members_train_on_while_a_newcomer_starts():
     assert decide(facts(worker(0, "member"), members=(0,))) == Decision(start=(1,))
     assert decide(facts(worker(0, "member"), worker(1, "starting"), members=(0,))) == Decision()
     assert decide(facts(worker(0, "member"), worker(1, "ready"), members=(0,))).publish == Publish((0, 1), (), False, "asked")
+
+
+def test_one_that_is_slow_to_start_does_not_keep_out_those_who_are_ready():
+    slow, quick, quicker = worker(3, "starting"), WorkerFacts(1, 1, "ready", ready_at=20.0), WorkerFacts(2, 2, "ready", ready_at=19.0)
+    for members in ((0,), ()):
+        workers = (*(worker(seat, "member") for seat in members), quick, quicker, slow)
+        wanted = (*members, 1, 2, 3)
+        assert decide(facts(*workers, wanted=wanted, members=members, now=19.0 + 0.9 * JOIN_WAIT_S)).publish is None
+        publish = decide(facts(*workers, wanted=wanted, members=members, now=19.1 + JOIN_WAIT_S)).publish
+        assert publish == Publish((*members, 1, 2), (), False, "asked")
 
 
 def test_a_slot_that_was_taken_away_is_given_back_without_waiting_for_newcomers():

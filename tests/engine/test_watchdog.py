@@ -10,6 +10,7 @@ import pytest
 from tests.engine.scripts import SMALL
 from training_runtime.elastic import heartbeat
 from training_runtime.elastic.arena import BEAT, COMMITTED, Arena, Layout
+from training_runtime.elastic.release import Holder, Release
 from training_runtime.elastic.roster import Seated
 from training_runtime.elastic.vigil import Vigil
 from training_runtime.elastic.watch import Sign, Watch, excused_s
@@ -56,6 +57,84 @@ def test_a_state_that_is_long_on_its_way_to_a_newcomer_is_no_hang(start):
     assert not run.events("resumed")
     run.stop()
     assert run.wait() == 0, run.tail()
+
+
+STUCK = """
+import os, time
+class Stuck:
+    def on_epoch_begin(self, epoch):
+        while os.path.exists(os.environ["RESULT_DIR"] + "/stuck") and "worker-2" in os.environ["LOG_DIR"]:
+            time.sleep(0.01)
+"""
+
+
+def test_a_slot_that_a_callback_keeps_is_free_after_the_grace_and_the_others_go_on(start):
+    code = STUCK + SMALL.replace("optimizer).train", "optimizer, user_callbacks=[Stuck()]).train")
+    run = start(code, "--epochs", "100000", env={"EDT_RELEASE_GRACE_S": "0.5"})
+    run.members(0, 1, 2)
+    run.until_workers(3)
+    (run.result_dir / "stuck").touch()
+    run.until(lambda: is_stuck(run), what="no step any more")
+    run.members(0, 1)
+    run.until(lambda: run.holding == (0, 1), what="the slot is free")
+    run.until_workers(2)
+    assert [w.message for w in run.events("warning")] == [
+        "slot 2 was asked back and not free within 0.5 s: its worker was ended (EDT_RELEASE_GRACE_S sets the time)"
+    ]
+    assert not run.events("resumed")
+    run.stop()
+    assert run.wait() == 0, run.tail()
+
+
+def is_stuck(run) -> bool:
+    """Whether the members are at the end of an epoch and stay there for a while."""
+    before = run.step()
+    return before % 21 == 0 and all(not run.pump(0.1) and run.step() == before for _ in range(5))
+
+
+def test_a_newcomer_that_is_stuck_in_its_start_does_not_keep_out_the_others(start):
+    code = STUCK.replace("on_epoch_begin(self, epoch)", "on_train_begin(self)")
+    run = start(code + SMALL.replace("optimizer).train", "optimizer, user_callbacks=[Stuck()]).train"), "--epochs", "100000")
+    run.members(0)
+    run.until_step(3)
+    (run.result_dir / "stuck").touch()
+    run.members(0, 1, 2)
+    run.until_workers(2)
+    (run.result_dir / "stuck").unlink()
+    run.until_workers(3)
+    run.stop()
+    assert run.wait() == 0, run.tail()
+
+
+def holder(seat: int, *, gives: bool = False, beat: int = 0) -> Holder:
+    return Holder(seat, seat, gives, beat)
+
+
+def test_a_slot_is_asked_back_for_so_long_and_longer_where_nobody_else_has_the_state():
+    release = Release(30.0)
+    both = (holder(0), holder(1))
+    assert [now for now in range(0, 40, 5) if release.overdue(now, both, (0,))] == [35]
+    release = Release(30.0)
+    assert [now for now in range(0, 130, 5) if release.overdue(now, both, ())] == [125]
+
+
+def test_who_gives_its_state_away_has_until_no_more_bytes_move():
+    release = Release(30.0)
+    for now in range(0, 1000, 20):
+        assert not release.overdue(now, (holder(0), holder(1, gives=True, beat=now)), (0,))
+    assert [h.seat for h in release.overdue(1011, (holder(0), holder(1, gives=True, beat=980)), (0,))] == [1]
+
+
+def test_the_beats_of_a_step_are_not_enough():
+    release = Release(30.0)
+    assert [now for now in range(0, 40, 5) if release.overdue(now, (holder(0), holder(1, beat=now)), (0,))] == [35]
+
+
+def test_a_slot_that_is_granted_again_is_forgotten():
+    release = Release(30.0)
+    release.overdue(0, (holder(0), holder(1)), (0,))
+    release.overdue(20, (holder(0), holder(1)), (0, 1))
+    assert not release.overdue(40, (holder(0), holder(1)), (0,))
 
 
 def test_a_heartbeat_is_a_sign_and_without_one_a_member_alone_hangs():

@@ -36,7 +36,22 @@ def test_a_script_finds_the_variables_that_wmla_scripts_expect() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PATH", "HOME", "EDT_SANDBOX", "EDT_ADDRESS", "lower", "A-B", "", "1A", "A=B", "A\n"],
+    [
+        "LD_PRELOAD",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "PATH",
+        "HOME",
+        "EDT_SANDBOX",
+        "EDT_ADDRESS",
+        "EDT_RELEASE_GRACE_S",
+        "lower",
+        "A-B",
+        "",
+        "1A",
+        "A=B",
+        "A\n",
+    ],
 )
 def test_a_variable_that_could_change_which_code_runs_is_left_out(name: str) -> None:
     assert user_environment({name: "x"}) == {}

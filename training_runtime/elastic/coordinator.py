@@ -12,31 +12,25 @@ import os
 import select
 import signal
 import time
-from typing import Any, Literal
+from typing import Any
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, digest, membership, vigil
+from training_runtime.elastic import checkpoint, digest, membership
 from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
 from training_runtime.elastic.chronicle import Chronicle, Published
-from training_runtime.elastic.deaths import Deaths
-from training_runtime.elastic.failures import Ended, Failures, Recent
+from training_runtime.elastic.failures import Recent
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.outcome import Failure, Outcome
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.roster import Roster
 from training_runtime.elastic.spread.outposts import WORDS, Outposts
-from training_runtime.errors import NoRoom, RuntimeFailure
+from training_runtime.elastic.supervision import Supervision
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
-HANGS_S = 0.15  # and how often for hangs at most
 DEATHS_OF_THE_TEMPLATE, WITHIN_S = 3, 600.0  # so many in so short a time fail the run
-Outcome = Literal["completed", "stopped"]
-
-
-class TrainingFailed(RuntimeFailure):
-    """The training cannot go on; the journal has the traceback."""
 
 
 class Coordinator:
@@ -53,15 +47,12 @@ class Coordinator:
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
         self.done = self.retiring = False
-        self.failure: tuple[str, str, str] | None = None
-        self.no_room = False  # the failure was for want of room on the disk
+        self.failure = Failure()
         self.arena: Arena | None = None
         self.household: Household | None = None
         self.template_deaths = Recent(WITHIN_S)
         self.unforkable: dict[str, Any] | None = None
-        self.deaths, self.failures = Deaths(time.monotonic()), Failures()
-        self.vigil = vigil.Vigil(float(os.environ["EDT_HANG_TIMEOUT"]) if os.environ.get("EDT_HANG_TIMEOUT") else None)
-        self.looked = 0.0
+        self.supervision = Supervision(time.monotonic())
 
     # -- life
 
@@ -78,7 +69,7 @@ class Coordinator:
                     self._start_fresh(household, self.unforkable)
                 if household.inbox.severed:
                     self._start_anew(household, "the workers could not be heard any more, something in the script shut down their socket")
-                self._look_for_hangs(household, time.monotonic())
+                self._look_after(household, time.monotonic())
                 self._act()
                 self.recorder.flush_if_due(time.monotonic())
             return self._close()
@@ -117,12 +108,7 @@ class Coordinator:
     def _close(self) -> Outcome:
         self.recorder.write_pending()
         if self.failure:
-            where, message, text = self.failure
-            if self.no_room:
-                self.recorder.write(journal.Warned(f"The {where} had no room on the disk: {message}. {NoRoom()}"))
-                raise NoRoom(text)
-            self.recorder.write(journal.Failed(message, text, where))
-            raise TrainingFailed(message if not text else f"{message} ({where})\n{text}")
+            self.failure.tell(self.recorder)
         if self.done:
             self.recorder.trained()
         self.recorder.end()
@@ -159,7 +145,7 @@ class Coordinator:
         if self.failure or self.done:
             return None
         if too_often:
-            return self._fail("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
+            return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
         household.hang_up()
         household.start()
@@ -215,7 +201,7 @@ class Coordinator:
             self.roster.forked(seat, report["pid"])
             self._tell_holding()
         elif kind == "ready":
-            self.roster.ready(seat)
+            self.roster.ready(seat, time.monotonic())
         elif kind == "begun":
             self.chronicle.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
             self._begun(report["generation"])
@@ -227,13 +213,12 @@ class Coordinator:
         elif kind == "exited":
             self._exited(seat, report["code"])
         elif kind in ("error", "dying") and seat >= 0:
-            self.deaths.told(seat, report)
+            self.supervision.deaths.told(seat, report)
         elif kind == "error":
-            self.no_room |= self.failure is None and bool(report.get("no_room"))
-            self._fail(report["where"], report["traceback"])
+            self.failure.add(report["where"], report["traceback"], no_room=bool(report.get("no_room")))
         elif kind == "diverged":
             groups = [[self.roster[seat].slot.id for seat in group] for group in report["groups"]]
-            self._fail("workers", "", digest.sentence(report["parts"], groups, report["step"]))
+            self.failure.add("workers", "", digest.sentence(report["parts"], groups, report["step"]))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
@@ -265,47 +250,36 @@ class Coordinator:
         self.done = True
         self._retire(CLOSED)
 
-    def _fail(self, where: str, traceback: str, message: str = "") -> None:
-        """The run cannot go on. The first error counts; what follows is its consequence."""
-        if self.failure is None:
-            last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown error"
-            self.failure = (where, message or last, traceback)
-
     def _exited(self, seat: int, code: int) -> None:
-        """A worker is reaped. What follows from a death is for `failures` to say."""
-        seated, cause = self.roster[seat], self.deaths.cause(seat, code)
-        tick = self.arena.get(seat, COMMITTED) if self.arena is not None else -1
-        newcomer = seated.state in ("starting", "ready") or tick < 0
+        """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
+        ended = self.supervision.ended(self.roster, seat, code, arena=self.arena, generation=self.record.number)
         goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
-        died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or self.failure is not None)
+        died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
         self._tell_holding()
-        self.outposts.heard_of(seated.machine)
-        if not died:
+        self.outposts.heard_of(self.roster[seat].machine)
+        if not died or ended.slot not in self._wanted_ids():
             return
-        members = any(self.arena is not None and self.arena.get(s, COMMITTED) >= 0 for s in self.roster.those("member", "leaving"))
-        others = bool(self.roster.those("starting", "ready", "member", "leaving"))
-        ended = Ended(seated.slot.id, seated.pid, tick, self.record.number, cause, newcomer=newcomer, members=members, others=others)
-        verdict = self.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
+        verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
         if verdict.failed is not None:
             message, traceback = verdict.failed
-            self._fail(f"worker on slot {seated.slot.id}", traceback, message)
+            self.failure.add(f"worker on slot {ended.slot}", traceback, message, no_room=verdict.no_room)
         elif verdict.warning:
             self.recorder.write(journal.Warned(verdict.warning))
 
-    def _look_for_hangs(self, household: Household, now: float) -> None:
-        """Who hangs is killed; its death is then answered like any other."""
-        if self.failure or now < self.looked + HANGS_S:
+    def _look_after(self, household: Household, now: float) -> None:
+        """Who hangs or keeps a slot for too long is killed; its death is then answered like any other."""
+        if self.failure or not self.supervision.is_due(now):
             return
-        self.looked, durations = now, self.recorder.durations()
-        self.deaths.look(now)
-        if self.vigil.template(now, household.pid, durations):
+        durations = self.recorder.durations()
+        if self.supervision.template_hangs(now, household.pid, durations):
             os.kill(household.pid, signal.SIGKILL)  # our child and not reaped
         if self.arena is None:
             return
         forked = [seated for seated in self.roster.alive() if seated.pid and not seated.killed]
-        for found in self.vigil.look(now, self.arena, forked, members=self.record.seats, durations=durations, done=self.done):
-            self.recorder.write(journal.Warned(found.told(self.roster[found.seat].slot.id)))
-            self.roster.kill((found.seat,))
+        wanted, ends = self._wanted_ids(), {"done": self.done, "retiring": self.retiring}
+        for seat, why in self.supervision.to_end(now, self.arena, forked, self.record, wanted=wanted, durations=durations, **ends):
+            self.recorder.write(journal.Warned(why))
+            self.roster.kill((seat,))
         self.outposts.give_up_the_deaf(now)
 
     # -- other machines
@@ -314,6 +288,9 @@ class Coordinator:
     def wanted(self) -> tuple[SlotRef, ...]:
         """The slots here, then those of other machines."""
         return (*self.granted, *self.outposts.slots())
+
+    def _wanted_ids(self) -> tuple[int, ...]:
+        return () if self.stopping else tuple(slot.id for slot in self.wanted)
 
     def _lose(self, machine: int) -> None:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
@@ -330,7 +307,7 @@ class Coordinator:
             return self.roster.kill(s.seat for s in self.roster.alive())
         if self.done or self.retiring:
             return self._wind_up(self.arena)
-        decision = membership.decide(self._facts())
+        decision = membership.decide(self._facts(time.monotonic()))
         if decision.lost:
             self._begin_again("all workers died")
             return self._act()
@@ -352,16 +329,17 @@ class Coordinator:
             self.retiring, arena.words[RETIRED] = False, 0
             self._begin_again("the worker that wrote the final model died")
 
-    def _facts(self) -> membership.Facts:
+    def _facts(self, now: float) -> membership.Facts:
         return membership.Facts(
             engines=self.job.engines,
-            wanted=() if self.stopping else tuple(s.id for s in self.wanted),
+            wanted=self._wanted_ids(),
             reason=self.reason,
             generation=self.record.number,
             members=self.record.members,
             begun=self.begun,
             workers=self.roster.facts(),
-            barred=self.failures.resting(time.monotonic()),
+            barred=self.supervision.failures.resting(now),
+            now=now,
         )
 
     def _start(self, slot: SlotRef) -> None:

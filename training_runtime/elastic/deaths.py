@@ -46,7 +46,8 @@ class Deaths:
         if code == DISCONNECTED:
             return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
         if report:
-            return Cause(f"raised {summary}", True, traceback, raised=summary.split(":")[0], final=report["final"])
+            final, no_room = report["final"], report["no_room"]
+            return Cause(f"raised {summary}", True, traceback, raised=summary.split(":")[0], final=final, no_room=no_room)
         if code > 0:
             return Cause(f"exited with status {code}", True, raised=f"status {code}")
         if code == -signal.SIGKILL and kernel_kills() > self._before[1]:

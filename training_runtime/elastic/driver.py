@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic.coordinator import TrainingFailed
 from training_runtime.elastic.hostlink import Attendant, HostLink
+from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths
 from training_runtime.elastic.warm import warm_up

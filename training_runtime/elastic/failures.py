@@ -21,13 +21,14 @@ FIRST_PAUSE_S, TIMES_LONGER, LONGEST_PAUSE_S = 1.0, 4.0, 1800.0
 @dataclass(frozen=True)
 class Cause:
     """What a worker died of, in words; `traceback` where it could still give one. `known`: a person should be told, the signal alone does
-    not say it. `raised`: the kind of exception, where it was one. `final`: it would only happen again."""
+    not say it. `raised`: the kind of exception, where it was one. `final`: it would only happen again. `no_room`: the disk is full."""
 
     what: str
     known: bool
     traceback: str = ""
     raised: str = ""
     final: bool = False
+    no_room: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,12 @@ class Ended:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`failed`: (message, traceback) where the run cannot go on. `warning`: what a person should be told, if anything."""
+    """`failed`: (message, traceback) where the run cannot go on, `no_room` because the disk is full. `warning`: what a person should be
+    told, if anything."""
 
     failed: tuple[str, str] | None = None
     warning: str = ""
+    no_room: bool = False
 
 
 class Recent:
@@ -88,7 +91,9 @@ class Failures:
         count, pause_s = self._rest(ended, now)
         self._forget(ended.tick, step)
         failed = None if ended.newcomer and ended.members else self._newcomer(ended) if ended.newcomer else self._member(ended)
-        return Verdict(failed) if failed else Verdict(warning=_told(ended, count, pause_s))
+        if failed:
+            return Verdict(failed, no_room=ended.cause is not None and ended.cause.no_room)
+        return Verdict(warning=_told(ended, count, pause_s))
 
     def _rest(self, ended: Ended, now: float) -> tuple[int, float]:
         """How often the slot has failed lately, and how long it is left alone therefore."""
@@ -114,7 +119,7 @@ class Failures:
         if cause is None:
             return self._without_progress(-ended.pid)
         if cause.raised:
-            return (_message(cause), cause.traceback) if cause.final or not ended.others else None
+            return (_message(cause), cause.traceback) if cause.final or cause.no_room or not ended.others else None
         return _too_often(cause) if self._again(-1, -ended.pid) and not ended.others else None
 
     def _member(self, ended: Ended) -> tuple[str, str] | None:
@@ -122,7 +127,7 @@ class Failures:
         if cause is not None and cause.raised:
             processes = self._raised[ended.tick, cause.raised]
             processes.add(ended.pid)
-            if cause.final or len(processes) > 1:
+            if cause.final or cause.no_room or len(processes) > 1:
                 return _message(cause), cause.traceback
         elif cause is not None and self._again(ended.tick, ended.generation):
             return _too_often(cause)

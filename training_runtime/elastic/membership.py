@@ -1,8 +1,8 @@
 """Who is in the next generation: facts in, decision and reason out. Pure, standard library only.
 
 The rules, in order: a death is answered at once with the survivors; a generation that is on its way is left alone until it has begun; slots
-that were taken away are given back at the next step; newcomers join when all that were started are ready. One worker a slot, at most V
-workers.
+that were taken away are given back at the next step; newcomers join when all that were started are ready, or the first of them has waited
+JOIN_WAIT_S: one that is slow or stuck must not keep out the others. One worker a slot, at most V workers.
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+JOIN_WAIT_S = 3.0
+
 State = Literal["starting", "ready", "member", "leaving", "left"]
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """A worker process that is not reaped yet, or died as a member. `ready`: waits to be taken in; `leaving`: was a member of the
-    generation before the one that is on its way; `left`: has said that it is done and is about to exit."""
+    """A worker process that is not reaped yet, or died as a member. `ready`: waits to be taken in, since `ready_at`; `leaving`: was a member
+    of the generation before the one that is on its way; `left`: has said that it is done and is about to exit."""
 
     seat: int
     slot: int
     state: State
     dead: bool = False
+    ready_at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """`members` are the seats of the last published generation in rank order; `begun` says that it has started to work."""
+    """`members` are the seats of the last published generation in rank order; `begun` says that it has started to work. `barred`: slots
+    that are left alone for now. `now`: seconds of the clock of `ready_at`."""
 
     engines: int
     wanted: tuple[int, ...]
@@ -36,6 +40,7 @@ class Facts:
     begun: bool
     workers: tuple[WorkerFacts, ...]
     barred: frozenset[int] = frozenset()
+    now: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,12 +93,13 @@ def _next(facts: Facts, targets: tuple[int, ...], *, waiting: bool) -> Publish |
     slots = {w.seat: w.slot for w in facts.workers}
     stay = tuple(seat for seat in facts.members if slots.get(seat) in targets)
     leave = tuple(seat for seat in facts.members if seat not in stay)
-    by_slot = {w.slot: w.seat for w in facts.workers if w.state == "ready" and not w.dead}
-    join = tuple(by_slot[slot] for slot in targets if slot in by_slot)
+    by_slot = {w.slot: w for w in facts.workers if w.state == "ready" and not w.dead}
+    ready = [by_slot[slot] for slot in targets if slot in by_slot]
+    join = tuple(w.seat for w in ready)
     if not targets:
         return Publish((), leave, False, facts.reason) if leave else None
     if leave and stay:
         return Publish(stay + join, (), False, facts.reason)
-    if not join or waiting:
+    if not join or (waiting and facts.now < min(w.ready_at for w in ready) + JOIN_WAIT_S):
         return None
     return Publish(stay + join, () if stay else leave, False, facts.reason)

@@ -32,6 +32,7 @@ class Seated:
     dead: bool = False
     gone: bool = False
     killed: bool = False
+    ready_at: float = 0.0
 
 
 class Roster:
@@ -59,9 +60,9 @@ class Roster:
         seated = self.seated[seat]
         seated.pid, seated.ticks = pid, 0 if seated.machine else start_ticks(pid)
 
-    def ready(self, seat: int) -> None:
+    def ready(self, seat: int, now: float) -> None:
         if self.seated[seat].state == "starting":
-            self.seated[seat].state = "ready"
+            self.seated[seat].state, self.seated[seat].ready_at = "ready", now
 
     def retires(self, seat: int) -> None:
         """A member that has done all there was for it to do."""
@@ -138,7 +139,7 @@ class Roster:
 
     def facts(self) -> tuple[membership.WorkerFacts, ...]:
         matter = (s for s in self.seated.values() if not s.gone or (s.dead and s.state in ("member", "leaving")))
-        return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead) for s in matter)
+        return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead, s.ready_at) for s in matter)
 
     def _command(self, machine: int, **command: object) -> None:
         """A template that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""

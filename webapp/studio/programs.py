@@ -23,7 +23,7 @@ HOST_SETTINGS = frozenset(
         *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
     }
 )
-HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_")
+HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_")
 HOST_STOP_S = 20.0  # beside the time that its runs have to suspend
 
 

@@ -1,0 +1,49 @@
+"""Who keeps a slot that was asked back for too long: facts in, decision out. Pure, standard library only.
+
+A worker leaves at a step boundary, and what happens before that is the user's: a step of minutes, a callback that waits. Others wait for
+the slot. So a worker that is still there after a while is ended, which costs the others the step in flight. Where nobody would be left who
+holds the state it gets longer, because then all since the last checkpoint is lost; and who writes or hands over the state at this moment
+has until it moves no more bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+GRACE_S = 30.0
+LAST_TIMES = 4.0  # as long where no other member stays
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A worker on `slot`. `gives`: it has come to the change of members and writes or hands over what it has; `beat`: its heartbeat."""
+
+    seat: int
+    slot: int
+    gives: bool
+    beat: int
+
+
+class Release:
+    """`grace_s` from the moment at which a slot was asked back."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.grace_s = grace_s
+        self._since: dict[int, tuple[int, float]] = {}  # seat -> heartbeat that counts, and since when
+
+    def overdue(self, now: float, holders: Collection[Holder], wanted: Collection[int]) -> tuple[Holder, ...]:
+        """Those of `holders` (all workers that are alive) who are to be ended, because their slots are not among `wanted`."""
+        asked = [holder for holder in holders if holder.slot not in wanted]
+        last = len(asked) == len(holders)
+        found = []
+        for holder in asked:
+            beat = holder.beat if holder.gives else -1
+            before = self._since.get(holder.seat)
+            if before is None or before[0] != beat:
+                before = (beat, now)
+            self._since[holder.seat] = before
+            if now > before[1] + self.grace_s * (LAST_TIMES if last else 1.0):
+                found.append(holder)
+        self._since = {holder.seat: self._since[holder.seat] for holder in asked}
+        return tuple(found)

@@ -1,0 +1,82 @@
+"""The driver's look at its workers: which of them must be ended, and what the end of one means. It gathers facts from the arena, the worker
+table and the journal for those who decide (`watch`, `release`, `failures`); it kills nobody itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+from training_runtime.elastic import release, vigil
+from training_runtime.elastic.arena import BEAT, COMMITTED, PHASE, Arena, GenerationRecord
+from training_runtime.elastic.deaths import Deaths
+from training_runtime.elastic.failures import Ended, Failures
+from training_runtime.elastic.release import Holder, Release
+from training_runtime.elastic.roster import Roster, Seated
+
+HANGS_S = 0.15  # how often it is looked for hangs at most
+HANG_TIMEOUT, RELEASE_GRACE = "EDT_HANG_TIMEOUT", "EDT_RELEASE_GRACE_S"
+
+
+class Supervision:
+    """Of one train(). `now` is seconds of a clock that only goes forward."""
+
+    def __init__(self, now: float) -> None:
+        self.deaths, self.failures = Deaths(now), Failures()
+        setting, grace = os.environ.get(HANG_TIMEOUT), os.environ.get(RELEASE_GRACE)
+        self._vigil = vigil.Vigil(float(setting) if setting else None)
+        self._release = Release(float(grace) if grace else release.GRACE_S)
+        self._looked = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look again; once asked, it counts as looked at."""
+        due = now >= self._looked + HANGS_S
+        if due:
+            self._looked = now
+            self.deaths.look(now)
+        return due
+
+    def template_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
+        return self._vigil.template(now, pid, durations)
+
+    def to_end(
+        self,
+        now: float,
+        arena: Arena,
+        workers: Collection[Seated],
+        record: GenerationRecord,
+        *,
+        wanted: Collection[int],
+        durations: list[float],
+        done: bool,
+        retiring: bool,
+    ) -> Iterator[tuple[int, str]]:
+        """The seats of `workers` (those with a process that was not killed yet) that must be ended, and why in words. `wanted`: slots
+        that the run may use; `durations`: of the last steps; `retiring`: all of them are done, what is made of them is being written."""
+        for found in self._vigil.look(now, arena, workers, members=record.seats, durations=durations, done=done):
+            slot = next(seated.slot.id for seated in workers if seated.seat == found.seat)
+            yield found.seat, found.told(slot)
+        holders = [_holder(arena, seated, record, retiring) for seated in workers if not seated.killed]
+        for holder in self._release.overdue(now, holders, wanted):
+            grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
+            yield holder.seat, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
+
+    def ended(self, roster: Roster, seat: int, code: int, *, arena: Arena | None, generation: int) -> Ended:
+        """What there is to know of a worker that was reaped, from the worker table as it was before."""
+        seated = roster[seat]
+        ticks = {s.seat: -1 if arena is None else arena.get(s.seat, COMMITTED) for s in (seated, *roster.alive())}
+        return Ended(
+            slot=seated.slot.id,
+            pid=seated.pid,
+            tick=ticks[seat],
+            generation=generation,
+            cause=self.deaths.cause(seat, code),
+            newcomer=seated.state in ("starting", "ready") or ticks[seat] < 0,
+            members=any(ticks[s] >= 0 for s in roster.those("member", "leaving") if s != seat),
+            others=any(s != seat for s in roster.those("starting", "ready", "member", "leaving")),
+        )
+
+
+def _holder(arena: Arena, seated: Seated, record: GenerationRecord, retiring: bool) -> Holder:
+    gives = retiring or (seated.state == "leaving" and arena.get(seated.seat, PHASE) >> 32 >= record.number)
+    return Holder(seated.seat, seated.slot.id, gives, arena.get(seated.seat, BEAT))
