@@ -95,6 +95,7 @@ class Coordinator:
         self.record = GenerationRecord(self.generation, (), ())
         assert self.household is not None
         self.arena = Arena(self.household.arena_fd, job.layout(shape), create=True)
+        self.recorder.pause()
         self.outposts.open(self.arena.layout, (samples, test_samples))
         self.has_state = tick is not None
         self.arena.begin_ring(shape.step_at(tick or 0))
@@ -107,13 +108,19 @@ class Coordinator:
 
     def _close(self) -> Outcome:
         self.recorder.write_pending()
+        if self.done and not self.failure:
+            self.recorder.trained()
+        self.recorder.end(self._is_stopped, failed=bool(self.failure))
         if self.failure:
             self.failure.tell(self.recorder)
-        if self.done:
-            self.recorder.trained()
-        self.recorder.end()
         self.recorder.flush()
         return "stopped" if self.stopping and not self.done else "completed"
+
+    def _is_stopped(self) -> bool:
+        """Nothing trains any more, but the host may still want something."""
+        if self.link is not None:
+            self.link.poll()
+        return bool(self.stopping) or (self.link is not None and self.link.stop is not None)
 
     # -- events
 
@@ -130,6 +137,7 @@ class Coordinator:
         if household.handle in events:
             self._start_anew(household, "the process that workers are forked from died")
         elif any(handle in events for handle in self.outposts.handles):
+            self.recorder.pause()
             for machine in self.outposts.begin_anew():
                 self._lose(machine)
 
@@ -148,9 +156,11 @@ class Coordinator:
             return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
         household.hang_up()
+        self.recorder.pause()
         household.start()
         if self.arena is not None:
             self.arena.words[ORPHANED] = 0
+            self.recorder.pause()
             self.outposts.begin_anew()
             self.chronicle.take_up()  # of what they wanted to say, not everything may have come through
             self._begin_again(why)

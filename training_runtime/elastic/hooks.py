@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from training_runtime.elastic.complaints import Complaints
 from training_runtime.elastic.job import Job
 from training_runtime.fabric.dispatch import Logger
 
@@ -22,6 +23,7 @@ class WorkerHooks:
         self._logger = Logger(job.worker_logger) if job.worker_logger is not None else None
         self._prints = job.worker_logger is None and job.in_studio  # elsewhere all workers share one terminal
         self._printed = 0.0
+        self._complaints = Complaints()
         self._trained = self._tests = 0
 
     def begin(self) -> None:
@@ -34,6 +36,7 @@ class WorkerHooks:
     def end(self) -> None:
         self._all("on_train_end")
         self._guard(self._logger.end if self._logger else None)
+        self._complain(self._complaints.rest())
 
     def epoch_begin(self, epoch: int) -> None:
         self._all("on_epoch_begin", epoch)
@@ -81,8 +84,12 @@ class WorkerHooks:
         try:
             action()
         except Exception as error:
+            self._complain(self._complaints.add(f"a callback raised {type(error).__name__}: {error}"))
+
+    def _complain(self, message: str) -> None:
+        if message:
             traceback.print_exc()
-            self._report("warning", message=f"a callback raised {type(error).__name__}: {error}")
+            self._report("warning", message=message)
 
 
 def call(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

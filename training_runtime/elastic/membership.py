@@ -17,8 +17,8 @@ State = Literal["starting", "ready", "member", "leaving", "left"]
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """A worker process that is not reaped yet, or died as a member. `ready`: waits to be taken in, since `ready_at`; `leaving`: was a member
-    of the generation before the one that is on its way; `left`: has said that it is done and is about to exit."""
+    """A worker process that is not reaped yet, or died as a member. `ready`: waits to be taken in, since `ready_at`; `leaving`: was a
+    member of the generation before the one that is on its way; `left`: has said that it is done and is about to exit."""
 
     seat: int
     slot: int

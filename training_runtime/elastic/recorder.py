@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from statistics import median
 from typing import Protocol
 
 from training_runtime import journal, storage
+from training_runtime.elastic.driver_logger import DriverLogger, EpochMeans
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 from training_runtime.fabric.dispatch import Logger
@@ -52,13 +52,15 @@ class Recorder:
 
     def __init__(self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], screen: Screen) -> None:
         self._writer, self._job, self._grown, self._screen = writer, job, grown, screen
-        self._logger = Logger(logger) if logger is not None else None
+        self._console = Logger(logger) if logger is screen else None
+        self._logger = None if logger is None or logger is screen else DriverLogger(logger, writer.path)
+        self._before = writer.seq
         self.last_step = self.last_generation = self.trained_step = 0
         self._last_test = 0
         self._files: set[journal.Checkpoint] = set()
         self._digests: dict[int, str] = {}
         self.metrics: dict[str, float] = {}
-        self._epoch, self._sums, self._samples = 0, dict[str, float](), 0.0
+        self._means = EpochMeans()
         self._pending: _Pending | None = None
         self._last_t = 0.0
         self._durations: deque[tuple[float, int]] = deque(maxlen=64)  # of a step, and the engines that a worker had in it
@@ -99,7 +101,7 @@ class Recorder:
             "mark": journal.mark_at(path, size),
             "steps": [self.last_step, self.last_generation, self.trained_step, self._last_test],
             "metrics": self.metrics,
-            "epoch": [self._epoch, self._sums, self._samples],
+            "epoch": [self._means.epoch, self._means.sums, self._means.samples],
             "files": [dataclasses.asdict(file) for file in self._files],
         }
         beside = self._place.with_name(f"{PLACE}.new")
@@ -120,7 +122,8 @@ class Recorder:
         except (OSError, ValueError, KeyError, TypeError):
             return 0
         self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
-        self._epoch, self._sums, self._samples, self.metrics, self._files = int(epoch), dict(sums), float(samples), metrics, files
+        self._means.epoch, self._means.sums, self._means.samples = int(epoch), dict(sums), float(samples)
+        self.metrics, self._files = metrics, files
         return offset
 
     @property
@@ -129,19 +132,14 @@ class Recorder:
 
     def _accumulate(self, event: journal.Train) -> dict[str, float]:
         """The averages over the epoch so far."""
-        if event.epoch != self._epoch:
-            self._epoch, self._sums, self._samples = event.epoch, {}, 0.0
-        self._samples += event.samples
-        for name, value in event.metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value * event.samples
-        means = {name: total / self._samples for name, total in self._sums.items()}
+        means = self._means.add(event)
         self.metrics.update({f"train {k}": v for k, v in means.items()})
         return means
 
     @property
     def epoch(self) -> int:
         """Of the last step, from 1; 0 before the first."""
-        return self._epoch
+        return self._means.epoch
 
     def write(self, event: journal.Event) -> None:
         """A rare event: at once in the file."""
@@ -169,7 +167,8 @@ class Recorder:
             )
         )
         self._screen.begin(shape.steps_per_epoch * job.epochs)
-        self._guard(self._logger.begin if self._logger else None)
+        if self._logger is not None:
+            self._logger.begin(shape.engine_batches, before=self._before)
 
     def durations(self) -> list[float]:
         """Of the last steps in seconds, or what they would take where a worker has more engines now."""
@@ -191,10 +190,8 @@ class Recorder:
             self._durations.append((step_s, self._engines_each(event.workers)))
             means = self._accumulate(event)
             self._screen.trained(event, means, self.last_generation)
-            iteration = shape.engine_batches(event.step)
-            logger = self._logger
-            if logger is not None:
-                self._guard(lambda: logger.train(means, iteration, event.epoch, event.workers))  # noqa: B023
+            if self._console is not None:
+                self._console.train(means, shape.engine_batches(event.step), event.epoch, event.workers)
 
     def generation(self, event: journal.Generation, *, stood_s: float, work_ratio: float) -> None:
         """A generation has begun. `work_ratio`: a worker's engines now against before, by which a step may take longer for no fault
@@ -229,9 +226,6 @@ class Recorder:
         self.write(journal.Test(step, epoch, metrics, int(row[0])))
         shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
         self._screen.say(f"epoch {epoch} test: {shown}")
-        logger = self._logger
-        if logger is not None:
-            self._guard(lambda: logger.test(metrics, 0, epoch))
 
     def checkpoint(self, event: journal.Checkpoint) -> None:
         """Once, also where a part of an epoch is done again and writes the same files."""
@@ -256,18 +250,24 @@ class Recorder:
             self.trained_step = self.last_step
             self.write(journal.Trained(self.last_step, self.epoch))
 
-    def end(self) -> None:
-        self._guard(self._logger.end if self._logger else None)
+    def pause(self) -> None:
+        """No thread of ours runs until the next flush: something is about to be forked."""
+        if self._logger is not None:
+            self._logger.pause()
 
-    def _guard(self, action: Callable[[], None] | None) -> None:
-        """Run a callback of the user; telemetry that raises costs a warning, never a step."""
-        if action is None:
+    def end(self, left: Callable[[], bool], *, failed: bool = False) -> None:
+        """Wait until the driver's logger has come to the end as well. `left`, asked meanwhile, says whether not to wait much longer."""
+        if self._logger is None:
             return
-        try:
-            action()
-        except Exception as error:
-            traceback.print_exc()
-            self.write(journal.Warned(f"the driver's logger callback raised {type(error).__name__}: {error}"))
+        self.flush()
+        whole = self._logger.end(left, silent=failed)
+        self._complain()
+        if not whole:
+            self.write(journal.Warned("the driver's logger callback was far behind the training when that ended, and was not waited for"))
+
+    def _complain(self) -> None:
+        for message in self._logger.said() if self._logger is not None else ():
+            self.write(journal.Warned(message))
 
     @property
     def waits(self) -> bool:
@@ -296,8 +296,11 @@ class Recorder:
         if self._waits_since is not None:
             waited_s, self._waits_since = self._flushed - self._waits_since, None
             self.write(journal.Warned(f"The storage took nothing for {waited_s:.0f} s; what was to be written then is there now."))
+        if self._logger is not None:
+            self._logger.feed()
         return True
 
     def flush_if_due(self, now: float) -> None:
+        self._complain()
         if self._dirty and self.due(now) <= 0:
             self.flush()

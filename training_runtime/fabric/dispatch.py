@@ -10,6 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+# Set while a driver logger is told what an earlier driver of the run has told its own already: what is appended to files is there.
+replaying = False
+
 
 class Logger:
     """A user's logger callback behind one interface. Errors of the callback pass through."""

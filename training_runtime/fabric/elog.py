@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from training_runtime.fabric import dispatch
+
 
 class ELog:
     """`log = ELog.open(); log.recordTrain("Train", 4, 1, 0.5, 0.9, worker=0); log.close()`"""
@@ -34,6 +36,8 @@ class ELog:
         self._file.close()
 
     def recordText(self, text: str) -> None:
+        if dispatch.replaying:
+            return
         self._file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
         self._file.flush()
 

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from training_runtime.fabric import dispatch
+
 
 class EMetrics:
     """`with EMetrics.open() as m: m.record(EMetrics.TRAIN_GROUP, 12, {"loss": 0.5})`"""
@@ -37,6 +39,8 @@ class EMetrics:
 
     def record(self, group: str, iteration: int, values: dict[str, Any]) -> None:
         """Append `values` of `group` at `iteration`."""
+        if dispatch.replaying:
+            return
         self._index += 1
         now_ms = int(time.time() * 1000)
         meta: dict[str, Any] = {"training_id": os.environ.get("TRAINING_ID", ""), "time": now_ms, "rindex": self._index}
