@@ -157,12 +157,14 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class Observation:
-    """The state of a node: answer to Apply, and what subscribers are sent. `revision` is the last one applied."""
+    """The state of a node: answer to Apply, and what subscribers are sent. `revision` is the last one applied. `storage_problem`: why runs
+    cannot write there now, for which they wait whatever they are granted; empty where they can."""
 
     revision: int
     node: NodeFacts
     runs: tuple[RunObservation, ...]
     warm: bool = True
+    storage_problem: str = ""
     type: Literal["observation"] = "observation"
 
 

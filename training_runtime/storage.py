@@ -48,14 +48,18 @@ def low_bytes() -> int:
     return int(float(value)) if value else LOW_BYTES
 
 
-def patiently(action: Callable[[], T]) -> T:
-    """The result of `action`, tried again for as long as the storage does not take what it writes."""
+def patiently(action: Callable[[], T], *, say: Callable[[str], None] = lambda _: None) -> T:
+    """The result of `action`, tried again for as long as the storage does not take what it writes. `say` is told once."""
+    said = False
     while True:
         try:
             return action()
         except OSError as error:
             if error.errno not in UNAVAILABLE:
                 raise
+            if not said:
+                say(f"nothing can be written, waiting: {error}")
+            said = True
         time.sleep(RETRY_S)
 
 

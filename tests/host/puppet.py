@@ -219,6 +219,18 @@ def keep_slots(puppet: Puppet) -> int:
     return puppet.serve()
 
 
+def grasping(puppet: Puppet) -> int:
+    """Takes slots and gives none back: it does as if it had not heard, and starts anew whoever is killed."""
+    original = puppet.change
+
+    def change(message: Members) -> None:
+        if {slot.id for slot in message.slots} >= puppet.workers.keys():
+            original(message)
+
+    puppet.change = change  # type: ignore[method-assign]
+    return puppet.serve()
+
+
 def slow(puppet: Puppet) -> int:
     """Takes in members only after a file has appeared; meanwhile it says again and again what it holds."""
     original = puppet.change
@@ -267,7 +279,7 @@ def stop_without_a_word(puppet: Puppet) -> int:
 
 ACTS: dict[str, Callable[[Puppet], int]] = {
     act.__name__: act
-    for act in (obey, share, compute, hoard, script, stubborn, crash, keep_slots, slow, nonsense, grow, stop_without_a_word)
+    for act in (obey, share, compute, hoard, script, stubborn, crash, keep_slots, grasping, slow, nonsense, grow, stop_without_a_word)
 }
 
 

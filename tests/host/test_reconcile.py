@@ -16,6 +16,7 @@ from training_runtime.host.reconcile import (
     Forget,
     Kill,
     KillDriver,
+    KillWorkers,
     Phase,
     Rules,
     SeenRun,
@@ -23,6 +24,7 @@ from training_runtime.host.reconcile import (
     TellMembers,
     Terminate,
     decide,
+    goes_on,
     holding,
 )
 from training_runtime.protocol import RunSpec, SlotRef, WantedRun
@@ -186,6 +188,10 @@ SEEN = st.builds(
     restarts=st.integers(0, 3),
     interrupted=st.booleans(),
     connected=st.booleans(),
+    overdue_since=TIMES,
+    evicted_at=TIMES,
+    folder_lost=st.booleans(),
+    lived_s=st.sampled_from([0.0, 1000.0]),
 )
 WISHES = st.dictionaries(st.integers(1, 4), st.tuples(st.sampled_from([(), (1,), (1, 2)]), st.booleans(), st.integers(1, 6)), max_size=4)
 
@@ -244,3 +250,81 @@ def test_a_driver_that_is_stopped_by_a_signal_is_killed_alone_after_a_while() ->
     assert actions(wish(1), seen("alive", members=members, stopped_at=95.0), now=115.0) == (
         KillDriver(7, "the driver was stopped for 20 s"),
     )
+
+
+def test_a_crash_is_answered_at_once_and_the_next_ones_after_growing_pauses() -> None:
+    assert isinstance(actions(wish(1), seen("ended", exit_code=-9, ended_at=100.0), now=100.0)[0], Start)
+    pauses = []
+    for restarts in (1, 2):
+        waiting = decide(wish(1), seen("ended", exit_code=-9, ended_at=100.0, restarts=restarts), now=100.0, rules=RULES)
+        assert (waiting.actions, waiting.wake_at is not None) == ((), True)
+        pauses.append(waiting.wake_at - 100.0)  # type: ignore[operator]
+    assert 0 < pauses[0] < pauses[1]
+
+
+def test_a_driver_that_has_run_for_long_begins_to_count_its_crashes_anew() -> None:
+    often = seen("ended", exit_code=-9, attempt=9, restarts=3, ended_at=50.0, lived_s=600.0)
+    assert goes_on(often[7], RULES)
+    assert actions(wish(1), often) == (Start(7, 10, 1, "the driver was killed by SIGKILL; restart 1 of 3"),)
+    assert not goes_on(dataclasses.replace(often[7], lived_s=599.0), RULES)
+
+
+def test_a_driver_that_found_its_disk_full_is_started_again_for_ever_and_less_and_less_often() -> None:
+    pauses = []
+    for losses in range(20):
+        facts = seen("ended", exit_code=75, attempt=5, restarts=3, losses=min(losses, 16), ended_at=100.0)
+        assert goes_on(facts[7], RULES)
+        pauses.append(decide(wish(1), facts, now=100.0, rules=RULES).wake_at - 100.0)  # type: ignore[operator]
+        (start,) = actions(wish(1), facts, now=100.0 + pauses[-1])
+        assert (start.attempt, start.restarts, start.losses) == (6, 3, min(losses + 1, 16))  # type: ignore[union-attr]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == RULES.restart_longest_pause_s
+    stopped = dataclasses.replace(facts[7], stop_asked_at=90.0)
+    assert not goes_on(stopped, RULES), "alice stopped it meanwhile"
+
+
+FULL = "The disk is full."
+
+
+def test_what_runs_is_suspended_where_nothing_can_be_written_and_goes_on_when_it_can() -> None:
+    running = seen("alive", members=slots(1), holding=(1,))
+    assert decide(wish(1), running, now=1, rules=RULES, storage=FULL).actions == (TellMembers(7, (), FULL),)
+    suspended = seen("alive", members=())
+    assert decide(wish(1), suspended, now=1, rules=RULES, storage=FULL).actions == ()
+    assert decide(wish(1), suspended, now=1, rules=RULES).actions == (TellMembers(7, slots(1), "alice asked"),)
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, seen("ended", exit_code=-9), seen("ended", exit_code=75), seen("ended", exit_code=-9, interrupted=True)]
+)
+def test_nothing_begins_where_nothing_can_be_written(facts: dict[int, SeenRun]) -> None:
+    assert decide(wish(1), facts, now=100, rules=RULES, storage=FULL).actions == ()
+    assert isinstance(decide(wish(1), facts, now=100, rules=RULES).actions[0], Start)
+
+
+def test_a_run_can_be_stopped_where_nothing_can_be_written() -> None:
+    asked = decide(wish(1, stop=True), seen("alive", members=(), holding=(1,)), now=1, rules=RULES, storage=FULL).actions
+    assert [type(action) for action in asked] == [AskToStop]
+
+
+def test_a_slot_that_is_not_given_back_costs_its_worker_and_then_the_driver() -> None:
+    late = seen("alive", members=slots(1), holding=(1, 2), overdue_since=100.0)
+    assert decide(wish(1), late, now=101, rules=RULES) == Decision((), 130.0)
+    assert [type(action) for action in actions(wish(1), late, now=130.0)] == [KillWorkers]
+    evicted = seen("alive", members=slots(1), holding=(1, 2), overdue_since=100.0, evicted_at=130.0)
+    assert decide(wish(1), evicted, now=131, rules=RULES) == Decision((), 160.0)
+    (last,) = actions(wish(1), evicted, now=160.0)
+    assert isinstance(last, KillDriver)
+    assert last.interrupts, "for no crash of its own"
+
+
+def test_workers_of_a_run_that_does_not_suspend_may_write_down_their_state() -> None:
+    late = seen("alive", members=(), holding=(1,), overdue_since=100.0)
+    assert [type(action) for action in actions(wish(), late, now=130.0)] == [KillDriver]
+    full = decide(wish(), late, now=1000.0, rules=RULES, storage=FULL)
+    assert full == Decision((), None), "where they cannot be written they must not be lost"
+
+
+def test_a_run_whose_folder_is_gone_is_ended_and_not_started_again() -> None:
+    assert [type(a) for a in actions(wish(1), seen("alive", members=slots(1), folder_lost=True))] == [Kill]
+    assert actions(wish(1), seen("ended", exit_code=-9, folder_lost=True)) == ()

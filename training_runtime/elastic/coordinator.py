@@ -39,8 +39,7 @@ class Coordinator:
     def __init__(self, job: Job, recorder: Recorder, *, attempt: int, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
         self.job, self.recorder, self.attempt, self.link = job, recorder, attempt, link
         self.granted, self.reason = slots, "started"
-        self.revision = -1
-        self.stopping = ""
+        self.revision, self.stopping = -1, ""
         self.has_state = False
         self.tick = 0  # of the checkpoint that workers begin with
         self.generation = recorder.last_generation

@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from typing import IO
 
+from training_runtime import storage
 from training_runtime.errors import HostBusy
 from training_runtime.host import adoption, fabric, kernel, node_facts, probe, state
 from training_runtime.host.node import Node
+from training_runtime.host.room import Watch
 from training_runtime.host.settings import Settings, parse
 from training_runtime.host.supervisor import Supervisor
 
@@ -57,14 +59,16 @@ def _lock(path: Path, settings: Settings) -> IO[str]:
 
 def _serve(settings: Settings) -> int:
     kernel.become_subreaper()
-    fabric.build(settings.folder)
-    abilities = probe.strongest(settings.folder, settings.policy)
+    watch = Watch(settings.home / "runs", settings.folder / "reserve", settings.marks, node=settings.node)
+    watch.look(time.monotonic())  # before anything is written: there may be no room but the reserve
+    storage.patiently(lambda: fabric.build(settings.folder), say=log.error)
+    abilities = storage.patiently(lambda: probe.strongest(settings.folder, settings.policy), say=log.error)
     log.info("sandbox level=%s: %s", abilities.level, "; ".join(abilities.notes))
     node = Node(settings.folder)
     if (saved := state.load(settings.folder / "state.json")) is not None:
         adoption.adopt(node, saved, now=time.monotonic())
     facts = node_facts.gather(settings.node, abilities, address=settings.address)
-    return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ)).run()
+    return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), room=watch).run()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@ otherwise."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 
 from training_runtime.host import ending, processes, talk
-from training_runtime.host.live import LiveRun, journal_size, outcome_in_journal
+from training_runtime.host.live import LiveRun, folder_of, journal_size, outcome_in_journal
 from training_runtime.host.node import Node
 from training_runtime.host.state import Saved, SavedRun
 
@@ -40,6 +41,8 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.station, run.losses = record.station, record.losses
     run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
     run.began_at = run.ended_at = now
+    with contextlib.suppress(OSError):
+        run.folder = folder_of(run.result_dir)
     return run
 
 

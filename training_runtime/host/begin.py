@@ -3,6 +3,7 @@ letting it go."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -14,12 +15,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime import journal
+from training_runtime import journal, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import ending, environment, fabric, sandbox, sockets, talk
 from training_runtime.host.environment import Places
 from training_runtime.host.launch import GO, Hello, Launch, Ready, to_line
-from training_runtime.host.live import LiveRun, journal_size
+from training_runtime.host.live import LiveRun, folder_of, journal_size
 from training_runtime.host.node import Node
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.settings import Settings
@@ -35,6 +36,8 @@ def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: st
     """A run that waits for its launch; replaces the record of an earlier attempt."""
     run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason, station=spec.station, losses=losses)
     run.journal_start = run.journal_bytes = 0 if spec.station else journal_size(spec.result_dir)
+    with contextlib.suppress(OSError):
+        run.folder = folder_of(spec.result_dir)
     node.runs[spec.run] = run
     node.changed = True
     return run
@@ -45,6 +48,11 @@ def refuse(node: Node, run: LiveRun, why: str) -> None:
     run.phase, run.exit_code, run.problem, run.ended_at = "ended", 1, why, time.monotonic()
     node.changed = True
     log.error("a run cannot be started: %s run=%d", why, run.run)
+
+
+def put_off(run: LiveRun, why: str) -> None:
+    """Nothing of it has begun, for want of room or of a file system; that passes."""
+    run.problem, run.retry_at = why, time.monotonic() + storage.RETRY_S
 
 
 def driver_has_begun(spec: RunSpec) -> bool:
@@ -59,13 +67,20 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
     run.uid, run.retry_at, run.socket_token = orders.box.uid, None, secrets.token_hex(16)
     node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
-    with theirs, sockets.listen(node.socket_file(run)) as listener:
+    try:
+        listener = sockets.listen(node.socket_file(run))
+    except OSError as error:
+        ours.close()
+        theirs.close()
+        _put_off_or_fail(node, run, error)
+        return
+    with theirs, listener:
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))
             run.gate.send(to_line(orders))
         except OSError as error:
-            _failed(node, run, str(error))
+            _put_off_or_fail(node, run, error)
             return
     node.watch(run.gate, functools.partial(_on_gate, node, run))
 
@@ -109,16 +124,27 @@ def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
         return
     if run.gate is None:
         return  # it has ended already: its end was seen between its first word and this one
-    gate, run.gate = run.gate, None
-    node.unwatch(gate)
     run.phase, run.began_at = "alive", time.monotonic()
     node.changed = True
-    node.save()  # before the gate opens: a host that dies after it must be able to find this process again
+    if not node.save():  # before the gate opens: a host that dies after it must be able to find this process again
+        run.phase, run.interrupted = "launching", True
+        talk.close(node, run)  # so it goes by itself, and the next attempt begins when there is room
+        return
+    gate, run.gate = run.gate, None
+    node.unwatch(gate)
     gate.send(GO)
     gate.close()
     what = "station" if run.station else "driver"
     log.info("a %s runs run=%d attempt=%d pid=%d uid=%s", what, run.run, run.attempt, run.pid, run.uid)
     talk.connect(node, run)
+
+
+def _put_off_or_fail(node: Node, run: LiveRun, error: OSError) -> None:
+    if error.errno in storage.UNAVAILABLE:
+        talk.close(node, run)
+        put_off(run, str(error))
+    else:
+        _failed(node, run, str(error))
 
 
 def _failed(node: Node, run: LiveRun, why: str) -> None:
@@ -158,6 +184,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         variables["EDT_NODE_SLOTS"] = str(settings.slots)
     if settings.address:
         variables["EDT_ADDRESS"] = settings.address
+    variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
+    variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
     return Launch(
         spec=dataclasses.replace(spec, attempt=run.attempt),
         driver=settings.driver,

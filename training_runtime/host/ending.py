@@ -12,7 +12,7 @@ import time
 from training_runtime.errors import ProtocolError
 from training_runtime.host import processes, talk
 from training_runtime.host.launch import Ready
-from training_runtime.host.live import LiveRun, journal_size, outcome_in_journal
+from training_runtime.host.live import LiveRun, being_written, folder_of, journal_size, outcome_in_journal
 from training_runtime.host.node import Node
 from training_runtime.protocol import build
 
@@ -49,8 +49,20 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
             processes.send_signal(keeper, signal.SIGKILL)
 
 
-def kill_driver(node: Node, run: LiveRun) -> None:
+def evict(run: LiveRun, *, now: float) -> None:
+    """Kill the workers on slots that were asked back."""
+    slots = run.overdue()
+    for worker, handle in run.workers.items():
+        if worker.slot in slots:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+    run.evicted_at = now
+
+
+def kill_driver(node: Node, run: LiveRun, *, now: float, interrupts: bool = False) -> None:
     """Alone. Whoever stopped it may have stopped all of the run: the others are let go on, so that they can write down their state."""
+    run.interrupted = run.interrupted or interrupts
+    run.evicted_at = now if run.asked_back else None
     others = [process for process in members_of(node, run) if process.pid != run.pid]
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if run.driver_handle is not None:
@@ -60,11 +72,21 @@ def kill_driver(node: Node, run: LiveRun) -> None:
     run.stopped_at = None
 
 
-def look_for_stopped(run: LiveRun, *, now: float) -> None:
-    """Note whether the driver is stopped by a signal; the kernel tells only its parent."""
+def look_at(run: LiveRun, *, now: float) -> None:
+    """Note what nobody tells: whether the driver is stopped by a signal (the kernel tells only its parent), whether the run's folder is
+    still there, and whether state is being written, where a slot is waited for."""
+    look_for_folder(run)
+    if run.asked_back and (found := being_written(run.result_dir)) != run.written:
+        run.written, run.wrote_at = found, now
     process = processes.look(run.pid)
     stopped = process is not None and process.start_ticks == run.start_ticks and process.state == "T"
     run.stopped_at, run.looked_at = (run.stopped_at or now) if stopped else None, now
+
+
+def look_for_folder(run: LiveRun) -> None:
+    """Somebody may have moved or deleted it: what the run writes is then nowhere that anybody would look."""
+    with contextlib.suppress(OSError):  # a file system that does not answer now is another matter
+        run.folder_lost = run.folder is not None and folder_of(run.result_dir) != run.folder
 
 
 def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
@@ -144,6 +166,9 @@ def check_cleared(node: Node, run: LiveRun) -> None:
     for worker in tuple(run.workers):
         talk.worker_ended(node, run, worker)
     run.exit_code = _how_it_ended(node, run)
+    look_for_folder(run)
+    if run.folder_lost and run.stop_asked_at is None and run.exit_code:
+        run.exit_code, run.problem = 1, f"The run's folder {run.result_dir} was moved or deleted while it ran: put it back and run it anew."
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
     run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
     run.ended_at = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 
@@ -31,12 +32,15 @@ def build(host_folder: Path, sources: Path = SOURCES) -> Path:
     for part in (home, home / "libs", packages(home)):
         part.mkdir(exist_ok=True)
         part.chmod(0o755)
-    beside = archive(home).with_suffix(".new")
-    with zipfile.ZipFile(beside, "w") as target:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as target:
         for source in sorted(sources.rglob("*.py")) if sources.is_dir() else ():
             target.write(source, source.relative_to(sources))
-    beside.chmod(0o644)
-    beside.replace(archive(home))
+    if not archive(home).is_file() or archive(home).read_bytes() != content.getvalue():  # a full disk has no room for it
+        beside = archive(home).with_suffix(".new")
+        beside.write_bytes(content.getvalue())
+        beside.chmod(0o644)
+        beside.replace(archive(home))
     link = packages(home) / "training_runtime"
     if not link.is_symlink() or link.readlink() != _PACKAGE:
         link.unlink(missing_ok=True)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from training_runtime.host import kernel, launch
 
+_EXIT_BYTES = 8
+
 
 def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
     """Forks the driver and returns when every process of the run is gone; `exit_file` then holds the driver's exit code (-N: signal N)."""
@@ -30,8 +32,12 @@ def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
     gate.close()  # it must close for the host when the driver ends, and not be held open here
     listener.close()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # Its room is taken now: the disk may be full when the driver ends, and how it ended must not be lost for that.
+    file = os.open(exit_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with contextlib.suppress(OSError):
+        os.write(file, b" " * _EXIT_BYTES)
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.wait()
             if pid == driver:
-                exit_file.write_text(str(os.waitstatus_to_exitcode(status)))
+                os.pwrite(file, str(os.waitstatus_to_exitcode(status)).ljust(_EXIT_BYTES).encode(), 0)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from training_runtime import storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import inheritance, kernel, processes, sandbox
 from training_runtime.host.sandbox import Box
@@ -117,7 +118,7 @@ def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
         _settle_in(launch)
     except (OSError, SandboxRefused, ProtocolError) as error:
         gate.sendall(to_line(Ready(refused=str(error) or type(error).__name__)))
-        return 1
+        return storage.EXIT_CODE if storage.cause(error) else 1
     gate.sendall(to_line(Ready()))
     if lines.readline(len(GO)) != GO:
         os.kill(os.getpid(), signal.SIGKILL)  # nobody will take this for the script's own failure

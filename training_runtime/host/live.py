@@ -16,6 +16,7 @@ from training_runtime.host.state import SavedRun, Told
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 
 _TAIL_BYTES = 1 << 18
+_LONGEST_WRITE_S = 600.0
 
 
 @dataclass(eq=False)
@@ -28,7 +29,9 @@ class LiveRun:
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
     `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
     is known to be stopped by a signal. `station`: it is the run's station here, see `protocol.RunSpec`; it writes no journal. `began_at`,
-    `ended_at`: seconds of the monotonic clock, as far as this host was there.
+    `ended_at`: seconds of the monotonic clock, as far as this host was there. `asked_back`: slots that it was told without while it held
+    them, since when; `evicted_at`: when something was killed for one. `wrote_at`: when its engine was last seen writing state, `written`:
+    what was seen of that. `folder`: which folder `result_dir` was when the attempt began; `folder_lost`: it is another now, or none.
     """
 
     run: int
@@ -75,6 +78,12 @@ class LiveRun:
     losses: int = 0
     began_at: float = 0.0
     ended_at: float = 0.0
+    asked_back: dict[int, float] = field(default_factory=dict)
+    evicted_at: float | None = None
+    wrote_at: float = 0.0
+    written: tuple[str, int] = ("", 0)
+    folder: tuple[int, int] | None = None
+    folder_lost: bool = False
 
     def traces(self) -> Traces:
         return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
@@ -102,7 +111,20 @@ class LiveRun:
             losses=self.losses,
             ended_at=self.ended_at,
             lived_s=max(0.0, self.ended_at - self.began_at) if self.began_at else 0.0,
+            overdue_since=self._overdue_since(),
+            evicted_at=self.evicted_at,
+            folder_lost=self.folder_lost,
         )
+
+    def overdue(self) -> dict[int, float]:
+        """Slots that were asked back and are still in use, since when."""
+        held = self.holding() if self.asked_back else ()
+        return {slot: since for slot, since in self.asked_back.items() if slot in held}
+
+    def _overdue_since(self) -> float | None:
+        """A large state takes a while to write: that is no refusal, but it cannot go on for ever."""
+        since = min(self.overdue().values(), default=None)
+        return None if since is None else max(since, min(self.wrote_at, since + _LONGEST_WRITE_S))
 
     def observation(self, *, goes_on: bool = False, measured: bool = True, gave_up: bool = False) -> RunObservation:
         """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `gave_up`: it is a station, and none will
@@ -167,6 +189,26 @@ class LiveRun:
             station=self.station,
             losses=self.losses,
         )
+
+
+def folder_of(result_dir: str) -> tuple[int, int] | None:
+    """Which folder this is; None where it is not there, though the one it should be in is. Raises OSError where nobody can tell."""
+    path = Path(result_dir)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        path.parent.stat()
+        return None
+    return found.st_dev, found.st_ino
+
+
+def being_written(result_dir: str) -> tuple[str, int]:
+    """The state that a run's engine is writing now, and how far it is (see `elastic.checkpoint.write`); ("", 0): none."""
+    try:
+        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(Path(result_dir, "checkpoint"))]
+    except OSError:
+        return "", 0
+    return max(((name, each.st_size) for name, each in found if name.startswith(".engine.pt.")), default=("", 0))
 
 
 def journal_size(result_dir: str) -> int:

@@ -6,16 +6,19 @@ do what is decided in `reconcile`, and `supervisor` is the loop that asks it.
 
 from __future__ import annotations
 
+import logging
 import selectors
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from training_runtime import storage
 from training_runtime.host import processes, state
 from training_runtime.host.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 
+log = logging.getLogger(__name__)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -35,7 +38,9 @@ class _Registration:
 
 class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
-    `warm_pid`: the one child that is no run's. `reaped`: exit codes of drivers that became our children because their keeper was killed."""
+    `unsaved`: why the state file could not be written when last tried. `warm_pid`: the one child that is no run's. `reaped`: exit codes of
+    drivers that became our children because their keeper was killed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,6 +50,7 @@ class Node:
         self.grown: set[int] = set()
         self.warm_pid: int | None = None
         self.reaped: dict[int, int] = {}
+        self.unsaved = ""
         self._selector = selectors.DefaultSelector()
         self._registered: dict[int, _Registration] = {}
 
@@ -84,6 +90,17 @@ class Node:
     def _fileno(source: Watched) -> int:
         return source if isinstance(source, int) else source.fileno()
 
-    def save(self) -> None:
+    def save(self) -> bool:
+        """Whether it is written down. Where it cannot be, `unsaved` says why, and nothing may begin that the next host has to know of."""
         saved = state.Saved(processes.boot_id(), self.revision, tuple(run.saved() for run in self.runs.values()))
-        state.save(self.folder / "state.json", saved)
+        try:
+            state.save(self.folder / "state.json", saved)
+        except OSError as error:
+            if error.errno not in storage.UNAVAILABLE:
+                raise
+            if not self.unsaved:
+                log.error("the state file cannot be written: %s", error)
+            self.unsaved = f"{self.folder / 'state.json'}: {error.strerror}"
+            return False
+        self.unsaved = ""
+        return True

@@ -20,7 +20,7 @@ from training_runtime.protocol import SlotRef, WantedRun
 # launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
 # may not be; ended: nothing of it is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
-LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it
+LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Rules:
     """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL. `orphan_grace_s`:
     how long workers may take to write down their state when their driver is gone. `stopped_driver_s`: how long a driver may be stopped by
     a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; `steady_s`: one that has
-    lived so long begins to count anew."""
+    lived so long begins to count anew. `restart_pause_s`, `restart_longest_pause_s`, `driver_steady_s`: the same of drivers, which begin
+    again at once after a first crash. `release_grace_s`: how long a slot that was asked back may stay in use."""
 
     stop_grace_s: float = 10.0
     term_grace_s: float = 2.0
@@ -39,6 +40,10 @@ class Rules:
     station_pause_s: float = 0.5
     station_longest_pause_s: float = 8.0
     steady_s: float = 60.0
+    restart_pause_s: float = 0.5
+    restart_longest_pause_s: float = 60.0
+    driver_steady_s: float = 600.0
+    release_grace_s: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,10 @@ class SeenRun:
     counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
     `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
     where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `station`: it is the
-    run's station here and not its driver; `restarts` counts those after it failed, `losses` those after it had lost its driver. `ended_at`:
-    when nothing was left of it, `lived_s`: how long it had run by then.
+    run's station here and not its driver; `restarts` counts those after it failed, `losses` those after it had lost its driver (of a
+    driver: after it had found the disk full). `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then.
+    `overdue_since`: since when a slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when
+    something was killed for that. `folder_lost`: its result folder is not there any more.
     """
 
     run: int
@@ -71,6 +78,9 @@ class SeenRun:
     losses: int = 0
     ended_at: float = 0.0
     lived_s: float = 0.0
+    overdue_since: float | None = None
+    evicted_at: float | None = None
+    folder_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,16 @@ class Kill:
 
 @dataclass(frozen=True)
 class KillDriver:
-    """SIGKILL to the driver alone: its workers write down their state, and the next attempt goes on from there."""
+    """SIGKILL to the driver alone: its workers write down their state, and the next attempt goes on from there. `interrupts`: see Kill."""
+
+    run: int
+    reason: str
+    interrupts: bool = False
+
+
+@dataclass(frozen=True)
+class KillWorkers:
+    """SIGKILL to the workers on slots that were asked back: the others go on without them."""
 
     run: int
     reason: str
@@ -135,7 +154,7 @@ class Forget:
     reason: str
 
 
-Action = Start | TellMembers | AskToStop | Terminate | Kill | KillDriver | Decline | Forget
+Action = Start | TellMembers | AskToStop | Terminate | Kill | KillDriver | KillWorkers | Decline | Forget
 
 
 @dataclass(frozen=True)
@@ -147,9 +166,19 @@ class Decision:
 
 
 def decide(
-    wanted: Mapping[int, WantedRun] | None, seen: Mapping[int, SeenRun], *, now: float, rules: Rules, shutdown_since: float | None = None
+    wanted: Mapping[int, WantedRun] | None,
+    seen: Mapping[int, SeenRun],
+    *,
+    now: float,
+    rules: Rules,
+    shutdown_since: float | None = None,
+    storage: str = "",
 ) -> Decision:
-    """What to do now. `wanted` is None until the studio has spoken: then nothing is started, stopped or forgotten, only cleared away."""
+    """What to do now. `wanted` is None until the studio has spoken: then nothing is started, stopped or forgotten, only cleared away.
+
+    `storage`: why nothing can be written here, empty where it can. Until then nothing begins, and what runs holds no slot, whatever is
+    wanted: it is suspended, and goes on when there is room.
+    """
     actions: list[Action] = []
     times: list[float] = []
     for run in sorted(set(seen) | set(wanted or {})):
@@ -159,7 +188,9 @@ def decide(
         elif wanted is None:
             step = _clear(facts, now, rules) if facts and facts.phase == "clearing" else None
         else:
-            step = _settle(run, wanted.get(run), facts, now, rules)
+            step = _settle(run, wanted.get(run), facts, now, rules, storage)
+        if isinstance(step, Start) and storage:
+            continue
         if isinstance(step, (int, float)):
             times.append(step)
         elif step is not None:
@@ -170,7 +201,7 @@ def decide(
 Step = Action | float | None  # an action, or when to ask again, or nothing to do
 
 
-def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules) -> Step:
+def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules, storage: str = "") -> Step:
     if wish is None:
         if facts is None or facts.phase == "ended":
             return Forget(run, "it has ended and the studio knows") if facts else None
@@ -190,16 +221,33 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if facts.phase == "clearing":
         return _clear(facts, now, rules)
     if facts.phase == "ended":
-        again = _begin_station_again(wish, facts, now, rules) if facts.station else _begin_again(wish, facts, rules)
+        again = _begin_station_again(wish, facts, now, rules) if facts.station else _begin_again(wish, facts, now, rules)
         return None if wish.stop else again
     if wish.stop or facts.stop_asked_at is not None:
         return _stop(facts, wish.reason, now, rules)
-    if facts.members != wish.slots and facts.connected and facts.phase == "alive":
-        return TellMembers(run, wish.slots, wish.reason)
+    if facts.folder_lost:
+        return Kill(run, "its folder was moved or deleted") if facts.killed_at is None else _clear(facts, now, rules)
+    slots, reason = ((), storage) if storage else (wish.slots, wish.reason)
+    if facts.members != slots and facts.connected and facts.phase == "alive":
+        return TellMembers(run, slots, reason)
     if facts.stopped_at is not None:
         due = facts.stopped_at + rules.stopped_driver_s
         return due if now < due else KillDriver(run, f"the driver was stopped for {rules.stopped_driver_s:g} s")
-    return None
+    return _take_back(facts, now, rules) if facts.phase == "alive" and not storage else None
+
+
+def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
+    """A slot that was asked back must be free in the end, whatever the run does. The others may go on without its worker; where the run is
+    to be suspended, or that did not help, its workers get a last moment to write down their state."""
+    if facts.overdue_since is None:
+        return None
+    due = max(facts.overdue_since, facts.evicted_at or 0.0) + rules.release_grace_s
+    if now < due:
+        return due
+    late = f"a slot that was asked back was still in use after {rules.release_grace_s:g} s"
+    if facts.members and facts.evicted_at is None:
+        return KillWorkers(facts.run, late)
+    return KillDriver(facts.run, late, interrupts=True)
 
 
 def _change_role(facts: SeenRun, now: float, rules: Rules) -> Step:
@@ -209,16 +257,22 @@ def _change_role(facts: SeenRun, now: float, rules: Rules) -> Step:
     return _settle(facts.run, None, facts, now, rules)
 
 
-def _begin_again(wish: WantedRun, facts: SeenRun, rules: Rules) -> Step:
+def _begin_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> Step:
     """An ended run that is still wanted: a new attempt asked for, an interruption, a crash; anything else is the studio's to see."""
     if wish.spec.attempt > facts.attempt:
         return Start(facts.run, wish.spec.attempt, 0, wish.reason)
     if facts.interrupted:
-        return Start(facts.run, facts.attempt + 1, facts.restarts, "the node host was shut down; the run goes on where it was")
-    if goes_on(facts, rules):
-        count = facts.restarts + 1
-        return Start(facts.run, facts.attempt + 1, count, f"{ended_how(facts.exit_code)}; restart {count} of {rules.max_restarts}")
-    return None
+        return Start(facts.run, facts.attempt + 1, facts.restarts, "it was interrupted; the run goes on where it was", facts.losses)
+    if not goes_on(facts, rules):
+        return None
+    restarts, losses = (0, 0) if facts.lived_s >= rules.driver_steady_s else (facts.restarts, facts.losses)
+    if facts.exit_code == LOST:
+        pause_s, why, losses = rules.restart_pause_s * 2**losses, "there was no room on its disk", losses + 1
+    else:
+        pause_s, restarts = rules.restart_pause_s * 4**restarts if restarts else 0.0, restarts + 1
+        why = f"{ended_how(facts.exit_code)}; restart {restarts} of {rules.max_restarts}"
+    due = facts.ended_at + min(pause_s, rules.restart_longest_pause_s)
+    return due if now < due else Start(facts.run, facts.attempt + 1, restarts, why, min(losses, 16))
 
 
 def _begin_station_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> Step:
@@ -253,13 +307,17 @@ def has_given_up(facts: SeenRun, rules: Rules) -> bool:
 def goes_on(facts: SeenRun, rules: Rules) -> bool:
     """Whether an ended run gets another attempt by itself as long as it is wanted: then its end is not the studio's to see.
 
-    That is after an interruption, and after a signal that nobody here has sent, a limited number of times. An exit code above zero is the
-    script's own doing and would only repeat. A station is started again until it has failed too often.
+    That is after an interruption, where the disk was full, and after a signal that nobody here has sent, a limited number of times within
+    `driver_steady_s`. Any other exit code above zero is the script's own doing and would only repeat. A station is started again until it
+    has failed too often.
     """
     if facts.station:
         return facts.phase == "ended" and not has_given_up(facts, rules)
-    crashed = facts.exit_code is not None and facts.exit_code < 0 and facts.stop_asked_at is None
-    return facts.phase == "ended" and (facts.interrupted or (crashed and facts.restarts < rules.max_restarts))
+    if facts.phase != "ended" or facts.interrupted:
+        return facts.phase == "ended"
+    crashed = facts.exit_code is not None and facts.exit_code < 0
+    again = crashed and (facts.restarts < rules.max_restarts or facts.lived_s >= rules.driver_steady_s)
+    return facts.stop_asked_at is None and not facts.folder_lost and (again or facts.exit_code == LOST)
 
 
 def ended_how(exit_code: int | None, who: str = "driver") -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_runtime.host.reconcile import Rules
+from training_runtime.host.room import Marks
 from training_runtime.host.sandbox import Policy
 
 DRIVER = "training_runtime.elastic.driver:main"
@@ -29,6 +30,8 @@ class Settings:
     rules: Rules
     policy: Policy
     address: str = ""
+    marks: Marks = field(default_factory=Marks)
+    checkpoint_minutes: float = 10.0
 
     @property
     def folder(self) -> Path:
@@ -62,12 +65,15 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     if not given.home.is_dir():
         parser.error(f"--home {given.home} is not a folder")
     try:
-        rules, policy = _rules(environment), _policy(environment)
+        rules, policy, marks = _rules(environment), _policy(environment), _marks(environment)
+        checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
     except ValueError as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
     preload = tuple(dict.fromkeys(modules))
-    return Settings(given.home.resolve(), given.node, given.slots, given.driver, preload, rules, policy, given.address)
+    return Settings(
+        given.home.resolve(), given.node, given.slots, given.driver, preload, rules, policy, given.address, marks, checkpoint_minutes
+    )
 
 
 def _rules(environment: Mapping[str, str]) -> Rules:
@@ -78,7 +84,19 @@ def _rules(environment: Mapping[str, str]) -> Rules:
         stopped_driver_s=_number(environment, "EDT_STOPPED_DRIVER_S", 20.0),
         max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
         station_pause_s=_number(environment, "EDT_STATION_PAUSE_S", 0.5),
+        restart_pause_s=_number(environment, "EDT_RESTART_PAUSE_S", 0.5),
+        driver_steady_s=_number(environment, "EDT_STEADY_S", 600.0),
+        release_grace_s=_number(environment, "EDT_RELEASE_GRACE_S", 30.0),
     )
+
+
+def _marks(environment: Mapping[str, str]) -> Marks:
+    usual = Marks()
+    low = int(_number(environment, "EDT_DISK_LOW_BYTES", float(usual.low)))
+    enough = int(_number(environment, "EDT_DISK_ENOUGH_BYTES", float(2 * low)))
+    if enough < low:
+        raise ValueError(f"EDT_DISK_ENOUGH_BYTES={enough} must not be less than EDT_DISK_LOW_BYTES, {low}")
+    return Marks(low, enough, int(_number(environment, "EDT_DISK_RESERVE_BYTES", float(usual.reserve))))
 
 
 def _policy(environment: Mapping[str, str]) -> Policy:

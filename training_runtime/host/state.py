@@ -77,6 +77,7 @@ def load(path: Path) -> Saved | None:
 
 
 def save(path: Path, saved: Saved) -> None:
+    """OSError where the storage does not take it; what was saved before stays."""
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(dataclasses.asdict(saved), separators=(",", ":")))
     beside.replace(path)

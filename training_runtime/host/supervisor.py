@@ -12,13 +12,14 @@ import signal
 import socket
 import time
 
-from training_runtime import watchdog
+from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
-from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, Start, TellMembers, Terminate
+from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
+from training_runtime.host.room import Watch
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
@@ -36,7 +37,9 @@ _LAST_WAIT_S = 15.0
 class Supervisor:
     """Made once per process; `run` returns when the host is to end, with nothing left running."""
 
-    def __init__(self, settings: Settings, *, node: Node, facts: NodeFacts, abilities: Abilities, own_environment: dict[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, *, node: Node, facts: NodeFacts, abilities: Abilities, own_environment: dict[str, str], room: Watch
+    ) -> None:
         self._settings = settings
         self._node = node
         self._facts = facts
@@ -46,6 +49,7 @@ class Supervisor:
         self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
+        self._room = room
         self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
@@ -79,6 +83,7 @@ class Supervisor:
     def _pause(self, wake_at: float | None) -> float:
         """Seconds until something is due by the clock."""
         due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
+        due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
         return max(0.0, min([at - now for at in due if at is not None], default=_SAFETY_NET_S))
@@ -162,7 +167,14 @@ class Supervisor:
         for _ in range(_MAX_ROUNDS):
             now = time.monotonic()
             seen = {number: run.seen() for number, run in self._node.runs.items()}
-            decision = reconcile.decide(self._wanted, seen, now=now, rules=self._settings.rules, shutdown_since=self._shutdown_since)
+            decision = reconcile.decide(
+                self._wanted,
+                seen,
+                now=now,
+                rules=self._settings.rules,
+                shutdown_since=self._shutdown_since,
+                storage=self._room.problem or self._node.unsaved,
+            )
             if not decision.actions:
                 return decision.wake_at
             for action in decision.actions:
@@ -182,8 +194,7 @@ class Supervisor:
             return
         elif isinstance(action, TellMembers):
             self._meter.sample(self._node.runs.values(), hurry=True)  # those who leave are gone at the next look
-            revision = self._node.revision + (self._shutdown_since is not None)
-            talk.tell(self._node, run, revision=revision, slots=action.slots, reason=action.reason)
+            talk.tell(self._node, run, revision=self._node.revision, slots=action.slots, reason=action.reason)
         elif isinstance(action, AskToStop):
             self._meter.sample(self._node.runs.values(), hurry=True)
             talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
@@ -192,7 +203,9 @@ class Supervisor:
         elif isinstance(action, Kill):
             ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
         elif isinstance(action, KillDriver):
-            ending.kill_driver(self._node, run)
+            ending.kill_driver(self._node, run, now=now, interrupts=action.interrupts)
+        elif isinstance(action, KillWorkers):
+            ending.evict(run, now=now)
         elif isinstance(action, Forget):
             del self._node.runs[action.run]
             self._pushed_growth.pop(action.run, None)
@@ -217,7 +230,10 @@ class Supervisor:
         try:
             orders = begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment)
         except (SandboxRefused, OSError) as error:
-            begin.refuse(self._node, run, str(error))
+            if storage.cause(error):
+                begin.put_off(run, str(error))
+            else:
+                begin.refuse(self._node, run, str(error))
             return
         begin.launch(self._node, run, orders, self._warm.fork)
 
@@ -229,6 +245,8 @@ class Supervisor:
 
     def _do_what_is_due(self, now: float) -> None:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
+        if now >= self._room.due:
+            self._look_for_room(now)
         if self._warm.restart_at is not None and now >= self._warm.restart_at:
             self._start_warm()
         for run in tuple(self._node.runs.values()):
@@ -241,7 +259,13 @@ class Supervisor:
             if run.phase == "clearing":
                 ending.check_cleared(self._node, run)
             elif run.phase == "alive" and now >= run.looked_at + _LOOK_S:
-                ending.look_for_stopped(run, now=now)
+                ending.look_at(run, now=now)
+
+    def _look_for_room(self, now: float) -> None:
+        if self._node.unsaved:
+            self._node.save()
+        if self._room.look(now, unsaved=self._node.unsaved):
+            self._node.changed = True
 
     # --- the warm process -----------------------------------------------------------------------------------------------------------------
 
@@ -264,7 +288,9 @@ class Supervisor:
 
     def _observation(self, *, measured: bool = True) -> Observation:
         runs = tuple(self._seen(run, measured=measured) for _, run in sorted(self._node.runs.items()))
-        return Observation(revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready)
+        return Observation(
+            revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready, storage_problem=self._room.problem
+        )
 
     def _seen(self, run: LiveRun, *, measured: bool) -> RunObservation:
         gave_up = reconcile.has_given_up(run.seen(), self._settings.rules)

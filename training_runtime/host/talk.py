@@ -44,10 +44,20 @@ def close(node: Node, run: LiveRun) -> None:
 
 
 def tell(node: Node, run: LiveRun, *, revision: int, slots: tuple[SlotRef, ...], reason: str) -> None:
-    """From here on the driver may start a worker on each of the slots: that is noted, and written down, before it is sent."""
-    run.told.append(Told(revision, tuple(slot.id for slot in slots)))
-    run.members, run.reason = slots, reason
-    node.save()
+    """From here on the driver may start a worker on each of the slots: that is noted, and written down, before it is sent. Where it cannot
+    be written down, slots are only asked back."""
+    ids = tuple(slot.id for slot in slots)
+    if run.told and run.told[-1].slots != ids:
+        # The host may change its mind between two snapshots of the studio: by the number the driver knows what is new.
+        revision = max(revision, run.told[-1].revision + 1)
+    run.told.append(Told(revision, ids))
+    if not node.save() and slots:
+        run.told.pop()
+        return
+    now = time.monotonic()
+    asked_back = {slot: run.asked_back.get(slot, now) for slot in run.holding() if slot not in ids}
+    run.evicted_at = run.evicted_at if run.asked_back.keys() & asked_back.keys() else None
+    run.members, run.reason, run.asked_back = slots, reason, asked_back
     _send(node, run, encode(Members(revision, slots, reason)))
 
 
