@@ -76,13 +76,14 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
 def record(observation: Observation, *, now: dt.datetime) -> Node:
     """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
     node = register(observation.node, now=now)
+    _note_storage(node, observation.storage_problem)
     news, away = False, stations.elsewhere(node, {seen.run for seen in observation.runs})
     for seen in observation.runs:
         if seen.station:
             news |= stations.take_in(node, seen, now=now)
             continue
         run = TrainingRun.objects.filter(pk=seen.run, home=node, state__in=LIVE).select_related("experiment").first()
-        if run is None:
+        if run is None or seen.attempt < run.attempt:  # of an attempt before this one, which may have been elsewhere since
             continue
         _count(run, seen)
         slotuse.keep(run, seen, now=now, away=away.get(run.pk, ()))
@@ -96,6 +97,15 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
     scheduling.let_go(node, there=holding.keys(), revision=observation.revision)
     return node
+
+
+def _note_storage(node: Node, problem: str) -> None:
+    """Whether runs can write on the node, for which they wait there."""
+    if Node.objects.filter(pk=node.pk).exclude(storage_problem=problem[:500]).update(storage_problem=problem[:500]):
+        log.warning("Node %s: %s", node.name, problem or "There is room on its disk again.")
+        notify.changed("cluster", "nodes", "lanes")
+        notify.changed(f"node-{node.pk}", "storage")
+        notify.nudge_schedule()
 
 
 def _count(run: TrainingRun, seen: RunObservation) -> None:
@@ -165,12 +175,16 @@ def _slot_ref(slot: Slot) -> SlotRef:
 
 
 def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.datetime) -> WantedRun | None:
-    """None for a run whose code cannot be run any more: it fails, and the others of the node are not kept waiting by it."""
+    """None for a run whose code cannot be run any more, which fails, and for one whose folder cannot be made, which waits: the others of
+    the node are not kept waiting by either."""
     station = run.home_id != on.pk
     stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
         spec = _spec(run, station=station)
+    except OSError as error:
+        log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
+        return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room
     except bundles.BundleRefused as refusal:
         if station:
             return None  # that is for its home to say

@@ -106,7 +106,7 @@ def tick(now: dt.datetime) -> TickSummary:
     with transaction.atomic():
         rules = snapshot.lock_rules()
         seen = snapshot.take(rules, now=now, lock=True)
-        decision = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
+        decision = _with_storage(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
         homes = _settle(seen, decision)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
@@ -210,6 +210,18 @@ def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> in
         _say(rules, (), moved={grant.run_id for grant in grants})
         notify.nudge_schedule()
     return len(grants)
+
+
+def _with_storage(seen: Snapshot, decision: Plan) -> Plan:
+    """The plan with reasons that name the disk for which runs wait: to the planner its slots are out of service like any others."""
+    problems = [node.storage_problem for _, node in sorted(seen.nodes.items()) if node.storage_problem]
+    reasons = dict(decision.reasons)
+    for run_id, run in seen.runs.items():
+        home = seen.nodes.get(run.home_id or 0)
+        if not problems or run.paused or decision.grants.get(run_id) or (home is not None and not home.storage_problem):
+            continue
+        reasons[run_id] = f"waits: {home.storage_problem}" if home is not None else f"{reasons.get(run_id, 'waits')}. {problems[0]}"
+    return dataclasses.replace(decision, reasons=reasons)
 
 
 def _settle(seen: Snapshot, decision: Plan) -> set[int]:

@@ -112,6 +112,7 @@ class Host:
         keeps: Mapping[int, set[int]] | None = None,
         exits: Mapping[int, int] | None = None,
         knows: Mapping[int, int] | None = None,
+        storage_problem: str = "",
     ) -> Observation:
         """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended.
         `knows`: those of runs that are listed no more and have just been ended for it."""
@@ -122,7 +123,8 @@ class Host:
             for each in wanted.runs
         ]
         runs += [_ended(run, code) for run, code in (knows or {}).items()]
-        observation = Observation(revision=self.revision, node=facts(self.node.name, address=self.node.address), runs=tuple(runs))
+        about = facts(self.node.name, address=self.node.address)
+        observation = Observation(revision=self.revision, node=about, runs=tuple(runs), storage_problem=storage_problem)
         fleet.record(observation, now=now)
         return observation
 

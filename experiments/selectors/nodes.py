@@ -17,7 +17,8 @@ MOST_NODES = 200
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node as the cluster page lists it. `state`: "ready", "draining" or "silent"; `devices`: how many of each kind, as "4 × H200"."""
+    """A node as the cluster page lists it. `state`: "ready", "full" (nothing can be written there), "draining" or "silent"; `devices`: how
+    many of each kind, as "4 × H200"."""
 
     node: Node
     state: str
@@ -35,7 +36,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
     return [
         NodeRow(
             node=node,
-            state="silent" if is_silent(node, now) else "draining" if node.draining else "ready",
+            state="silent" if is_silent(node, now) else "full" if node.storage_problem else "draining" if node.draining else "ready",
             slots=len(of[node.pk]),
             held=sum(lane.is_held() for lane in of[node.pk]),
             away=sum(lane.slot.draining and not lane.is_held() for lane in of[node.pk]),

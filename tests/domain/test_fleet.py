@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,3 +227,53 @@ def test_a_run_whose_code_is_gone_fails_and_does_not_keep_others_from_running(
     scheduling.tick(NOW + SECOND)
     cast.Host(node).apply(NOW + 2 * SECOND)
     assert cast.slots_of(run) == set()
+
+
+FULL = "The disk of node alpha is full: less than 16 MiB free. Runs wait there and go on by themselves when 512 MiB are."
+
+
+def test_runs_wait_for_a_full_disk_and_say_so(run: TrainingRun, host: cast.Host, project: Project, bob: User) -> None:
+    host.apply(NOW)
+    cast.write_journal(run, cast.started(), cast.step(1))
+    queued = cast.run(project, by=bob, now=NOW)
+    host.apply(NOW + SECOND, storage_problem=FULL)
+    scheduling.tick(NOW + SECOND)
+    host.apply(NOW + 2 * SECOND, storage_problem=FULL)
+    scheduling.tick(NOW + 2 * SECOND)
+    assert not cast.slots_of(run)
+    assert (fresh(run).state, run.state_reason) == (RunState.SUSPENDED, f"waits: {FULL}")
+    assert fresh(queued).state == RunState.QUEUED
+    assert FULL in queued.plan_reason
+    host.apply(NOW + 3 * SECOND)
+    scheduling.tick(NOW + 3 * SECOND)
+    assert fresh(run).state == RunState.STARTING
+    assert len(cast.slots_of(run)) > 0
+    assert FULL not in fresh(queued).plan_reason
+
+
+def test_the_end_of_an_earlier_attempt_is_not_that_of_the_run(run: TrainingRun, host: cast.Host) -> None:
+    """It was on this machine, then on another, and is back: what the host still knew of the first attempt arrives late."""
+    host.apply(NOW)
+    TrainingRun.objects.filter(pk=run.pk).update(attempt=3)
+    host.apply(NOW + SECOND, exits={run.pk: 1})
+    assert fresh(run).state == RunState.STARTING
+    assert len(cast.slots_of(run)) == 4
+
+
+def test_a_run_whose_folder_cannot_be_made_keeps_no_other_waiting(
+    run: TrainingRun, host: cast.Host, project: Project, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    runfiles.make(other.pk)
+    make = Path.mkdir
+
+    def refuses(self: Path, *arguments: object, **options: object) -> None:
+        if self == runfiles.folder(run.pk):
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+        make(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refuses)
+    assert [seen.run for seen in host.apply(NOW).runs] == [other.pk]
+    monkeypatch.undo()
+    assert {seen.run for seen in host.apply(NOW).runs} == {run.pk, other.pk}

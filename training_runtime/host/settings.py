@@ -16,6 +16,8 @@ DRIVER = "training_runtime.elastic.driver:main"
 _PRELOAD = "torch,torch.distributed,numpy"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
+LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its slot, at the latest after four times EDT_RELEASE_GRACE_S
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -86,7 +88,7 @@ def _rules(environment: Mapping[str, str]) -> Rules:
         station_pause_s=_number(environment, "EDT_STATION_PAUSE_S", 0.5),
         restart_pause_s=_number(environment, "EDT_RESTART_PAUSE_S", 0.5),
         driver_steady_s=_number(environment, "EDT_STEADY_S", 600.0),
-        release_grace_s=_number(environment, "EDT_RELEASE_GRACE_S", 30.0),
+        release_grace_s=LATER_THAN_THE_DRIVER * _number(environment, "EDT_RELEASE_GRACE_S", 30.0),
     )
 
 

@@ -1,0 +1,85 @@
+"""The disk of a whole studio runs full while people train, until somebody makes room: no run fails, and all come to the same weights."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.disk import SmallDisk, small_disk
+from tests.e2e.studio import Studio, wait_until
+from tests.engine.harness import weights
+from tests.engine.scripts import SMALL
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+MIB = 1 << 20
+
+SUBMIT = """
+from experiments.models import User
+from experiments import services
+from tests import cast
+alice = User.objects.get(username="alice")
+project = services.create_project(by=alice, name="{name}")
+version = cast.definition(
+    project, by=alice, files={{"main.py": open({script!r}).read()}}, command="python main.py --epochs 25 --checkpoint 0", max_slots=1
+)
+print([services.run_experiment(cast.experiment(project, by=alice, versions=[version], name=f"run {{n}}"), by=alice)[0].pk
+       for n in range({count})])
+"""
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
+    for name, size in (("LOW", 20), ("ENOUGH", 40), ("RESERVE", 16)):
+        monkeypatch.setenv(f"EDT_DISK_{name}_BYTES", str(size * MIB))
+    with tempfile.TemporaryDirectory(prefix="edt-e2e-") as above:
+        Path(above).chmod(0o755)
+        with small_disk(Path(above, "home"), 400 * MIB) as disk:
+            yield disk
+
+
+@pytest.fixture
+def studio(disk: SmallDisk) -> Iterator[Studio]:
+    studio = Studio(home=disk.folder)
+    try:
+        studio.start()
+        studio.account("alice")
+        yield studio
+    finally:
+        studio.close()
+
+
+def submit(studio: Studio, script: Path, *, name: str, count: int) -> list[int]:
+    printed = studio.manage("shell", "-c", SUBMIT.format(name=name, script=str(script), count=count))
+    return [int(number) for number in printed.strip().splitlines()[-1].strip("[]").split(",")]
+
+
+def states(studio: Studio) -> set[str]:
+    return {state for (state,) in studio.rows("SELECT state FROM experiments_trainingrun")}
+
+
+def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(SMALL)
+    runs = submit(studio, script, name="Digits", count=4)
+
+    def trains() -> bool:
+        return all(step >= 20 for (step,) in studio.rows("SELECT step FROM experiments_trainingrun"))
+
+    wait_until(trains, "all four train", deadline_s=180)
+    disk.fill()
+    wait_until(lambda: states(studio) == {"suspended"}, f"all four are suspended:\n{studio.tail()}", deadline_s=120)
+    for (reason,) in studio.rows("SELECT state_reason FROM experiments_trainingrun"):
+        assert "The disk of node local is full" in reason
+    [(problem,)] = studio.rows("SELECT storage_problem FROM experiments_node")
+    assert "go on by themselves when 40 MiB are" in problem
+    disk.make_room()
+    wait_until(lambda: states(studio) == {"completed"}, f"all four are done:\n{studio.tail()}", deadline_s=300)
+    assert studio.rows("SELECT COUNT(*) FROM experiments_runtransition WHERE new = 'failed'") == [(0,)]
+    [calm] = submit(studio, script, name="Calm", count=1)
+    wait_until(lambda: states(studio) == {"completed"}, "the one without any trouble is done", deadline_s=180)
+    folder = studio.home / "runs"
+    assert {weights(folder / str(run)) for run in runs} == {weights(folder / str(calm))}
+    assert (studio.home / "host" / "local" / "reserve").stat().st_size == 16 * MIB
