@@ -122,6 +122,6 @@ def test_a_driver_that_keeps_a_slot_is_made_to_give_it_back(idle_host: HostUnder
     host.until_holding(7, 1, 2)
     host.want(host.spec(7, "grasping"), 1)
     host.apply()
-    until(lambda: "KillWorkers: a slot that was asked back was still in use after 0.3 s" in host.log(), what="its worker is killed")
+    until(lambda: "KillWorkers: a slot that was asked back was still in use after 1.5 s" in host.log(), what="its worker is killed")
     host.until_run(7, lambda run: 2 not in run.holding)
     assert host.run(7).exit_code is None

@@ -43,7 +43,7 @@ class Rules:
     restart_pause_s: float = 0.5
     restart_longest_pause_s: float = 60.0
     driver_steady_s: float = 600.0
-    release_grace_s: float = 150.0
+    release_grace_s: float = 30.0
 
 
 @dataclass(frozen=True)
