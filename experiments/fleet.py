@@ -21,6 +21,7 @@ from django.db.models.functions import Coalesce
 from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states, stations
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
+from training_runtime.errors import HostUnavailable
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
 
 log = logging.getLogger(__name__)
@@ -29,23 +30,51 @@ LAST_WORDS_BYTES = 4000
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
 
+class AnotherHost(HostUnavailable):
+    """Another machine goes by this node's name already."""
+
+
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
     """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU shares. More slots than
-    GPUs share them."""
+    GPUs share them. Raises AnotherHost for a second machine of that name: it would get every slot and run of the first once more."""
+    refusal, node = _register(facts, now=now, slots=slots)
+    if refusal:
+        raise AnotherHost(refusal)
+    return node
+
+
+def _register(facts: NodeFacts, *, now: dt.datetime, slots: int | None) -> tuple[str, Node]:
     with transaction.atomic():
         node, made = Node.objects.select_for_update().get_or_create(name=facts.name)
+        if refusal := _refusal(node, facts, now=now):
+            node.refused_at = now
+            node.save(update_fields=["refused_at"])
+            return refusal, node
         after = {**vars(facts), "gpus": list(facts.gpus), "sandbox_notes": list(facts.sandbox_notes)}
         before = {name: getattr(node, name) for name in after}
         for name, value in after.items():
             setattr(node, name, value)
-        silent = snapshot.is_silent(node, now)
-        node.last_seen_at = now
+        silent = snapshot.is_silent(node, now) or node.removed_at is not None
+        node.last_seen_at, node.removed_at = now, None
         node.save()
         news = _set_slots(node, count=slots if slots is not None else _slots_setting(), gpus=len(facts.gpus))
         if news or made or silent or before != after:
             notify.changed("cluster", "nodes", "lanes")
             notify.nudge_schedule()
-    return node
+    return "", node
+
+
+def _refusal(node: Node, facts: NodeFacts, *, now: dt.datetime) -> str:
+    """Why this host is not the node's; empty where it is, or may become it: the one before is silent and nothing of it is left."""
+    if facts.identity in ("", node.identity) or not node.identity:
+        return ""
+    held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
+    if snapshot.is_silent(node, now) and not held and not TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+        return ""
+    return (
+        f"Another machine is node {node.name} already. Give this one a name of its own (EDT_NODE and --node); or, if the other is gone for "
+        "good, declare it lost on the node's page."
+    )
 
 
 def wanted(node: Node, *, now: dt.datetime) -> Apply:
@@ -69,14 +98,20 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         guests = TrainingRun.objects.filter(pk__in=held, state__in=LIVE).exclude(Q(home=node) | Q(home=None)).select_related(*related)
         runs = sorted((*at_home, *guests), key=lambda run: run.pk)
         found = [_wanted_run(run, held.get(run.pk, []), on=node, now=now) for run in runs]
-        return Apply(revision=node.revision, runs=tuple(each for each in found if each is not None))
+        listed = tuple(each for each in found if each is not None)
+        return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence)
 
 
 @notify.together()
 def record(observation: Observation, *, now: dt.datetime) -> Node:
-    """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended."""
+    """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended.
+
+    What one that was declared lost had then counts no more: until it has heard of that, only that it is there is taken in.
+    """
     node = register(observation.node, now=now)
     _note_storage(node, observation.storage_problem)
+    if observation.revision < node.fence:
+        return node
     news, away = False, stations.elsewhere(node, {seen.run for seen in observation.runs})
     for seen in observation.runs:
         if seen.station:
@@ -88,7 +123,8 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
         _count(run, seen)
         slotuse.keep(run, seen, now=now, away=away.get(run.pk, ()))
         news |= slotuse.renew(run, seen, now=now, node=node)
-        if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
+        past = seen.attempt < run.attempt  # what it did is over: another attempt goes on for it
+        if seen.exit_code is not None and not past and (run.leave_revision is None or run.state == RunState.STOPPING):
             _finish(node, run, seen, exit_code=seen.exit_code, now=now)
     if news:
         notify.changed(f"node-{node.pk}", "use")
@@ -133,6 +169,23 @@ def drain_node(node: Node, *, draining: bool) -> Node:
         node.save(update_fields=["draining"])
         _say()
     return node
+
+
+def fence(node: Node, *, now: dt.datetime) -> Node:
+    """From now on nothing counts that the node's host has from before, and any host may become the node's. In the caller's transaction."""
+    node = Node.objects.select_for_update().get(pk=node.pk)
+    node.revision = node.fence = max(node.revision + 1, int(now.timestamp() * 1000))
+    node.identity, node.refused_at = "", None
+    node.save(update_fields=["revision", "fence", "identity", "refused_at"])
+    return node
+
+
+def remove_node(node: Node, *, now: dt.datetime) -> None:
+    """List it no more. Its row stays, since grants of the past name its slots; it is back when its host is heard of again."""
+    with transaction.atomic():
+        Slot.objects.filter(node=node).update(retired=True)
+        Node.objects.filter(pk=node.pk).update(removed_at=now)
+        _say()
 
 
 def drain_slot(slot: Slot, *, draining: bool) -> Slot:
@@ -236,9 +289,7 @@ def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState,
     """How a run ended and why: its journal's word where there is one, else its exit code."""
     asked = run.stop_requested_at is not None
     if run.outcome in END_OF:
-        state = END_OF[run.outcome]
-        words = {"completed": "It finished.", "stopped": run.stop_reason or "It was stopped.", "failed": run.error_message or "It failed."}
-        return state, words[run.outcome]
+        return ending(run)
     if asked:
         return RunState.STOPPED, run.stop_reason or "It was stopped."
     if exit_code == 0:
@@ -248,6 +299,12 @@ def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState,
     if run.error_message:
         return RunState.FAILED, run.error_message
     return RunState.FAILED, " ".join(filter(None, (f"The script ended with exit code {exit_code}.", detail)))
+
+
+def ending(run: TrainingRun) -> tuple[RunState, str]:
+    """How a run ended whose journal says so, and why."""
+    words = {"completed": "It finished.", "stopped": run.stop_reason or "It was stopped.", "failed": run.error_message or "It failed."}
+    return END_OF[run.outcome], words[run.outcome]
 
 
 def _signal_name(number: int) -> str:

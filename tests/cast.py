@@ -133,12 +133,12 @@ class Host:
         if station and run in self.stations:
             return self.stations[run]
         if exit_code is not None:
-            return _ended(run, exit_code, station=station)
-        return RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(holding)), station=station)
+            return _ended(run, exit_code, station=station, attempt=wish.spec.attempt)
+        return RunObservation(run=run, attempt=wish.spec.attempt, state="running", holding=tuple(sorted(holding)), station=station)
 
 
-def _ended(run: int, exit_code: int, *, station: bool = False) -> RunObservation:
-    return RunObservation(run=run, attempt=1, state="exited", holding=(), exit_code=exit_code, station=station)
+def _ended(run: int, exit_code: int, *, station: bool = False, attempt: int = 1) -> RunObservation:
+    return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, station=station)
 
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:

@@ -74,11 +74,15 @@ class WantedRun:
 class Apply:
     """Make what runs on this node equal to `runs`; a run that is not listed is stopped and, once gone, forgotten.
 
-    `revision` grows with every snapshot of the studio's database: an older one than the last seen is ignored.
+    `revision` grows with every snapshot of the studio's database: an older one than the last seen is ignored. `identity`: of the host that
+    it is meant for (see NodeFacts), another does nothing of it; empty: of whoever is there. `fence`: an administrator declared the machine
+    lost at that revision, and what ran there goes on elsewhere: whatever a host has from before it is killed without being asked.
     """
 
     revision: int
     runs: tuple[WantedRun, ...]
+    identity: str = ""
+    fence: int = 0
     type: Literal["apply"] = "apply"
 
 
@@ -142,7 +146,8 @@ class RunObservation:
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py). `address`: where other machines reach
-    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module."""
+    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module. `identity`: made once and kept in
+    the host's folder, so that two machines with one name are told from each other."""
 
     name: str
     cpu_count: int
@@ -153,6 +158,7 @@ class NodeFacts:
     sandbox_notes: tuple[str, ...] = ()
     address: str = ""
     processor: str = ""
+    identity: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ class Node(models.Model):
     storage_problem = models.CharField(max_length=500, blank=True)  # why runs cannot write there now, as its host says; empty: they can
     last_seen_at = models.DateTimeField(null=True)
     revision = models.BigIntegerField(default=0)  # of the last snapshot made for it
+    identity = models.CharField(max_length=64, blank=True)  # of its host; another host of this name is refused
+    refused_at = models.DateTimeField(null=True)  # when another was last
+    fence = models.BigIntegerField(default=0)  # its revision when it was last declared lost: what its host had before counts no more
+    removed_at = models.DateTimeField(null=True)  # by an administrator; it is back when its host is heard of again
 
     class Meta:
         ordering = ["name"]

@@ -42,7 +42,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
             away=sum(lane.slot.draining and not lane.is_held() for lane in of[node.pk]),
             devices=_devices(node, of[node.pk]),
         )
-        for node in Node.objects.order_by("name")[:MOST_NODES]
+        for node in Node.objects.filter(removed_at=None).order_by("name")[:MOST_NODES]
     ]
 
 

@@ -123,6 +123,12 @@ def first_grant() -> dt.datetime | None:
     return Grant.objects.order_by("granted_at").values_list("granted_at", flat=True).first()
 
 
+def runs_of(node: Node) -> list[TrainingRun]:
+    """The live runs that have to do with the node: their driver is there, or they hold a slot of it."""
+    held = Q(grants__slot__node=node, grants__released_at__isnull=True)
+    return list(TrainingRun.objects.filter(held | Q(home=node), state__in=LIVE).distinct())
+
+
 def open_grants(node: Node) -> dict[int, Grant]:
     """The grants that are open on the node, by slot id."""
     found = Grant.objects.filter(slot__node=node, released_at__isnull=True).select_related("run__submitted_by")

@@ -54,5 +54,5 @@ def search(user: User, query: str) -> Found:
         experiments=list(Experiment.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         data=list(DataAsset.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         runs=list(of_runs[:MOST_OF_A_KIND]),
-        nodes=list(Node.objects.filter(name__icontains=words)[:MOST_OF_A_KIND]),
+        nodes=list(Node.objects.filter(removed_at=None, name__icontains=words)[:MOST_OF_A_KIND]),
     )

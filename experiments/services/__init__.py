@@ -4,7 +4,15 @@ What a form must show is a django ValidationError({field: [messages]}) whose mes
 a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
 """
 
-from experiments.services.cluster import set_node_draining, set_policy, set_sharing, set_slot_draining, set_weight
+from experiments.services.cluster import (
+    declare_node_lost,
+    remove_node,
+    set_node_draining,
+    set_policy,
+    set_sharing,
+    set_slot_draining,
+    set_weight,
+)
 from experiments.services.continuation import continue_run, has_checkpoint
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
@@ -46,6 +54,7 @@ __all__ = [
     "create_definition",
     "create_experiment",
     "create_project",
+    "declare_node_lost",
     "delete_asset",
     "delete_definition",
     "delete_experiment",
@@ -62,6 +71,7 @@ __all__ = [
     "pause_run",
     "receive",
     "remove_member",
+    "remove_node",
     "resume_run",
     "run_experiment",
     "set_node_draining",

@@ -1,5 +1,5 @@
-"""Verbs of an administrator of the cluster: drain, policy, quotas, weights. They store wishes, a row of history with the reason that was
-given, and nudge the planner."""
+"""Verbs of an administrator of the cluster: drain, declare lost, remove, policy, quotas, weights. They store wishes, a row of history with
+the reason that was given, and nudge the planner."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import fleet, notify, snapshot
-from experiments.models import ClusterChange, ClusterRules, Node, Project, Slot, User
+from experiments import clock, fleet, losses, notify, snapshot
+from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
+from experiments.models.runs import LIVE
 from experiments.services import checks
 
 POLICIES = {"fair_share": "fair share", "priority": "priority"}
@@ -28,6 +29,37 @@ def set_node_draining(node: Node, *, by: User, draining: bool, reason: str = "",
             _note(by, [f"{'drained' if draining else 'took back into service'} node {node.name}"], reason=reason, now=now)
             fleet.drain_node(node, draining=draining)
     return node
+
+
+def declare_node_lost(node: Node, *, by: User, confirm_name: str, reason: str = "", now: dt.datetime | None = None) -> tuple[int, int]:
+    """The machine is gone for good: its slots are free, its runs go on elsewhere or end where that was asked; how many of each.
+
+    Refused while it is heard of. Fields: confirm_name.
+    """
+    now = now or clock.now()
+    node = Node.objects.get(pk=node.pk)
+    if confirm_name.strip() != node.name:
+        checks.refuse("confirm_name", "Nothing was changed: type the node's name to confirm.")
+    if not snapshot.is_silent(node, now):
+        checks.refuse("confirm_name", f"{node.name} is heard of: it is not lost. Drain it to take it out of service.")
+    found = losses.give_up(node, now=now, reason=f"{node.name} was declared lost by {by.username}.")
+    _note(by, [f"declared node {node.name} lost"], reason=reason, now=now)
+    return found
+
+
+def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | None = None) -> None:
+    """Take a machine that is not heard of, and that no run has to do with, out of the lists. Refused otherwise."""
+    now = now or clock.now()
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        if not snapshot.is_silent(node, now):
+            raise ValidationError(f"{node.name} is heard of: stop its host and its agent first.")
+        held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
+        if held or TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+            raise ValidationError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
+        if node.removed_at is None:
+            _note(by, [f"removed node {node.name}"], reason=reason, now=now)
+            fleet.remove_node(node, now=now)
 
 
 def set_slot_draining(slot: Slot, *, by: User, draining: bool, reason: str = "", now: dt.datetime | None = None) -> Slot:

@@ -13,14 +13,13 @@ from functools import cache
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from experiments import access, selectors
+from experiments import access, clock, selectors
 from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
-from experiments.scheduling import NODE_SILENT_S
 from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
+from experiments.snapshot import is_silent
 from experiments.views.shown import later, number, page, person
 
 PAGE_ROWS = 40
@@ -29,13 +28,14 @@ USUAL_WINDOW = "10m"
 MOST_BARS = 4000
 MOST_TABLE_BARS = 240
 LONGEST_S = 30 * 86400
+REFUSED_LASTS_S = 60
 AMISS = {"silent": "not heard of", "stuck": "stuck", "leaving": "leaving"}  # state of a lane -> words
 
 
 @require_safe
 def detail(request: HttpRequest) -> HttpResponse:
     user = person(request)
-    now = timezone.now()
+    now = clock.now()
     wanted = JobFilter(
         name=request.GET.get("name", "").strip()[:120],
         state=request.GET.get("state", "")[:16],
@@ -143,7 +143,7 @@ def _amiss(held: list[Lane]) -> list[str]:
 def lanes(request: HttpRequest) -> JsonResponse:
     """The lanes of a window as JSON: ?window=1m|10m|1h|all, its right edge ?back= seconds ago. Nothing older than 30 days."""
     user = person(request)
-    now = timezone.now()
+    now = clock.now()
     first = run_pages.first_grant() or now - dt.timedelta(seconds=600)
     begin, end = _window(request, now, first)
     found = selectors.lanes(begin=begin, end=end)
@@ -202,14 +202,15 @@ def _lane(lane: Lane) -> dict[str, object]:
 def node(request: HttpRequest, name: str) -> HttpResponse:
     user = person(request)
     found = access.node(user, name)
-    now = timezone.now()
+    now = clock.now()
     lanes = later(lambda: [lane for lane in selectors.lanes(begin=now, end=now) if lane.slot.node_id == found.pk])
     held = later(lambda: run_pages.open_grants(found))
-    silent = found.last_seen_at is None or (now - found.last_seen_at).total_seconds() > NODE_SILENT_S
     context = {
         "section": "cluster",
         "node": found,
-        "silent": silent,
+        "silent": is_silent(found, now),
+        "refused": found.refused_at is not None and (now - found.refused_at).total_seconds() < REFUSED_LASTS_S,
+        "runs_there": later(lambda: run_pages.runs_of(found)),
         "lanes": lanes,
         "held": held,
         "present": later(lambda: present.of_grants(held, now=now)),

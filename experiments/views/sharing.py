@@ -8,10 +8,9 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, scheduling, services, several
+from experiments import access, clock, scheduling, services, several
 from experiments.forms import ReasonForm, SharingForm, attempt
 from experiments.models import Node, Slot, User
 from experiments.scheduling import ClusterWish
@@ -49,7 +48,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "form": form,
         "people": form.people_rows(),
         "projects": form.project_rows(),
-        "obstacles": several.obstacles(nodes_in_service(now=timezone.now())),
+        "obstacles": several.obstacles(nodes_in_service(now=clock.now())),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})
@@ -80,6 +79,27 @@ def node_drain(request: HttpRequest, name: str) -> HttpResponse:
     said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
     to = reverse("node", args=[name])
     return act(request, lambda: services.set_node_draining(found, by=user, draining=draining, reason=reason), said=said, to=to)
+
+
+@require_POST
+def node_lost(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    _, reason = _wanted(request)
+    typed = request.POST.get("confirm_name", "")
+    said = f"{name} is declared lost: its slots are free, and its runs go on elsewhere from their last checkpoint."
+    to = reverse("node", args=[name])
+    return act(request, lambda: services.declare_node_lost(found, by=user, confirm_name=typed, reason=reason), said=said, to=to)
+
+
+@require_POST
+def node_remove(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    _, reason = _wanted(request)
+    said = f"{name} is removed. It is back when its host is heard of again."
+    back = reverse("node", args=[name])
+    return act(request, lambda: services.remove_node(found, by=user, reason=reason), said=said, to=reverse("cluster"), back=back)
 
 
 @require_POST
@@ -116,4 +136,4 @@ def _wanted(request: HttpRequest) -> tuple[bool, str]:
 
 
 def _previewed(request: HttpRequest, wish: ClusterWish) -> HttpResponse:
-    return render(request, "cluster/_preview.html", {"preview": scheduling.preview(now=timezone.now(), cluster=wish)})
+    return render(request, "cluster/_preview.html", {"preview": scheduling.preview(now=clock.now(), cluster=wish)})

@@ -108,6 +108,10 @@ class HostUnderTest:
         self.revision += 1
         return client.apply(self.home, self.node, Apply(self.revision, tuple(self.wanted.values())))
 
+    def send(self, **given: object) -> Observation:
+        """An Apply with these fields beside the runs that are wanted."""
+        return client.apply(self.home, self.node, Apply(runs=tuple(self.wanted.values()), **given))  # type: ignore[arg-type]
+
     def look(self) -> Observation:
         """The present observation, without changing anything."""
         for observation in client.subscribe(self.home, self.node, timeout_s=5):

@@ -324,6 +324,55 @@ def test_a_run_that_had_ended_is_not_run_again_after_a_restart(own_host: HostUnd
     assert (answer.runs[0].state, answer.runs[0].exit_code, answer.runs[0].attempt) == ("exited", 1, 1)
 
 
+def test_a_machine_that_was_declared_lost_asks_nothing_of_its_runs_and_kills_them(own_host: HostUnderTest) -> None:
+    """What they could write now would be written over what goes on elsewhere."""
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    driver = host.pid(7)
+    host.wanted.clear()
+    lost_at = host.revision + 1
+    host.send(revision=lost_at + 1, fence=lost_at)
+    until(lambda: is_gone(driver))
+    assert "Terminate" not in host.log()
+    assert "AskToStop" not in host.log()
+    until(lambda: host.run(7) is None)
+    host.want(host.spec(7, "obey", attempt=3), 1)
+    host.send(revision=lost_at + 2, fence=lost_at)  # it is told again every time, and that was then
+    host.until_holding(7, 1)
+    host.send(revision=lost_at + 3, fence=lost_at)
+    assert host.run(7).attempt == 3
+    assert not is_gone(host.pid(7))
+
+
+def test_an_older_attempt_of_a_lost_machine_ends_before_the_next_one_begins_there(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    driver = host.pid(7)
+    host.want(host.spec(7, "obey", attempt=2), 1)
+    host.send(revision=host.revision + 2, fence=host.revision + 1)
+    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1,) and run.state == "running")
+    assert is_gone(driver)
+    assert host.pid(7) != driver
+
+
+def test_a_snapshot_for_another_host_of_that_name_is_not_carried_out(own_host: HostUnderTest) -> None:
+    host = own_host
+    mine = host.look().node.identity
+    assert len(mine) == 32
+    host.want(host.spec(7, "obey"), 1)
+    seen = host.send(revision=5, identity="of another")
+    assert (seen.runs, seen.revision) == ((), 0)
+    host.send(revision=5, identity=mine)
+    host.until_holding(7, 1)
+    host.kill()
+    host.start()
+    assert host.look().node.identity == mine
+
+
 def test_a_second_host_on_the_same_node_says_so_and_ends(own_host: HostUnderTest) -> None:
     host = own_host
     command = [sys.executable, "-m", "training_runtime.host", "--home", str(host.home), "--node", NODE]

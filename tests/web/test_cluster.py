@@ -201,3 +201,33 @@ def test_a_run_whose_machine_is_lost_has_no_pace_and_no_end(studio: Seeded, as_:
     assert 'data-f="rate">–<' in lost[0]
     assert 'data-state="unheard"' in lost[0], "the script writes a pace into what runs alone"
     assert "ends at about" not in lost[0]
+
+
+def test_a_machine_that_is_gone_can_be_declared_lost_by_administrators_who_type_its_name(studio: Seeded, as_: As) -> None:
+    node = Node.objects.get()
+    page, lost = reverse("node", args=[node.name]), reverse("node_lost", args=[node.name])
+    assert "gone for good" not in as_(studio.dora).get(page).content.decode(), "it is heard of"
+    Node.objects.update(last_seen_at=timezone.now() - dt.timedelta(hours=1))
+    assert "gone for good" not in as_(studio.alice).get(page).content.decode()
+    shown = as_(studio.dora).get(page).content.decode()
+    assert lost in shown
+    assert "2 runs have to do with this machine" in shown
+    refused = as_(studio.dora).post(lost, {"confirm_name": "another"}, follow=True).content.decode()
+    assert "type the node&#x27;s name to confirm" in refused
+    assert Grant.objects.filter(released_at=None).exists()
+    done = as_(studio.dora).post(lost, {"confirm_name": node.name, "reason": "burnt"}, follow=True).content.decode()
+    assert f"{node.name} is declared lost" in done
+    assert not Grant.objects.filter(released_at=None).exists()
+    remove = reverse("node_remove", args=[node.name])
+    assert remove in done
+    listed = as_(studio.dora).post(remove, follow=True).content.decode()
+    assert f"{node.name} is removed" in listed
+    assert f'id="node-{node.pk}"' not in listed
+
+
+def test_a_second_machine_of_that_name_is_reported_on_its_page(studio: Seeded, as_: As) -> None:
+    node = Node.objects.get()
+    page = reverse("node", args=[node.name])
+    assert "and is refused" not in as_(studio.alice).get(page).content.decode()
+    Node.objects.update(refused_at=timezone.now())
+    assert "and is refused" in as_(studio.alice).get(page).content.decode()

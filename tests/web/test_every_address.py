@@ -39,7 +39,7 @@ PRIVATE = {
     "drop_watch",
     "drop_experiment_watch",
 }  # to one person: of anybody else's there is none
-CLUSTER_ADMINS = {"node_drain", "slot_drain", "preview_sharing", "preview_drain"}
+CLUSTER_ADMINS = {"node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
@@ -57,7 +57,8 @@ WRITES = {
     "logout", "theme", "sample", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
-    "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run", "node_drain",
+    "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
+    "node_drain", "node_lost", "node_remove",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only

@@ -67,7 +67,8 @@ def _serve(settings: Settings) -> int:
     node = Node(settings.folder)
     if (saved := state.load(settings.folder / "state.json")) is not None:
         adoption.adopt(node, saved, now=time.monotonic())
-    facts = node_facts.gather(settings.node, abilities, address=settings.address)
+    identity = node_facts.identity(settings.folder)
+    facts = node_facts.gather(settings.node, abilities, address=settings.address, identity=identity)
     return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), room=watch).run()
 
 

@@ -28,9 +28,9 @@ class LiveRun:
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
     `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
-    is known to be stopped by a signal. `station`: it is the run's station here, see `protocol.RunSpec`; it writes no journal. `began_at`,
-    `ended_at`: seconds of the monotonic clock, as far as this host was there. `asked_back`: slots that it was told without while it held
-    them, since when; `evicted_at`: when something was killed for one. `wrote_at`: when its engine was last seen writing state, `written`:
+    is known to be stopped by a signal. `fenced`: its machine was declared lost, so it is killed. `station`: it is the run's station
+    here, see `protocol.RunSpec`; it writes no journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was
+    there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one. `wrote_at`: when its engine was last seen writing state, `written`:
     what was seen of that. `folder`: which folder `result_dir` was when the attempt began; `folder_lost`: it is another now, or none.
     """
 
@@ -71,6 +71,7 @@ class LiveRun:
     looked_at: float = 0.0
     exit_code: int | None = None
     interrupted: bool = False
+    fenced: bool = False
     reason: str = ""
     problem: str = ""
     stuck: tuple[int, ...] = ()
@@ -109,6 +110,7 @@ class LiveRun:
             stopped_at=self.stopped_at,
             station=self.station,
             losses=self.losses,
+            fenced=self.fenced,
             ended_at=self.ended_at,
             lived_s=max(0.0, self.ended_at - self.began_at) if self.began_at else 0.0,
             overdue_since=self._overdue_since(),

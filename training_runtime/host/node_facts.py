@@ -3,8 +3,10 @@ heavy."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
+import secrets
 from pathlib import Path
 
 from training_runtime.host.sandbox import Abilities
@@ -12,7 +14,7 @@ from training_runtime.processor import gpus, processor
 from training_runtime.protocol import NodeFacts
 
 
-def gather(name: str, abilities: Abilities, *, address: str = "") -> NodeFacts:
+def gather(name: str, abilities: Abilities, *, address: str = "", identity: str = "") -> NodeFacts:
     return NodeFacts(
         name=name,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -23,7 +25,16 @@ def gather(name: str, abilities: Abilities, *, address: str = "") -> NodeFacts:
         sandbox_notes=abilities.notes,
         address=address,
         processor=processor(),
+        identity=identity,
     )
+
+
+def identity(folder: Path) -> str:
+    """Of the host in this folder: made at its first start, the same ever since."""
+    path = folder / "identity"
+    with contextlib.suppress(FileExistsError), open(path, "x") as file:
+        file.write(secrets.token_hex(16))
+    return path.read_text().strip()
 
 
 def _memory_bytes() -> int:

@@ -55,7 +55,8 @@ class SeenRun:
     `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
     where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `station`: it is the
     run's station here and not its driver; `restarts` counts those after it failed, `losses` those after it had lost its driver (of a
-    driver: after it had found the disk full). `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then.
+    driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is killed and
+    asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then.
     `overdue_since`: since when a slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when
     something was killed for that. `folder_lost`: its result folder is not there any more.
     """
@@ -76,6 +77,7 @@ class SeenRun:
     stopped_at: float | None = None
     station: bool = False
     losses: int = 0
+    fenced: bool = False
     ended_at: float = 0.0
     lived_s: float = 0.0
     overdue_since: float | None = None
@@ -202,6 +204,8 @@ Step = Action | float | None  # an action, or when to ask again, or nothing to d
 
 
 def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules, storage: str = "") -> Step:
+    if facts is not None and facts.fenced and facts.phase != "ended":
+        return _clear(facts, now, rules)
     if wish is None:
         if facts is None or facts.phase == "ended":
             return Forget(run, "it has ended and the studio knows") if facts else None

@@ -148,6 +148,11 @@ class Supervisor:
         return [run for run in self._node.runs.values() if run.phase == phase]
 
     def _on_apply(self, message: Apply) -> None:
+        if message.fence > self._node.revision:
+            self._fence()
+        if message.identity not in ("", self._facts.identity):
+            log.warning("a snapshot for another host of this name is ignored: give each machine a name of its own (EDT_NODE)")
+            return
         if message.revision < self._node.revision and self._wanted is not None:
             log.info("an older snapshot is ignored revision=%d seen=%d", message.revision, self._node.revision)
             return
@@ -159,6 +164,15 @@ class Supervisor:
                 known.spec = known.spec or wish.spec
         self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
         self._settle()
+
+    def _fence(self) -> None:
+        """The machine was declared lost meanwhile: what runs here goes on elsewhere, so none of it may write anything more."""
+        for run in self._node.runs.values():
+            if run.phase != "ended" and not run.fenced:
+                log.warning("this machine was declared lost, its run is killed run=%d attempt=%d", run.run, run.attempt)
+                run.fenced = True
+                ending.kill(self._node, run, now=time.monotonic(), reason="this machine was declared lost", interrupts=True)
+        self._node.changed = True
 
     # --- deciding and acting --------------------------------------------------------------------------------------------------------------
 
