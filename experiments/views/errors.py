@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -52,6 +53,15 @@ def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 
 
 def _page(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+    # Django renders these in a thread of its own, whose connection to the database nobody closes: a broken one would stay so for ever.
+    close_old_connections()
+    try:
+        return _rendered(request, status, heading, said)
+    finally:
+        close_old_connections()
+
+
+def _rendered(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
     return render(request, "error.html", {"status": status, "heading": heading, "said": said}, status=status)
 
 
