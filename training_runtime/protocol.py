@@ -2,9 +2,12 @@
 
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
-  node host  <-> driver      Members, Stop ->, <- Holding, Grown   (the same with a station, which has no journal)
-Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret crosses any of them.
-Standard library only.
+  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown   (the same with a station, which has no journal)
+Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them.
+
+Sender and receiver may be of different versions, since a host and its drivers outlive the studio that is updated: a field that is not known
+is ignored, one that is missing has its default. Where that is not enough VERSION is raised, and agent and host refuse each other with a
+sentence. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from typing import Any, Literal, TypeVar
 
 from training_runtime.errors import ProtocolError
 
-MAX_LINE_BYTES = 1 << 20
+VERSION = 1  # of what agent and host say to each other; 0: from before there was a number
+MAX_LINE_BYTES = 1 << 20  # to and from a driver
+MAX_STUDIO_LINE_BYTES = 64 << 20  # between agent and host: some 60,000 live runs on one machine
 
 Device = Literal["cpu", "gpu"]
 
@@ -83,6 +88,7 @@ class Apply:
     runs: tuple[WantedRun, ...]
     identity: str = ""
     fence: int = 0
+    version: int = VERSION
     type: Literal["apply"] = "apply"
 
 
@@ -90,6 +96,7 @@ class Apply:
 class Subscribe:
     """Ask the node host to push an Observation whenever something changes, until the connection closes."""
 
+    version: int = VERSION
     type: Literal["subscribe"] = "subscribe"
 
 
@@ -171,7 +178,17 @@ class Observation:
     runs: tuple[RunObservation, ...]
     warm: bool = True
     storage_problem: str = ""
+    version: int = VERSION
     type: Literal["observation"] = "observation"
+
+
+@dataclass(frozen=True)
+class Authenticate:
+    """Node host -> driver, first on each connection: the secret that the driver was started with. Nobody else is listened to: where runs
+    share a user, any of them can find the socket and connect."""
+
+    secret: str
+    type: Literal["authenticate"] = "authenticate"
 
 
 @dataclass(frozen=True)
@@ -223,9 +240,9 @@ class Grown:
     type: Literal["grown"] = "grown"
 
 
-Message = Apply | Subscribe | Observation | Members | Stop | Holding | Grown
+Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown
 _TYPES: dict[str, type[Any]] = {
-    str(c.__dataclass_fields__["type"].default): c for c in (Apply, Subscribe, Observation, Members, Stop, Holding, Grown)
+    str(c.__dataclass_fields__["type"].default): c for c in (Apply, Subscribe, Observation, Authenticate, Members, Stop, Holding, Grown)
 }
 T = TypeVar("T")
 
@@ -235,10 +252,10 @@ def encode(message: Message) -> bytes:
     return json.dumps(dataclasses.asdict(message), separators=(",", ":")).encode() + b"\n"
 
 
-def decode(line: bytes) -> Message:
-    """The record that a line holds. Raises ProtocolError for anything that is not exactly one known record."""
-    if len(line) > MAX_LINE_BYTES:
-        raise ProtocolError(f"a message of {len(line)} bytes is longer than {MAX_LINE_BYTES}")
+def decode(line: bytes, *, limit_bytes: int = MAX_LINE_BYTES) -> Message:
+    """The record that a line holds, fields that are not known left out. Raises ProtocolError for anything else."""
+    if len(line) > limit_bytes:
+        raise ProtocolError(f"a message of {len(line)} bytes is longer than {limit_bytes}")
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -246,12 +263,32 @@ def decode(line: bytes) -> Message:
     cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
     if cls is None:
         raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
-    return typing.cast(Message, build(cls, raw))
+    if cls in (Apply, Subscribe, Observation):
+        raw.setdefault("version", 0)
+    return typing.cast(Message, build(cls, raw, lenient=True))
 
 
-def build(cls: type[T], raw: object) -> T:
-    """A dataclass from parsed JSON, every field checked against its annotation. Raises ProtocolError naming the field."""
-    return typing.cast(T, _value(cls, raw, cls.__name__))
+def build(cls: type[T], raw: object, *, lenient: bool = False) -> T:
+    """A dataclass from parsed JSON, every field checked against its annotation. Raises ProtocolError naming the field. `lenient`: fields
+    that are not known, which a newer version may have written, are left out."""
+    return typing.cast(T, _value(cls, _known(cls, raw) if lenient else raw, cls.__name__))
+
+
+def _known(kind: Any, raw: Any) -> Any:
+    """The same without the fields that no record of that kind has, also in the records inside it."""
+    if dataclasses.is_dataclass(kind) and isinstance(raw, dict):
+        hints = _hints(kind)
+        return {name: _known(hints[name], value) for name, value in raw.items() if name in hints}
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple and isinstance(raw, list):
+        return [_known(arguments[0], item) for item in raw] if _may_hold_records(arguments[0]) else raw
+    if typing.get_origin(kind) in (types.UnionType, typing.Union) and raw is not None:
+        return _known(next(a for a in arguments if a is not type(None)), raw)
+    return raw
+
+
+def _may_hold_records(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or typing.get_origin(kind) is not None
 
 
 def _value(kind: Any, raw: Any, where: str) -> Any:

@@ -283,5 +283,5 @@ ACTS: dict[str, Callable[[Puppet], int]] = {
 }
 
 
-def main(spec: RunSpec, listener: socket.socket) -> int:
+def main(spec: RunSpec, listener: socket.socket, secret: str) -> int:
     return ACTS[spec.argv[0]](Puppet(spec, listener))

@@ -80,7 +80,7 @@ def current() -> Session | None:
     return _current
 
 
-def main(spec: RunSpec, listener: socket.socket) -> int:
+def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
     sys.exit, 75 where the disk is full and it should be started again when there is room."""
     global _current
@@ -93,7 +93,7 @@ def main(spec: RunSpec, listener: socket.socket) -> int:
         print(f"the journal cannot be opened: {error}", file=sys.stderr)  # noqa: T201
         return storage.EXIT_CODE
     console.forgive_full_disks()
-    link = HostLink(listener)
+    link = HostLink(listener, secret)
     if writer is not None:
         link.grown(writer.flush())
     seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)

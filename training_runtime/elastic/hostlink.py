@@ -1,11 +1,13 @@
 """The driver's end of the conversation with the node host: Members and Stop come in, Holding and Grown go out.
 
 The host connects to a Unix socket that already listens when the driver starts, and may vanish and come back at any time. The newest
-connection counts. Every Members is answered by a Holding, and so is every new connection. Nothing here blocks.
+connection that has said the driver's secret counts; any other is nobody's. Every Members is answered by a Holding, and so is every new
+connection. Nothing here blocks.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import select
 import socket
@@ -13,15 +15,21 @@ import threading
 from collections.abc import Callable
 
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import MAX_LINE_BYTES, Grown, Holding, Members, Stop, Worker, decode, encode
+from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Members, Stop, Worker, decode, encode
+
+_MOST_STRANGERS = 8
+_GREETING_BYTES = 512
 
 
 class HostLink:
-    """`wanted` and `stop` are the host's last words. `holding` and `journal_bytes` are told on connection and when they change."""
+    """`wanted` and `stop` are the host's last words. `holding` and `journal_bytes` are told on connection and when they change. `secret`:
+    what whoever connects has to say first; empty: nothing."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, secret: str = "") -> None:
         listener.setblocking(False)
         self._listener = listener
+        self._secret = secret
+        self._strangers: dict[socket.socket, bytes] = {}  # connected, and what they have said so far
         self._peer: socket.socket | None = None
         self._incoming = b""
         self._outgoing = b""
@@ -34,11 +42,12 @@ class HostLink:
 
     def readable(self) -> list[int]:
         """Descriptors to wait on."""
-        return [self._listener.fileno(), *([self._peer.fileno()] if self._peer else [])]
+        return [self._listener.fileno(), *(s.fileno() for s in self._strangers), *([self._peer.fileno()] if self._peer else [])]
 
     def poll(self) -> None:
         """Take in whatever has arrived."""
         self._accept()
+        self._greet()
         while self._peer is not None:
             try:
                 data = self._peer.recv(65536)
@@ -49,9 +58,7 @@ class HostLink:
             if not data:
                 return self._hang_up()
             self._incoming += data
-            *lines, self._incoming = self._incoming.split(b"\n")
-            for line in lines:
-                self._take(line)
+            self._take_lines()
             if len(self._incoming) > MAX_LINE_BYTES:
                 self._hang_up()
         self._send(b"")
@@ -60,8 +67,8 @@ class HostLink:
     def leave(self) -> None:
         """In a process that was forked from the driver: let go of the descriptors. Whoever holds them could shut them down."""
         self._listener.close()
-        if self._peer is not None:
-            self._peer.close()
+        for each in (*self._strangers, *([self._peer] if self._peer else [])):
+            each.close()
 
     def hold(self, workers: tuple[Worker, ...], *, forking: bool) -> None:
         """The processes there are. `forking`: there may soon be more, on slots of the Members taken in so far."""
@@ -82,14 +89,40 @@ class HostLink:
             self._send(encode(Grown(journal_bytes)))
 
     def _accept(self) -> None:
-        try:
-            peer, _ = self._listener.accept()
-        except OSError:  # nobody there
-            return
-        self._hang_up()
-        peer.setblocking(False)
-        self._peer = peer
-        self._send(self._said() + encode(Grown(self._journal_bytes)))
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:  # nobody there
+                break
+            peer.setblocking(False)
+            self._strangers[peer] = b""
+            if len(self._strangers) > _MOST_STRANGERS:  # the host speaks as soon as it has connected; the oldest is not the host
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.close()
+            self._greet()
+
+    def _greet(self) -> None:
+        """Listen to those who have not said the secret yet; who has is the host from now on."""
+        for stranger, said in tuple(self._strangers.items()):
+            said, is_open = _more(stranger, said) if self._secret else (b"\n", True)
+            if is_open and b"\n" not in said and len(said) <= _GREETING_BYTES:
+                self._strangers[stranger] = said
+                continue
+            del self._strangers[stranger]
+            line, _, rest = said.partition(b"\n")
+            if is_open and (not self._secret or _is_greeting(line, self._secret)):
+                self._hang_up()
+                self._peer, self._incoming = stranger, rest
+                self._send(self._said() + encode(Grown(self._journal_bytes)))
+                self._take_lines()
+            else:
+                stranger.close()
+
+    def _take_lines(self) -> None:
+        *lines, self._incoming = self._incoming.split(b"\n")
+        for line in lines:
+            self._take(line)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -121,6 +154,25 @@ class HostLink:
         if self._peer is not None:
             self._peer.close()
         self._peer, self._incoming, self._outgoing = None, b"", b""
+
+
+def _more(stranger: socket.socket, said: bytes) -> tuple[bytes, bool]:
+    """What it has said by now, and whether it is still there."""
+    try:
+        data = stranger.recv(_GREETING_BYTES)
+    except BlockingIOError:
+        return said, True
+    except OSError:
+        return said, False
+    return said + data, bool(data)
+
+
+def _is_greeting(line: bytes, secret: str) -> bool:
+    try:
+        message = decode(line)
+    except ProtocolError:
+        return False
+    return isinstance(message, Authenticate) and hmac.compare_digest(message.secret.encode(errors="replace"), secret.encode())
 
 
 class Attendant:

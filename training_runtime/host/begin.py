@@ -78,7 +78,7 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))
-            run.gate.send(to_line(orders))
+            run.gate.send(to_line(dataclasses.replace(orders, secret=run.socket_token)))
         except OSError as error:
             _put_off_or_fail(node, run, error)
             return

@@ -35,7 +35,8 @@ MAX_LAUNCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Launch:
-    """The orders of one driver. `driver` is "package.module:function", called with (spec, listener) and returning the exit code."""
+    """The orders of one driver. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit code.
+    `secret`: what the host says first on each connection to the listener."""
 
     spec: RunSpec
     driver: str
@@ -45,6 +46,7 @@ class Launch:
     code_link: str
     log_dir: str
     temporary: str
+    secret: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
     lines.close()
     gate.close()
     module, function = launch.driver.split(":")
-    main: Callable[[RunSpec, socket.socket], int] = getattr(importlib.import_module(module), function)
-    return int(main(launch.spec, listener) or 0)
+    main: Callable[[RunSpec, socket.socket, str], int] = getattr(importlib.import_module(module), function)
+    return int(main(launch.spec, listener, launch.secret) or 0)
 
 
 def _hello() -> Hello:

@@ -28,10 +28,12 @@ class LiveRun:
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
     `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
-    is known to be stopped by a signal. `fenced`: its machine was declared lost, so it is killed. `station`: it is the run's station
+    is known to be stopped by a signal. `unreachable_at`: since when nobody listens on the driver's socket. `fenced`: its machine was
+    declared lost, so it is killed. `found`: among the processes, with nothing written down about it. `station`: it is the run's station
     here, see `protocol.RunSpec`; it writes no journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was
-    there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one. `wrote_at`: when its engine was last seen writing state, `written`:
-    what was seen of that. `folder`: which folder `result_dir` was when the attempt began; `folder_lost`: it is another now, or none.
+    there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one.
+    `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
+    the attempt began; `folder_lost`: it is another now, or none.
     """
 
     run: int
@@ -68,10 +70,12 @@ class LiveRun:
     first_killed_at: float | None = None
     driver_gone_at: float | None = None
     stopped_at: float | None = None
+    unreachable_at: float | None = None
     looked_at: float = 0.0
     exit_code: int | None = None
     interrupted: bool = False
     fenced: bool = False
+    found: bool = False
     reason: str = ""
     problem: str = ""
     stuck: tuple[int, ...] = ()
@@ -108,6 +112,7 @@ class LiveRun:
             connected=self.link is not None,
             orphaned_at=self.driver_gone_at if self.workers else None,
             stopped_at=self.stopped_at,
+            unreachable_at=self.unreachable_at,
             station=self.station,
             losses=self.losses,
             fenced=self.fenced,

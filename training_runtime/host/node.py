@@ -55,8 +55,8 @@ class Node:
         self._registered: dict[int, _Registration] = {}
 
     def socket_file(self, run: LiveRun) -> Path:
-        """Where its driver listens. The name is a secret: where runs share a user, it keeps them from speaking to each other's drivers."""
-        return self.folder / f"run-{run.run}.{run.socket_token}.sock"
+        """Where its driver listens: to whoever knows the attempt's secret (see `protocol.Authenticate`)."""
+        return self.folder / f"run-{run.run}.{run.attempt}.sock"
 
     def exit_file(self, run: LiveRun) -> Path:
         """Where the keeper of this attempt writes the driver's exit code."""

@@ -15,7 +15,7 @@ from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Told
-from training_runtime.protocol import Grown, Holding, Members, SlotRef, Stop, Worker, decode, encode
+from training_runtime.protocol import Authenticate, Grown, Holding, Members, SlotRef, Stop, Worker, decode, encode
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 1024
@@ -27,9 +27,13 @@ def connect(node: Node, run: LiveRun) -> None:
     run.retry_at = None
     try:
         link = LineSocket(sockets.connect(node.socket_file(run), timeout_s=0))
+        link.send(encode(Authenticate(run.socket_token)))
     except OSError as error:
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):  # it listens nowhere; one that is only busy is not gone
+            run.unreachable_at = run.unreachable_at or time.monotonic()
         _lost(node, run, f"cannot connect: {error}")
         return
+    run.unreachable_at = None
     run.link, run.members = link, None  # a driver that is connected to anew is told its members anew
     node.watch(link, functools.partial(_on_link, node, run))
 
