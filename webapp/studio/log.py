@@ -90,9 +90,9 @@ class Terminal:
                 self._print(self._line(name, COLOURS[place % len(COLOURS)], _harmless(line)) for line in lines)
 
     def rotate(self) -> None:
-        for name in (*self.names, "studio"):
-            if (path := path_of(self.home, name)).exists():
-                rotate(path)
+        """Every log, also those that are not shown."""
+        for path in (self.home / "log").glob("*.log"):
+            rotate(path)
 
     def _line(self, name: str, colour: int, text: str) -> str:
         label = f"{name:<8}|"

@@ -19,13 +19,15 @@ from pathlib import Path
 
 from training_runtime.host.processes import Process, alive, descendants, look, send_signal, table
 from webapp.studio import log
+from webapp.studio.checks import Refusal
 
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked."""
+    """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked.
+    `version`: of what one that outlives its studio is to speak; another one is not taken over."""
 
     name: str
     argv: tuple[str, ...]
@@ -34,6 +36,7 @@ class Program:
     standard_input: Callable[[], bytes] | None = None
     inherited: tuple[int, ...] = ()
     tied: bool = True
+    version: str = ""
     stop_s: float = 8.0
 
 
@@ -59,7 +62,7 @@ class Child:
 
     @property
     def note(self) -> Path:
-        """Where its process is written down: "pid start-ticks"."""
+        """Where its process is written down: "pid start-ticks version"."""
         return self.home / "run" / f"{self.name}.pid"
 
     def start(self) -> None:
@@ -79,15 +82,19 @@ class Child:
             )
         self.process = look(self.popen.pid)
         assert self.process is not None, "a child that is not reaped has an entry in /proc"
-        self.note.write_text(f"{self.process.pid} {self.process.start_ticks}\n")
+        self.note.write_text(f"{self.process.pid} {self.process.start_ticks} {program.version}\n")
         if program.standard_input and self.popen.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self.popen.stdin.write(program.standard_input())
                 self.popen.stdin.close()
 
     def take_over(self) -> bool:
-        """Adopt the process that an earlier studio left; False where there is none."""
+        """Adopt the process that an earlier studio left; False where there is none, or where it is of another version: that one is ended
+        alone, and whatever outlives it is found by the next."""
         self.process, self.popen = written_down(self.note), None
+        if self.process is not None and self.note.read_text().split()[2:] != self.program.version.split():
+            end_alone(self.process)
+            self.process = None
         return self.process is not None
 
     def alive(self) -> bool:
@@ -121,6 +128,14 @@ class Child:
             send_signal(self.process, signal.SIGKILL)
 
 
+def end_alone(process: Process, *, deadline_s: float = 10.0) -> None:
+    """SIGKILL for this process and nothing else, and wait until it is gone; no longer than the deadline."""
+    send_signal(process, signal.SIGKILL)
+    end = time.monotonic() + deadline_s
+    while alive(process.pid, process.start_ticks) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
 def kill_family(process: Process) -> None:
     """SIGKILL for a process, its descendants and its session."""
     processes = table()
@@ -133,7 +148,7 @@ def kill_family(process: Process) -> None:
 def written_down(note: Path) -> Process | None:
     """The process that a studio wrote down here, if it still runs."""
     try:
-        pid, ticks = map(int, note.read_text().split())
+        pid, ticks = map(int, note.read_text().split()[:2])
     except (FileNotFoundError, ValueError):
         return None
     process = look(pid)
@@ -141,13 +156,21 @@ def written_down(note: Path) -> Process | None:
 
 
 def clear_leftovers(home: Path, *, survivors: tuple[str, ...] = ("host",), deadline_s: float = 10.0) -> None:
-    """End the tied processes of a studio that was killed: they are ending already, and must be gone before others take their place."""
+    """End the tied processes of a studio that was killed: they are ending already, and must be gone before others take their place.
+
+    Raises Refusal where one does not go even when it is killed: it waits for a device or a file system.
+    """
     notes = [note for note in (home / "run").glob("*.pid") if note.stem not in survivors]
     left = [process for note in notes if (process := written_down(note))]
     for process in left:
         send_signal(process, signal.SIGTERM)
     end = time.monotonic() + deadline_s
     while left := [process for process in left if alive(process.pid, process.start_ticks)]:
+        if time.monotonic() > end + deadline_s:
+            raise Refusal(
+                f"Processes of an earlier studio cannot be ended ({', '.join(str(process.pid) for process in left)}): they wait for a "
+                "device or a file system. Make that answer, or restart the machine."
+            )
         if time.monotonic() > end:
             for process in left:
                 kill_family(process)

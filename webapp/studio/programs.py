@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from training_runtime.protocol import VERSION
 from webapp.studio import broker
 from webapp.studio.processes import Program
 
@@ -45,6 +46,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             {"EDT_UID_BASE": str(uid_base(home)), **host_environment(environment)},
             REPOSITORY,
             tied=False,  # training outlives everything above it
+            version=str(VERSION),
             stop_s=HOST_STOP_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         ),
         tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
