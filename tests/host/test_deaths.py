@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Saved
+from training_runtime.protocol import VERSION, WantedRun
 
 
 def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(own_host: HostUnderTest) -> None:
@@ -373,6 +375,73 @@ def test_a_snapshot_for_another_host_of_that_name_is_not_carried_out(own_host: H
     assert host.look().node.identity == mine
 
 
+def test_a_hosts_socket_that_was_removed_is_made_again(own_host: HostUnderTest) -> None:
+    path = own_host.folder / "host.sock"
+    path.unlink()
+    until(path.exists, deadline_s=30.0)
+    own_host.want(own_host.spec(7, "obey"), 1)
+    own_host.apply()
+    own_host.until_holding(7, 1)
+    own_host.want(own_host.spec(7, "obey"), 1, stop=True)
+    own_host.apply()
+
+
+def test_a_driver_whose_socket_is_gone_goes_on_as_a_new_attempt(own_host: HostUnderTest) -> None:
+    """The next host cannot tell it anything: not which slots it has, nor that it is to stop."""
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    driver = host.pid(7)
+    (socket_file,) = host.folder.glob("run-7.*.sock")
+    assert socket_file.name == "run-7.1.sock", "no secret in a name that others can see"
+    socket_file.unlink()
+    host.kill()
+    host.start()
+    host.want(host.spec(7, "obey"), 2)
+    host.apply()
+    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (2,) and run.state == "running")
+    assert is_gone(driver)
+
+
+def test_a_snapshot_of_thousands_of_runs_is_taken_in(own_host: HostUnderTest) -> None:
+    spec = dataclasses.replace(own_host.spec(1, "obey"), station=True)
+    for number in range(1, 3001):  # stations without slots: there is nothing to start
+        own_host.wanted[number] = WantedRun(dataclasses.replace(spec, run=number), (), "r" * 400)
+    assert own_host.apply().revision == own_host.revision
+    own_host.wanted.clear()
+    own_host.want(own_host.spec(7, "obey"), 1)
+    own_host.apply()
+    own_host.until_holding(7, 1)
+
+
+def test_a_studio_of_another_version_is_refused_and_harms_nothing(own_host: HostUnderTest) -> None:
+    own_host.want(own_host.spec(7, "obey"), 1)
+    own_host.apply()
+    own_host.until_holding(7, 1)
+    own_host.wanted.clear()
+    with pytest.raises(HostUnavailable, match="refused the message"):
+        own_host.send(revision=own_host.revision + 1, version=VERSION + 1)
+    assert "the studio speaks version" in own_host.log()
+    assert own_host.run(7).holding == (1,)
+
+
+def test_what_a_newer_host_wrote_down_is_found_again(own_host: HostUnderTest) -> None:
+    own_host.want(own_host.spec(7, "obey"), 1)
+    own_host.apply()
+    own_host.until_holding(7, 1)
+    driver = own_host.pid(7)
+    own_host.kill()
+    path = own_host.folder / "state.json"
+    saved = json.loads(path.read_text())
+    saved["later"], saved["runs"][0]["later"] = 1, {"x": [2]}
+    path.write_text(json.dumps(saved))
+    own_host.start()
+    own_host.apply()
+    own_host.until_holding(7, 1)
+    assert own_host.pid(7) == driver
+
+
 def test_a_second_host_on_the_same_node_says_so_and_ends(own_host: HostUnderTest) -> None:
     host = own_host
     command = [sys.executable, "-m", "training_runtime.host", "--home", str(host.home), "--node", NODE]
@@ -388,6 +457,30 @@ def test_a_state_file_that_cannot_be_read_is_set_aside(idle_host: HostUnderTest)
     idle_host.start()
     assert idle_host.look().runs == ()
     assert (idle_host.folder / "state.unreadable").exists()
+
+
+def test_runs_are_found_without_the_state_file_and_none_is_started_twice(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1, 2)
+    host.apply()
+    host.until_holding(7, 1, 2)
+    driver = host.pid(7)
+    host.kill()
+    (host.folder / "state.json").write_text('{"runs": 3')
+    host.start()
+    (seen,) = host.look().runs
+    assert (seen.run, seen.attempt, seen.exit_code) == (7, 1, None)
+
+    def taken_in() -> bool:
+        """It is told again and again, as the agent's heartbeat does."""
+        seen = host.apply()
+        assert seen.revision in (0, host.revision), "what it says before proves no slot free"
+        return seen.revision == host.revision
+
+    until(taken_in)
+    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1, 2) and run.state == "running")
+    assert is_gone(driver)
+    assert "attempt 1" in (host.result(7) / "journal.jsonl").read_text()
 
 
 def test_a_warm_process_that_cannot_import_torch_says_so_in_the_run(idle_host: HostUnderTest) -> None:

@@ -65,8 +65,13 @@ def _serve(settings: Settings) -> int:
     abilities = storage.patiently(lambda: probe.strongest(settings.folder, settings.policy), say=log.error)
     log.info("sandbox level=%s: %s", abilities.level, "; ".join(abilities.notes))
     node = Node(settings.folder)
-    if (saved := state.load(settings.folder / "state.json")) is not None:
-        adoption.adopt(node, saved, now=time.monotonic())
+    try:
+        saved = state.load(settings.folder / "state.json")
+    except state.Unreadable:
+        adoption.search(node, settings.home / "runs", now=time.monotonic())
+    else:
+        if saved is not None:
+            adoption.adopt(node, saved, now=time.monotonic())
     identity = node_facts.identity(settings.folder)
     facts = node_facts.gather(settings.node, abilities, address=settings.address, identity=identity)
     return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), room=watch).run()

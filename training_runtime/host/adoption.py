@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+from pathlib import Path
 
 from training_runtime.host import ending, processes, talk
+from training_runtime.host.kernel import KEEPER_NAME
 from training_runtime.host.live import LiveRun, folder_of, journal_size, outcome_in_journal
 from training_runtime.host.node import Node
 from training_runtime.host.state import Saved, SavedRun
@@ -28,6 +30,50 @@ def adopt(node: Node, saved: Saved, *, now: float) -> None:
         else:
             _after_reboot(run)
     node.changed = True
+
+
+def search(node: Node, runs: Path, *, now: float) -> None:
+    """Without what the earlier host wrote down: find its runs among the processes, so that none is started a second time.
+
+    A keeper is known by its name, its run by the console in the run's folder that processes below it write to, the attempt by the driver's
+    socket. Which slots it was told of and its secret are not known, so it can be told nothing: its driver is killed, its workers write down
+    their state, and the next attempt goes on from there. Until then no snapshot is taken in, so nothing that is said proves a slot free.
+    """
+    found = processes.table()
+    for keeper in found.values():
+        drivers = [process for process in found.values() if process.parent == keeper.pid]
+        if processes.name(keeper.pid) != KEEPER_NAME or not drivers:
+            continue
+        below = processes.descendants({keeper.pid}, found)
+        console = next((path for pid in sorted(below) for path in processes.outputs(pid) if _run_of(path, runs)), None)
+        if console is None:
+            continue  # of another studio on this machine
+        number, driver = int(_run_of(console, runs)), drivers[0]
+        run = LiveRun(number, _attempt(node, number), str(runs / str(number)), phase="alive", uid=driver.uid)
+        run.pid, run.start_ticks, run.keeper, run.keeper_ticks = driver.pid, driver.start_ticks, keeper.pid, keeper.start_ticks
+        run.station = console.parent.name.startswith("station-")
+        run.began_at, run.found = now, True
+        run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
+        node.runs[number] = run
+        log.warning("a run of an earlier host was found among the processes run=%d attempt=%d pid=%d", number, run.attempt, run.pid)
+        ending.watch(node, run)
+        if run.phase == "alive":
+            ending.kill_driver(node, run)
+    node.changed = True
+
+
+def _run_of(console: Path, runs: Path) -> str:
+    """The number of the run in whose log this file is, in digits; empty where it is in none."""
+    if not console.is_relative_to(runs):
+        return ""
+    number, *rest = console.relative_to(runs).parts
+    return number if number.isdecimal() and rest[:1] == ["log"] else ""
+
+
+def _attempt(node: Node, run: int) -> int:
+    """The last that has a socket here; 1 where none has."""
+    numbers = [path.name.split(".")[1] for path in node.folder.glob(f"run-{run}.*.sock")]
+    return max((int(number) for number in numbers if number.isdecimal()), default=1)
 
 
 def _remember(record: SavedRun, now: float) -> LiveRun:

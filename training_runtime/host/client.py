@@ -13,7 +13,7 @@ from pathlib import Path
 
 from training_runtime.errors import HostUnavailable, ProtocolError
 from training_runtime.host import sockets
-from training_runtime.protocol import MAX_LINE_BYTES, Apply, Observation, Subscribe, decode, encode
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, VERSION, Apply, Observation, Subscribe, decode, encode
 
 _LOOK_UP_S = 0.2
 
@@ -29,7 +29,7 @@ def apply(home: Path | str, node: str, wanted: Apply, timeout_s: float = 10) -> 
         _send(connection, wanted, node)
         for observation in _observations(connection, node, None, timeout_s):
             return observation
-    raise HostUnavailable(f"the node host of {node} gave no answer within {timeout_s:g} s")
+    raise HostUnavailable(f"the node host of {node} gave no answer within {timeout_s:g} s, or refused the message (see its log)")
 
 
 def subscribe(
@@ -81,9 +81,10 @@ def _observations(
         if not chunk:
             return False
         received += chunk
-        *lines, rest = received.split(b"\n")
-        received = bytearray(rest)
-        if len(received) > MAX_LINE_BYTES:
+        lines: list[bytearray] = []
+        if b"\n" in chunk:  # a long line comes in many pieces, and is looked through once
+            *lines, received = received.split(b"\n")
+        if len(received) > MAX_STUDIO_LINE_BYTES:
             raise HostUnavailable(f"the node host of {node} sent a message that is too long")
         for line in lines:
             yield _parsed(bytes(line), node)
@@ -93,9 +94,14 @@ def _observations(
 
 def _parsed(line: bytes, node: str) -> Observation:
     try:
-        message = decode(line)
+        message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
     except ProtocolError as error:
         raise HostUnavailable(f"the node host of {node} sent something that is not an observation: {error}") from error
     if not isinstance(message, Observation):
         raise HostUnavailable(f"the node host of {node} sent a {message.type} instead of an observation")
+    if message.version != VERSION:
+        raise HostUnavailable(
+            f"the node host of {node} is of another version ({message.version}, the studio's is {VERSION}): end it, and let the studio "
+            "start it again; its runs go on"
+        )
     return message

@@ -69,7 +69,7 @@ def kill_driver(node: Node, run: LiveRun, *, now: float, interrupts: bool = Fals
             signal.pidfd_send_signal(run.driver_handle, signal.SIGKILL)
     for process in others:
         processes.send_signal(process, signal.SIGCONT)
-    run.stopped_at = None
+    run.stopped_at = run.unreachable_at = None
 
 
 def look_at(run: LiveRun, *, now: float) -> None:

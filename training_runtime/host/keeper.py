@@ -25,7 +25,7 @@ def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     kernel.become_subreaper()
-    kernel.set_name("edt-keeper")
+    kernel.set_name(kernel.KEEPER_NAME)
     driver = os.fork()
     if driver == 0:
         launch.become_driver(gate, listener)

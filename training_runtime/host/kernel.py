@@ -89,6 +89,9 @@ def set_dumpable() -> None:
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
+KEEPER_NAME = "edt-keeper"
+
+
 def set_name(name: str) -> None:
     """What `ps -o comm` shows; 15 bytes are kept."""
     buffer = ctypes.create_string_buffer(name.encode()[:15])

@@ -143,6 +143,23 @@ def _carries(pid: int, result_dir: str) -> bool:
     return b"RESULT_DIR=" + os.fsencode(result_dir) in environment.split(b"\0")
 
 
+def outputs(pid: int) -> list[Path]:
+    """The files that its standard output and error go to, as far as there are any and we may look."""
+    found = []
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            found.append((_PROC / str(pid) / "fd" / str(number)).readlink())
+    return found
+
+
+def name(pid: int) -> str:
+    """As prctl(PR_SET_NAME) has set it; empty where it is gone."""
+    try:
+        return (_PROC / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def open_handle(pid: int, start_ticks: int) -> int | None:
     """A pidfd of exactly this process (readable once it has ended), or None where it is gone already."""
     try:

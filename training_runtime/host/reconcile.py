@@ -53,12 +53,12 @@ class SeenRun:
     `members`: the slots last told to the driver, None before the first time. `exit_code` of the driver, None while it lives. `restarts`
     counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
     `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
-    where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `station`: it is the
-    run's station here and not its driver; `restarts` counts those after it failed, `losses` those after it had lost its driver (of a
-    driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is killed and
-    asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then.
-    `overdue_since`: since when a slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when
-    something was killed for that. `folder_lost`: its result folder is not there any more.
+    where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `unreachable_at`: since
+    when its socket is gone. `station`: it is the run's station here and not its driver; `restarts` counts those after it failed, `losses`
+    those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is
+    killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
+    slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
+    `folder_lost`: its result folder is not there any more.
     """
 
     run: int
@@ -75,6 +75,7 @@ class SeenRun:
     connected: bool = True
     orphaned_at: float | None = None
     stopped_at: float | None = None
+    unreachable_at: float | None = None
     station: bool = False
     losses: int = 0
     fenced: bool = False
@@ -237,6 +238,9 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if facts.stopped_at is not None:
         due = facts.stopped_at + rules.stopped_driver_s
         return due if now < due else KillDriver(run, f"the driver was stopped for {rules.stopped_driver_s:g} s")
+    if facts.unreachable_at is not None and facts.phase == "alive":
+        due = facts.unreachable_at + rules.stopped_driver_s
+        return due if now < due else KillDriver(run, "the driver's socket is gone, so it can be told nothing")
     return _take_back(facts, now, rules) if facts.phase == "alive" and not storage else None
 
 

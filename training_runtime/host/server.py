@@ -5,6 +5,7 @@ A subscriber that reads slowly misses intermediate Observations, never the lates
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -18,7 +19,7 @@ from training_runtime.errors import ProtocolError
 from training_runtime.host import processes, sockets
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import Apply, Observation, Subscribe, decode, encode
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, VERSION, Apply, Observation, Subscribe, decode, encode
 
 log = logging.getLogger(__name__)
 _MAX_CLIENTS = 256
@@ -39,9 +40,26 @@ class StudioServer:
         self._on_apply = on_apply
         self._look = look
         self._clients: list[_Client] = []
-        self._listener = sockets.listen(node.folder / "host.sock")
+        self._listen()
+
+    def _listen(self) -> None:
+        path = self._node.folder / "host.sock"
+        self._listener = sockets.listen(path)
+        self._inode = path.stat().st_ino
         self._listener.setblocking(False)
-        node.watch(self._listener, self._on_newcomer)
+        self._node.watch(self._listener, self._on_newcomer)
+
+    def renew(self) -> None:
+        """Listen again where the socket's file was removed or replaced: a listener without its file cannot be reached by anybody."""
+        path = self._node.folder / "host.sock"
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == self._inode:
+                return
+        log.warning("the socket of the host was removed, it is made again")
+        self._node.unwatch(self._listener)
+        self._listener.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._listen()
 
     def push(self, observation: Observation) -> None:
         """To every subscriber."""
@@ -67,7 +85,8 @@ class StudioServer:
             log.warning("a connection to the host was refused pid=%d uid=%d clients=%d", pid, uid, len(self._clients))
             connection.close()
             return
-        client = _Client(LineSocket(connection))
+        limits = {"max_line_bytes": MAX_STUDIO_LINE_BYTES, "max_unsent_bytes": 2 * MAX_STUDIO_LINE_BYTES}
+        client = _Client(LineSocket(connection, **limits))
         self._clients.append(client)
         self._node.watch(client.line_socket, functools.partial(self._on_client, client))
 
@@ -102,7 +121,9 @@ class StudioServer:
             self._drop(client)
 
     def _hear(self, client: _Client, line: bytes) -> None:
-        message = decode(line)
+        message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
+        if isinstance(message, Apply | Subscribe) and message.version != VERSION:
+            raise ProtocolError(f"the studio speaks version {message.version}, this host {VERSION}: start the host again")
         if isinstance(message, Apply):
             self._on_apply(message)
         elif isinstance(message, Subscribe):

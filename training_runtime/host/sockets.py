@@ -85,7 +85,7 @@ class LineSocket:
 
         Reads a bounded amount, so that one talker cannot keep the loop for itself. Raises ProtocolError when a line is too long.
         """
-        is_open = True
+        is_open, chunk = True, b""
         try:
             chunk = self._connection.recv(_CHUNK_BYTES)
             is_open = bool(chunk)
@@ -94,9 +94,10 @@ class LineSocket:
             pass
         except OSError:
             is_open = False
-        *lines, rest = self._received.split(b"\n")
-        self._received = bytearray(rest)
-        if len(rest) > self._max_line_bytes:
+        lines: list[bytearray] = []
+        if b"\n" in chunk:  # a long line comes in many pieces, and is looked through once
+            *lines, self._received = self._received.split(b"\n")
+        if len(self._received) > self._max_line_bytes:
             raise ProtocolError(f"a message is longer than {self._max_line_bytes} bytes")
         return [bytes(line) for line in lines], is_open
 

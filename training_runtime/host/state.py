@@ -63,17 +63,21 @@ class Saved:
     runs: tuple[SavedRun, ...]
 
 
+class Unreadable(Exception):
+    """What an earlier host wrote down cannot be read; the file was set aside."""
+
+
 def load(path: Path) -> Saved | None:
-    """None where there is nothing to be found again. A file that cannot be read is reported and set aside, not overwritten."""
+    """None where there is nothing to be found again. A file that cannot be read is set aside, not overwritten. Raises Unreadable then."""
     try:
-        return build(Saved, json.loads(path.read_bytes()))
+        return build(Saved, json.loads(path.read_bytes()), lenient=True)
     except FileNotFoundError:
         return None
     except (ValueError, ProtocolError) as error:
         aside = path.with_suffix(".unreadable")
-        log.error("the state file cannot be read, it was set aside; runs of an earlier host are not found again: %s file=%s", error, aside)
+        log.error("the state file cannot be read, it was set aside: %s file=%s", error, aside)
         path.replace(aside)
-        return None
+        raise Unreadable(str(error)) from None
 
 
 def save(path: Path, saved: Saved) -> None:

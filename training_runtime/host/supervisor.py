@@ -55,6 +55,7 @@ class Supervisor:
         self._pushed_growth: dict[int, float] = {}
         self._signals = socket.socketpair()
         self._pinger = watchdog.Pinger()
+        self._renewed_at = time.monotonic()
 
     # --- the loop -------------------------------------------------------------------------------------------------------------------------
 
@@ -148,6 +149,9 @@ class Supervisor:
         return [run for run in self._node.runs.values() if run.phase == phase]
 
     def _on_apply(self, message: Apply) -> None:
+        if any(run.found and run.phase != "ended" for run in self._node.runs.values()):
+            log.info("a snapshot has to wait until the runs that were found among the processes have ended")
+            return
         if message.fence > self._node.revision:
             self._fence()
         if message.identity not in ("", self._facts.identity):
@@ -261,6 +265,9 @@ class Supervisor:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
         if now >= self._room.due:
             self._look_for_room(now)
+        if now >= self._renewed_at + _SAFETY_NET_S:
+            self._renewed_at = now
+            self._server.renew()
         if self._warm.restart_at is not None and now >= self._warm.restart_at:
             self._start_warm()
         for run in tuple(self._node.runs.values()):
