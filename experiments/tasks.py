@@ -8,7 +8,7 @@ import threading
 from celery import shared_task
 from django.conf import settings
 
-from experiments import agent, clock, deliveries, ingest, notify, pruning, scheduling, states
+from experiments import agent, clock, deliveries, evictions, ingest, notify, pruning, scheduling, states
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
@@ -17,11 +17,12 @@ _delivering = threading.Lock()
 
 @shared_task
 def schedule() -> None:
-    """Plan, and tell of those that have been without slots for a while."""
+    """Plan, tell of those that have been without slots for a while, and end the processes of those that have been so for long."""
     notify.begun(notify.SCHEDULE)
     now = clock.now()
     scheduling.tick(now)
     states.tell_suspended(now)
+    evictions.evict(now)
 
 
 @shared_task

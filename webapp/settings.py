@@ -26,6 +26,8 @@ EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
 EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of what was deleted are kept in the trash
 
+EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long
+
 EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
 EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet
 EDT_EMAIL = bool(env.str("EDT_EMAIL_URL", default=""))
