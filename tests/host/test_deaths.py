@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,14 +17,14 @@ import pytest
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
-from training_runtime.errors import HostUnavailable
-from training_runtime.host import begin, client, processes, state
+from training_runtime.errors import HostUnavailable, ProtocolError
+from training_runtime.host import begin, client, processes, state, talk
 from training_runtime.host.launch import GO, Ready
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Saved
-from training_runtime.protocol import VERSION, WantedRun
+from training_runtime.protocol import VERSION, Holding, WantedRun, Worker
 
 
 def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(own_host: HostUnderTest) -> None:
@@ -440,6 +441,35 @@ def test_what_a_newer_host_wrote_down_is_found_again(own_host: HostUnderTest) ->
     own_host.apply()
     own_host.until_holding(7, 1)
     assert own_host.pid(7) == driver
+
+
+def test_a_host_without_a_free_descriptor_waits_and_concludes_nothing(own_host: HostUnderTest) -> None:
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    assert host.process is not None
+    pid = host.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert before[0] == before[1], "it may open as many as the machine allows"
+    taken = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken, before[1]))
+    with socket.socket(socket.AF_UNIX) as client_socket:
+        folder = os.open(host.folder, os.O_PATH)
+        client_socket.connect(f"/proc/self/fd/{folder}/host.sock")
+        os.close(folder)
+        until(lambda: "there is no descriptor left" in host.log())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert host.run(7).holding == (1,)
+    assert host.process.poll() is None
+    assert host.log().count("there is no descriptor left") == 1
+
+
+def test_a_driver_cannot_name_processes_without_end(tmp_path: Path) -> None:
+    run = LiveRun(7, 1, str(tmp_path))
+    run.workers = {Worker(slot, slot, 1): -1 for slot in range(1024)}
+    with pytest.raises(ProtocolError, match="more than 1024 workers"):
+        talk._take_holding(Node(tmp_path), run, Holding((Worker(5000, os.getpid(), 1),)))
 
 
 def test_a_second_host_on_the_same_node_says_so_and_ends(own_host: HostUnderTest) -> None:

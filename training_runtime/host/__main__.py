@@ -3,9 +3,11 @@ Ctrl-C)."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -26,6 +28,7 @@ def main() -> int:
     settings = parse(sys.argv[1:], os.environ)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s host %(levelname)s %(message)s")
     os.umask(0o077)
+    _allow_files()
     try:
         _make_folder(settings)
         lock = _lock(settings.folder / "host.lock", settings)
@@ -34,6 +37,13 @@ def main() -> int:
         return 1
     with lock:
         return _serve(settings)
+
+
+def _allow_files() -> None:
+    """As many open files as the machine allows: two for a run and one for each of its workers. (What a run may open its box says.)"""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _make_folder(settings: Settings) -> None:

@@ -6,6 +6,7 @@ A subscriber that reads slowly misses intermediate Observations, never the lates
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -78,7 +79,9 @@ class StudioServer:
     def _on_newcomer(self, _mask: int) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it would be reported again at once, for ever
             return
         pid, uid = _peer(connection)
         if uid not in (0, os.geteuid()) or self._is_user_code(pid) or len(self._clients) >= _MAX_CLIENTS:

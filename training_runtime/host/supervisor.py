@@ -6,6 +6,7 @@ due, and processes that are being killed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -32,6 +33,8 @@ _LOOK_S = 0.5
 _SAFETY_NET_S = 5.0
 _MAX_ROUNDS = 100
 _LAST_WAIT_S = 15.0
+_SAY_AGAIN_S = 60.0
+_FILES_PAUSE_S = 0.5
 
 
 class Supervisor:
@@ -56,6 +59,7 @@ class Supervisor:
         self._signals = socket.socketpair()
         self._pinger = watchdog.Pinger()
         self._renewed_at = time.monotonic()
+        self._files_said_at = -_SAY_AGAIN_S
 
     # --- the loop -------------------------------------------------------------------------------------------------------------------------
 
@@ -66,12 +70,30 @@ class Supervisor:
         wake_at: float | None = None
         while not self._is_done() and not self._gives_up(time.monotonic()):
             self._pinger.turn(time.monotonic())
-            self._node.wait(self._pause(wake_at))
-            self._do_what_is_due(time.monotonic())
-            self._meter.sample_if_due(self._node.runs.values())
-            wake_at = self._settle()
-            self._tell_subscribers(time.monotonic())
+            try:
+                wake_at = self._turn(wake_at)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                wake_at = self._without_files(time.monotonic(), error)
         return self._leave()
+
+    def _turn(self, wake_at: float | None) -> float | None:
+        self._node.wait(self._pause(wake_at))
+        self._do_what_is_due(time.monotonic())
+        self._meter.sample_if_due(self._node.runs.values())
+        wake_at = self._settle()
+        self._tell_subscribers(time.monotonic())
+        return wake_at
+
+    def _without_files(self, now: float, error: OSError) -> float:
+        """Nobody can be looked at without a descriptor, so nothing is concluded of anybody; tried again in a moment. A host that ended here
+        would find the same."""
+        if now >= self._files_said_at + _SAY_AGAIN_S:
+            self._files_said_at = now
+            log.error("there is no descriptor left, the host waits until there is: %s", error.strerror)
+        time.sleep(_FILES_PAUSE_S)
+        return now
 
     def _gives_up(self, now: float) -> bool:
         """Processes that even SIGKILL does not end must not keep the machine from shutting down."""

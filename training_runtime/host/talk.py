@@ -132,8 +132,11 @@ def _take_holding(node: Node, run: LiveRun, message: Holding) -> None:
     if len(message.workers) > _MAX_WORKERS:
         raise ProtocolError(f"more than {_MAX_WORKERS} workers")
     for worker in message.workers:
-        if worker not in run.workers:
-            watch_worker(node, run, worker)
+        if worker in run.workers:
+            continue
+        if len(run.workers) >= _MAX_WORKERS:  # each costs a descriptor, and it may go on naming others
+            raise ProtocolError(f"more than {_MAX_WORKERS} workers")
+        watch_worker(node, run, worker)
     # A worker that is no longer listed stays in `workers` until its own pidfd says that it has ended.
     taken_in = run.told[-1].revision if message.revision is None and run.told else message.revision or 0
     run.told = [told for told in run.told[:-1] if told.revision >= taken_in] + run.told[-1:]
