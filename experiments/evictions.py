@@ -53,7 +53,7 @@ def evict(now: dt.datetime) -> list[int]:
         suspended = suspended.exclude(outcome=TRAINED).exclude(pk__in=Grant.objects.filter(released_at=None).values("run"))
         began = Q(transitions__new=RunState.SUSPENDED) & ~Q(transitions__old=RunState.SUSPENDED)
         rows = list(suspended.annotate(since=Max("transitions__at", filter=began)).select_related("home", "submitted_by", "experiment"))
-        waiting = [Waiting(run.pk, run.home_id, run.since) for run in rows if run.since is not None]
+        waiting = [Waiting(run.pk, run.home_id, run.since) for run in rows if run.since is not None and run.home_id is not None]
         reasons = chosen(waiting, now=now, after_s=settings.EDT_SUSPENDED_PROCESS_S)
         for run in rows:
             if run.pk in reasons and run.home is not None:

@@ -48,7 +48,7 @@ ROWS_AT_ONCE = 10_000  # in one statement: others wait a fraction of a second fo
 FILES_AT_ONCE = 10_000
 TURN_PIECES = 20
 MOST_AT_ONCE = 1000  # tombstones in one turn
-OURS = (TRASH, ".highest", ".lock")  # what lies in the stores beside what is stored
+OURS = (TRASH, ".highest", ".lock", ".uid-base")  # what lies in the stores beside what is stored
 NAMED_ORPHANS = 5
 Kind = Tombstone.Kind
 

@@ -276,7 +276,7 @@ def build(cls: type[T], raw: object, *, lenient: bool = False) -> T:
 
 def _known(kind: Any, raw: Any) -> Any:
     """The same without the fields that no record of that kind has, also in the records inside it."""
-    if dataclasses.is_dataclass(kind) and isinstance(raw, dict):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(raw, dict):
         hints = _hints(kind)
         return {name: _known(hints[name], value) for name, value in raw.items() if name in hints}
     arguments = typing.get_args(kind)

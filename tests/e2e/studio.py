@@ -23,8 +23,6 @@ from typing import Any, TypeVar
 
 import psutil
 
-from webapp.studio.programs import all_of_them
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
@@ -45,6 +43,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def printed_commands(heading: str) -> list[str]:
+    """The lines that the section of docs/operations.md prints to be typed; with the interpreter that runs the tests."""
+    section = (REPOSITORY / "docs" / "operations.md").read_text().split(f"{heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert lines, f"nothing is printed under {heading}"
+    return [line.replace(".venv/bin/python", sys.executable) for line in lines]
 
 
 @dataclass
@@ -92,15 +98,14 @@ class Studio:
         return time.monotonic() - began
 
     def join(self, node: str) -> None:
-        """Let a second node take part: a host and an agent of its own beside the studio's, on the same folders."""
-        programs = {each.name: each for each in all_of_them(home=self.home, node=node, listener=0, slots=self.slots, own_broker=False)}
-        for name in ("host", "agent"):
-            program = programs[name]
+        """Let a second node take part, by the commands that docs/operations.md prints: a host and an agent of its own, the same folders."""
+        environment = {**self.environment, "EDT_NODE": node, "EDT_SLOTS": str(self.slots)}
+        for command in printed_commands("## Several machines"):
             self.others.append(
                 subprocess.Popen(
-                    list(program.argv),
-                    cwd=program.folder,
-                    env={**program.environment, "EDT_NODE_ADDRESS": self.address},
+                    ["sh", "-c", f"exec {command}"],
+                    cwd=REPOSITORY,
+                    env=environment,
                     stdout=self.output.open("ab"),
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -17,14 +15,13 @@ import pytest
 
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
-from training_runtime.errors import HostUnavailable, ProtocolError
-from training_runtime.host import begin, client, processes, state, talk
+from training_runtime.errors import HostUnavailable
+from training_runtime.host import begin, client, processes, state
 from training_runtime.host.launch import GO, Ready
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Saved
-from training_runtime.protocol import VERSION, Holding, WantedRun, Worker
 
 
 def test_runs_live_on_when_the_host_is_killed_and_the_next_one_finds_them(own_host: HostUnderTest) -> None:
@@ -327,151 +324,6 @@ def test_a_run_that_had_ended_is_not_run_again_after_a_restart(own_host: HostUnd
     assert (answer.runs[0].state, answer.runs[0].exit_code, answer.runs[0].attempt) == ("exited", 1, 1)
 
 
-def test_a_machine_that_was_declared_lost_asks_nothing_of_its_runs_and_kills_them(own_host: HostUnderTest) -> None:
-    """What they could write now would be written over what goes on elsewhere."""
-    host = own_host
-    host.want(host.spec(7, "obey"), 1)
-    host.apply()
-    host.until_holding(7, 1)
-    driver = host.pid(7)
-    host.wanted.clear()
-    lost_at = host.revision + 1
-    host.send(revision=lost_at + 1, fence=lost_at)
-    until(lambda: is_gone(driver))
-    assert "Terminate" not in host.log()
-    assert "AskToStop" not in host.log()
-    until(lambda: host.run(7) is None)
-    host.want(host.spec(7, "obey", attempt=3), 1)
-    host.send(revision=lost_at + 2, fence=lost_at)  # it is told again every time, and that was then
-    host.until_holding(7, 1)
-    host.send(revision=lost_at + 3, fence=lost_at)
-    assert host.run(7).attempt == 3
-    assert not is_gone(host.pid(7))
-
-
-def test_an_older_attempt_of_a_lost_machine_ends_before_the_next_one_begins_there(own_host: HostUnderTest) -> None:
-    host = own_host
-    host.want(host.spec(7, "obey"), 1)
-    host.apply()
-    host.until_holding(7, 1)
-    driver = host.pid(7)
-    host.want(host.spec(7, "obey", attempt=2), 1)
-    host.send(revision=host.revision + 2, fence=host.revision + 1)
-    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1,) and run.state == "running")
-    assert is_gone(driver)
-    assert host.pid(7) != driver
-
-
-def test_a_snapshot_for_another_host_of_that_name_is_not_carried_out(own_host: HostUnderTest) -> None:
-    host = own_host
-    mine = host.look().node.identity
-    assert len(mine) == 32
-    host.want(host.spec(7, "obey"), 1)
-    seen = host.send(revision=5, identity="of another")
-    assert (seen.runs, seen.revision) == ((), 0)
-    host.send(revision=5, identity=mine)
-    host.until_holding(7, 1)
-    host.kill()
-    host.start()
-    assert host.look().node.identity == mine
-
-
-def test_a_hosts_socket_that_was_removed_is_made_again(own_host: HostUnderTest) -> None:
-    path = own_host.folder / "host.sock"
-    path.unlink()
-    until(path.exists, deadline_s=30.0)
-    own_host.want(own_host.spec(7, "obey"), 1)
-    own_host.apply()
-    own_host.until_holding(7, 1)
-    own_host.want(own_host.spec(7, "obey"), 1, stop=True)
-    own_host.apply()
-
-
-def test_a_driver_whose_socket_is_gone_goes_on_as_a_new_attempt(own_host: HostUnderTest) -> None:
-    """The next host cannot tell it anything: not which slots it has, nor that it is to stop."""
-    host = own_host
-    host.want(host.spec(7, "obey"), 1)
-    host.apply()
-    host.until_holding(7, 1)
-    driver = host.pid(7)
-    (socket_file,) = host.folder.glob("run-7.*.sock")
-    assert socket_file.name == "run-7.1.sock", "no secret in a name that others can see"
-    socket_file.unlink()
-    host.kill()
-    host.start()
-    host.want(host.spec(7, "obey"), 2)
-    host.apply()
-    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (2,) and run.state == "running")
-    assert is_gone(driver)
-
-
-def test_a_snapshot_of_thousands_of_runs_is_taken_in(own_host: HostUnderTest) -> None:
-    spec = dataclasses.replace(own_host.spec(1, "obey"), station=True)
-    for number in range(1, 3001):  # stations without slots: there is nothing to start
-        own_host.wanted[number] = WantedRun(dataclasses.replace(spec, run=number), (), "r" * 400)
-    assert own_host.apply().revision == own_host.revision
-    own_host.wanted.clear()
-    own_host.want(own_host.spec(7, "obey"), 1)
-    own_host.apply()
-    own_host.until_holding(7, 1)
-
-
-def test_a_studio_of_another_version_is_refused_and_harms_nothing(own_host: HostUnderTest) -> None:
-    own_host.want(own_host.spec(7, "obey"), 1)
-    own_host.apply()
-    own_host.until_holding(7, 1)
-    own_host.wanted.clear()
-    with pytest.raises(HostUnavailable, match="refused the message"):
-        own_host.send(revision=own_host.revision + 1, version=VERSION + 1)
-    assert "the studio speaks version" in own_host.log()
-    assert own_host.run(7).holding == (1,)
-
-
-def test_what_a_newer_host_wrote_down_is_found_again(own_host: HostUnderTest) -> None:
-    own_host.want(own_host.spec(7, "obey"), 1)
-    own_host.apply()
-    own_host.until_holding(7, 1)
-    driver = own_host.pid(7)
-    own_host.kill()
-    path = own_host.folder / "state.json"
-    saved = json.loads(path.read_text())
-    saved["later"], saved["runs"][0]["later"] = 1, {"x": [2]}
-    path.write_text(json.dumps(saved))
-    own_host.start()
-    own_host.apply()
-    own_host.until_holding(7, 1)
-    assert own_host.pid(7) == driver
-
-
-def test_a_host_without_a_free_descriptor_waits_and_concludes_nothing(own_host: HostUnderTest) -> None:
-    host = own_host
-    host.want(host.spec(7, "obey"), 1)
-    host.apply()
-    host.until_holding(7, 1)
-    assert host.process is not None
-    pid = host.process.pid
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    assert before[0] == before[1], "it may open as many as the machine allows"
-    taken = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken, before[1]))
-    with socket.socket(socket.AF_UNIX) as client_socket:
-        folder = os.open(host.folder, os.O_PATH)
-        client_socket.connect(f"/proc/self/fd/{folder}/host.sock")
-        os.close(folder)
-        until(lambda: "there is no descriptor left" in host.log())
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-        assert host.run(7).holding == (1,)
-    assert host.process.poll() is None
-    assert host.log().count("there is no descriptor left") == 1
-
-
-def test_a_driver_cannot_name_processes_without_end(tmp_path: Path) -> None:
-    run = LiveRun(7, 1, str(tmp_path))
-    run.workers = {Worker(slot, slot, 1): -1 for slot in range(1024)}
-    with pytest.raises(ProtocolError, match="more than 1024 workers"):
-        talk._take_holding(Node(tmp_path), run, Holding((Worker(5000, os.getpid(), 1),)))
-
-
 def test_a_second_host_on_the_same_node_says_so_and_ends(own_host: HostUnderTest) -> None:
     host = own_host
     command = [sys.executable, "-m", "training_runtime.host", "--home", str(host.home), "--node", NODE]
@@ -487,30 +339,6 @@ def test_a_state_file_that_cannot_be_read_is_set_aside(idle_host: HostUnderTest)
     idle_host.start()
     assert idle_host.look().runs == ()
     assert (idle_host.folder / "state.unreadable").exists()
-
-
-def test_runs_are_found_without_the_state_file_and_none_is_started_twice(own_host: HostUnderTest) -> None:
-    host = own_host
-    host.want(host.spec(7, "obey"), 1, 2)
-    host.apply()
-    host.until_holding(7, 1, 2)
-    driver = host.pid(7)
-    host.kill()
-    (host.folder / "state.json").write_text('{"runs": 3')
-    host.start()
-    (seen,) = host.look().runs
-    assert (seen.run, seen.attempt, seen.exit_code) == (7, 1, None)
-
-    def taken_in() -> bool:
-        """It is told again and again, as the agent's heartbeat does."""
-        seen = host.apply()
-        assert seen.revision in (0, host.revision), "what it says before proves no slot free"
-        return seen.revision == host.revision
-
-    until(taken_in)
-    host.until_run(7, lambda run: run.attempt == 2 and run.holding == (1, 2) and run.state == "running")
-    assert is_gone(driver)
-    assert "attempt 1" in (host.result(7) / "journal.jsonl").read_text()
 
 
 def test_a_warm_process_that_cannot_import_torch_says_so_in_the_run(idle_host: HostUnderTest) -> None:

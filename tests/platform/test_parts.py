@@ -16,6 +16,7 @@ from django.core.management import call_command
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from training_runtime.host import settings as host_settings
 from webapp.studio import checks, log
 from webapp.studio.checks import Refusal
 from webapp.studio.log import Tail, Terminal
@@ -46,6 +47,23 @@ def test_every_setting_of_the_node_host_reaches_it() -> None:
     read = set(re.findall(r'environment(?:\.get\(|\[|, )"(EDT_[A-Z_]+)"', source))
     assert len(read) >= 10
     assert set(host_environment(dict.fromkeys(read, "x"))) == read
+
+
+def test_runs_have_the_same_users_wherever_their_folders_are_shared(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "elsewhere" / "other"
+    (one / "runs").mkdir(parents=True)
+    other.mkdir(parents=True)
+    base = host_settings.uid_base(one)
+    assert base >= 1_000_000
+    assert host_settings.uid_base(other) != base, "another studio's runs have other users"
+    (other / "runs" / ".uid-base").unlink()
+    (other / "runs").rmdir()
+    (other / "runs").symlink_to(one / "runs")  # as a network file system shows them
+    assert host_settings.uid_base(other) == base
+    parsed = host_settings.parse(["--home", str(other), "--node", "b"], {})
+    assert parsed.policy.uid_base == base
+    assert host_settings.parse(["--home", str(other), "--node", "b"], {"EDT_UID_BASE": "0"}).policy.uid_base == 0
+    assert [path.name for path in (one / "runs").iterdir()] == [".uid-base"]
 
 
 def test_a_log_is_shown_by_whole_lines_from_now_on(tmp_path: Path) -> None:

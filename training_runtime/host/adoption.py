@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import signal
 from pathlib import Path
 
 from training_runtime.host import ending, processes, talk
-from training_runtime.host.kernel import KEEPER_NAME
+from training_runtime.host.kernel import DRIVER_NAME, KEEPER_NAME
 from training_runtime.host.live import LiveRun, folder_of, journal_size, outcome_in_journal
 from training_runtime.host.node import Node
 from training_runtime.host.state import Saved, SavedRun
@@ -35,21 +36,23 @@ def adopt(node: Node, saved: Saved, *, now: float) -> None:
 def search(node: Node, runs: Path, *, now: float) -> None:
     """Without what the earlier host wrote down: find its runs among the processes, so that none is started a second time.
 
-    A keeper is known by its name, its run by the console in the run's folder that processes below it write to, the attempt by the driver's
-    socket. Which slots it was told of and its secret are not known, so it can be told nothing: its driver is killed, its workers write down
-    their state, and the next attempt goes on from there. Until then no snapshot is taken in, so nothing that is said proves a slot free.
+    A keeper is known by its name, its run by the driver's name, its folder by the console there that processes below it write to, the
+    attempt by the driver's socket. Which slots it was told of and its secret are not known, so it can be told nothing: its driver is
+    killed, its workers write down their state, and the next attempt goes on from there. Until then no snapshot is taken in, so nothing that
+    is said proves a slot free.
     """
     found = processes.table()
     for keeper in found.values():
-        drivers = [process for process in found.values() if process.parent == keeper.pid]
-        if processes.name(keeper.pid) != KEEPER_NAME or not drivers:
+        driver = next((process for process in found.values() if process.parent == keeper.pid), None)
+        if processes.name(keeper.pid) != KEEPER_NAME or driver is None:
             continue
         below = processes.descendants({keeper.pid}, found)
-        console = next((path for pid in sorted(below) for path in processes.outputs(pid) if _run_of(path, runs)), None)
-        if console is None:
+        console = next((path for pid in sorted(below) for path in processes.outputs(pid) if _folder_of(path, runs)), None)
+        named = re.fullmatch(rf"{DRIVER_NAME}(\d+)", processes.name(driver.pid))
+        if console is None or named is None:
             continue  # of another studio on this machine
-        number, driver = int(_run_of(console, runs)), drivers[0]
-        run = LiveRun(number, _attempt(node, number), str(runs / str(number)), phase="alive", uid=driver.uid)
+        number = int(named[1])
+        run = LiveRun(number, _attempt(node, number), str(_folder_of(console, runs)), phase="alive", uid=driver.uid)
         run.pid, run.start_ticks, run.keeper, run.keeper_ticks = driver.pid, driver.start_ticks, keeper.pid, keeper.start_ticks
         run.station = console.parent.name.startswith("station-")
         run.began_at, run.found = now, True
@@ -62,12 +65,12 @@ def search(node: Node, runs: Path, *, now: float) -> None:
     node.changed = True
 
 
-def _run_of(console: Path, runs: Path) -> str:
-    """The number of the run in whose log this file is, in digits; empty where it is in none."""
+def _folder_of(console: Path, runs: Path) -> Path | None:
+    """The folder of the run in whose log this file is; None where it is in none."""
     if not console.is_relative_to(runs):
-        return ""
-    number, *rest = console.relative_to(runs).parts
-    return number if number.isdecimal() and rest[:1] == ["log"] else ""
+        return None
+    name, *rest = console.relative_to(runs).parts
+    return runs / name if rest[:1] == ["log"] else None
 
 
 def _attempt(node: Node, run: int) -> int:

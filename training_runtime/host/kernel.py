@@ -90,6 +90,7 @@ def set_dumpable() -> None:
 
 
 KEEPER_NAME = "edt-keeper"
+DRIVER_NAME = "edt-run-"  # and the run's number
 
 
 def set_name(name: str) -> None:

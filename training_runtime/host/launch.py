@@ -114,7 +114,7 @@ def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
     gate.sendall(to_line(_hello()))
     lines = gate.makefile("rb")
     launch = build(Launch, json.loads(lines.readline(MAX_LAUNCH_BYTES)))
-    kernel.set_name(f"edt-run-{launch.spec.run}")
+    kernel.set_name(f"{kernel.DRIVER_NAME}{launch.spec.run}")
     kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
     try:
         _settle_in(launch)

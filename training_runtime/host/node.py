@@ -83,8 +83,9 @@ class Node:
         for key, mask in self._selector.select(timeout_s):
             # An earlier callback of this round may have closed the descriptor, and a later one been given its number: what was ready was
             # the closed one, and nothing is known of the other.
-            if self._registered.get(key.fd) is key.data:
-                key.data.callback(mask)
+            registered = self._registered.get(key.fd)
+            if registered is not None and registered is key.data:
+                registered.callback(mask)
 
     @staticmethod
     def _fileno(source: Watched) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +70,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     if not given.home.is_dir():
         parser.error(f"--home {given.home} is not a folder")
     try:
-        rules, policy, marks = _rules(environment), _policy(environment), _marks(environment)
+        rules, policy, marks = _rules(environment), _policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
     preload = tuple(dict.fromkeys(modules))
@@ -101,13 +104,31 @@ def _marks(environment: Mapping[str, str]) -> Marks:
     return Marks(low, enough, int(_number(environment, "EDT_DISK_RESERVE_BYTES", float(usual.reserve))))
 
 
-def _policy(environment: Mapping[str, str]) -> Policy:
+def uid_base(home: Path) -> int:
+    """First of the user ids of this studio's runs: all processes of a run's user end with it, so two studios must not share them.
+
+    It is kept beside the runs, whose folders belong to these users: every machine that shares them finds it there. The first host makes it
+    from the home's path.
+    """
+    path = home / "runs" / ".uid-base"
+    if not path.exists():
+        made = 1_000_000 + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
+        path.parent.mkdir(exist_ok=True, mode=0o755)
+        beside = path.with_name(f".uid-base.{os.getpid()}")
+        beside.write_text(f"{made}\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)  # whole, and the first one wins
+        beside.unlink()
+    return int(path.read_text())
+
+
+def _policy(environment: Mapping[str, str], *, home: Path) -> Policy:
     mode = environment.get("EDT_SANDBOX", "best-effort")
     if mode not in ("required", "best-effort", "off"):
         raise ValueError(f"EDT_SANDBOX={mode!r}: one of required, best-effort, off")
     return Policy(
         mode=mode,  # type: ignore[arg-type]
-        uid_base=int(_number(environment, "EDT_UID_BASE", 200_000)),
+        uid_base=int(_number(environment, "EDT_UID_BASE", 0)) if environment.get("EDT_UID_BASE") else uid_base(home),
         extra_read=tuple(filter(None, environment.get("EDT_SANDBOX_READ", "").split(":"))),
         max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         Program(
             "host",
             (sys.executable, "-m", "training_runtime.host", "--home", str(home), "--node", node, *offered),
-            {"EDT_UID_BASE": str(uid_base(home)), **host_environment(environment)},
+            host_environment(environment),
             REPOSITORY,
             tied=False,  # training outlives everything above it
             version=str(VERSION),
@@ -80,11 +79,6 @@ def _celery(name: str, *arguments: str) -> tuple[str, ...]:
     """Gossip, mingle and heartbeats serve workers that watch each other; here the database says what is wanted, and they cost a second."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", os.environ.get("EDT_LOG_LEVEL", "INFO"))
     return (sys.executable, "-m", "celery", "--app", "webapp", "--quiet", "worker", "--hostname", f"{name}@%h", *arguments, *quiet)
-
-
-def uid_base(home: Path) -> int:
-    """First of the user ids of this studio's runs: all processes of a run's user end with it, so two studios must not share them."""
-    return 1_000_000 + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
 
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
