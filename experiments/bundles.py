@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -24,9 +25,10 @@ from experiments import zipcheck
 from experiments.models import Bundle
 from experiments.zipcheck import BundleRefused, Contents, Limits
 
-__all__ = ["BundleRefused", "code_dir", "entry", "keep", "parse_command"]
+__all__ = ["BundleRefused", "code_dir", "entry", "files_stay", "keep", "parse_command", "unpacked"]
 
 CHUNK_BYTES = 1 << 20
+UNPACKING = ".unpacking-"
 NAMED_SCRIPTS = 8  # so many are listed in a message
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
@@ -46,11 +48,10 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
         limits = Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
         with zipcheck.opened(draft, name=shown) as archive:
             found = zipcheck.contents(archive, limits=limits)
-            folder = Path(tempfile.mkdtemp(prefix="unpack-", dir=settings.EDT_HOME / "tmp"))
-            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-            zipcheck.unpack(archive, found.files, into=folder, limits=limits)
+            folder = _unpack(archive, found, limits, cleanup)
         with files_stay():
-            _put(folder, draft, sha256)
+            _place(folder, sha256)
+            draft.replace(_zip_path(sha256))
             return _row(sha256, size_bytes, found)
 
 
@@ -66,6 +67,24 @@ def code_dir(bundle: Bundle) -> Path:
     """The folder that the bundle's scripts are relative to."""
     folder: Path = settings.EDT_HOME / "code" / bundle.sha256
     return folder / bundle.root if bundle.root else folder
+
+
+def unpacked(bundle: Bundle) -> Path:
+    """`code_dir`, unpacked anew from the kept zip where it is missing, as after a restore. Two at once do no harm.
+
+    Raises BundleRefused where that cannot be done, with what an administrator can do about it.
+    """
+    folder = code_dir(bundle)
+    if folder.is_dir():
+        return folder
+    limits = Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+    name = f"bundles/{bundle.sha256}.zip"
+    try:
+        with contextlib.ExitStack() as cleanup, zipcheck.opened(_zip_path(bundle.sha256), name=name) as archive:
+            _place(_unpack(archive, zipcheck.contents(archive, limits=limits), limits, cleanup), bundle.sha256)
+    except OSError as error:
+        raise BundleRefused(f"The code of this run is not there and cannot be unpacked from {name} ({error.strerror}).") from None
+    return folder
 
 
 def parse_command(command: str) -> tuple[str, ...]:
@@ -134,14 +153,21 @@ def _copy(file: BinaryIO, draft: IO[bytes], shown: str) -> tuple[str, int]:
     return digest.hexdigest(), size_bytes
 
 
-def _put(folder: Path, draft: Path, sha256: str) -> None:
-    """Both into place by renaming. Two uploads of the same zip may both come here: the content is the same, whoever is first stays."""
+def _unpack(archive: zipfile.ZipFile, found: Contents, limits: Limits, cleanup: contextlib.ExitStack) -> Path:
+    """Into a folder beside its place, which may be a volume of its own; removed when `cleanup` ends, unless it was moved into place."""
+    folder = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=settings.EDT_HOME / "code"))
+    cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+    zipcheck.unpack(archive, found.files, into=folder, limits=limits)
+    return folder
+
+
+def _place(folder: Path, sha256: str) -> None:
+    """By renaming. Two of the same code may both come here: the content is the same, whoever is first stays."""
     target = settings.EDT_HOME / "code" / sha256
     with contextlib.suppress(OSError):  # the folder is there and not empty: the other was faster
         folder.rename(target)
     if not target.is_dir():
         raise OSError(f"{target} could not be made")
-    draft.replace(_zip_path(sha256))
 
 
 def _row(sha256: str, size_bytes: int, found: Contents) -> Bundle:

@@ -253,7 +253,7 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
         name=run.name,
         user=run.submitted_by.username,
         argv=bundles.entry(run.version.bundle, run.command),
-        code_dir=str(bundles.code_dir(run.version.bundle)),
+        code_dir=str(bundles.unpacked(run.version.bundle)),
         result_dir=str(runfiles.make(run)),
         data_dir=str(datastore.root(run.experiment.data_asset) / run.data_folder),
         max_slots=run.max_slots,

@@ -61,7 +61,8 @@ def prune(now: dt.datetime) -> bool:
     if not _at_home():
         return False
     Tombstone.objects.filter(emptied_at__lt=now - TOMBSTONES_KEPT).delete()
-    for path in _entries(settings.EDT_HOME / "tmp"):
+    unpacking = (settings.EDT_HOME / "code").glob(f"{bundles.UNPACKING}*")
+    for path in (*_entries(settings.EDT_HOME / "tmp"), *unpacking):
         if _older(path, now - KEPT):
             removal.remove(path)
     _unused_bundles(now)
