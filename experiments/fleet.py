@@ -25,6 +25,7 @@ from training_runtime.errors import HostUnavailable
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
 
 log = logging.getLogger(__name__)
+STILL_READ = "Its processes have ended; the rest of its journal is being read."
 CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
 LAST_WORDS_BYTES = 4000
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
@@ -270,9 +271,16 @@ def _continued(number: int) -> Path:
 
 
 def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
-    """Every process of the run is gone: take in the rest of its journal, then say how it ended, and free its slots."""
-    ingest.catch_up(run.pk, now=now, final=True)
+    """Every process of the run is gone: free its slots, take in the rest of its journal, then say how it ended.
+
+    A long journal is taken in elsewhere, in turns; meanwhile the run is stopping, and the host says again and again that it has ended.
+    """
+    _, over = ingest.catch_up_some(run.pk, now=now, most_batches=1, final=True)
     run.refresh_from_db()
+    if not over:
+        states.transition(run, RunState.STOPPING, reason=STILL_READ, now=now)
+        scheduling.close_all(run, node=node, now=now, reason=STILL_READ)
+        return
     state, reason = _ending(run, exit_code, detail=seen.detail)
     with transaction.atomic():
         facts: dict[str, object] = {"exit_code": exit_code}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Model, Q
 
@@ -23,7 +25,8 @@ from training_runtime import journal
 from training_runtime.journal import Batch
 
 log = logging.getLogger(__name__)
-MAX_SERIES = 500
+MAX_SERIES = 2000
+MAX_RARE = 10_000  # generations, and events, of a run
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
@@ -49,25 +52,32 @@ class Recorded:
 @notify.together()
 def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     """Store a batch that begins where the cursor stands."""
+    before = JournalCursor.objects.filter(run_id=run_id).select_related("run").first()
+    if before is None or before.offset != batch.offset:  # none: the run was deleted since the batch was read
+        return Recorded(taken=False)
+    # Before the transaction, so that others need not wait for the database meanwhile.
+    rows = journal_rows.understand(run_id, batch.lines, after=before.seq, step=before.run.step, redone_to=before.redone_to)
     with transaction.atomic():
-        # Two readers of one journal: the second waits here, then finds that its offset is not the cursor any more.
+        # Two readers of one journal: the second waits here, then finds that the cursor is not where it was any more.
         cursor = JournalCursor.objects.select_for_update().filter(run_id=run_id).first()
-        if cursor is None or cursor.offset != batch.offset:  # none: the run was deleted since the batch was read
+        if cursor is None or (cursor.offset, cursor.seq) != (batch.offset, before.seq):
             return Recorded(taken=False)
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
-        rows = journal_rows.understand(run_id, batch.lines, after=cursor.seq)
-        points = _store_points(run, rows.points)
-        GenerationRecord.objects.bulk_create([GenerationRecord(run=run, **row) for row in rows.generations], ignore_conflicts=True)
-        RunEvent.objects.bulk_create([RunEvent(run=run, **row) for row in rows.events], ignore_conflicts=True)
+        points = _store_points(run, rows)
+        _store_rare(run, rows)
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
                 setattr(run, name, value)
         after, cursor.seq, cursor.offset, cursor.mark = cursor.seq, rows.seq, batch.end_offset, batch.after
+        cursor.redone_to = rows.redone_to
         cursor.rejected += len(batch.rejected) + rows.refused
+        cursor.left_out = dict(Counter(cursor.left_out) + rows.left_out)  # which drops those that are 0
         cursor.save()
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
+        if +rows.left_out or batch.rejected or rows.refused:
+            notify.changed(f"run-{run.pk}", "left_out")
         notices.of_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
@@ -78,12 +88,20 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, 
     After `most_batches` it asks for another turn instead of going on, so that plans and other runs are not kept waiting by a long journal.
     `final`: nobody writes to it any more.
     """
+    return catch_up_some(run_id, now=now, most_batches=most_batches, final=final)[0]
+
+
+def catch_up_some(run_id: int, *, now: dt.datetime, most_batches: int | None, final: bool = False) -> tuple[int, bool]:
+    """`catch_up`, and whether its end was reached."""
     folder = runfiles.folder_of(run_id)
     if folder is None:
-        return 0
+        return 0, True
     path, taken, turns = folder / journal.FILE_NAME, 0, 0
     while (place := _place(run_id)) is not None:
         offset, mark = place
+        if offset >= settings.EDT_MAX_JOURNAL_BYTES:
+            _give_up_reading(run_id)
+            break
         batch = journal.read(path, offset, limit_bytes=BATCH_BYTES, final=final)
         if offset and batch.before != mark and _begin_anew(run_id, path, offset=offset, mark=mark):
             continue
@@ -91,10 +109,19 @@ def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, 
             break
         if turns == most_batches:
             notify.nudge_ingest(run_id)
-            break
+            return taken, False
         taken += record(run_id, batch, now=now).lines
         turns += 1
-    return taken
+    return taken, True
+
+
+def _give_up_reading(run_id: int) -> None:
+    with transaction.atomic():
+        cursor = JournalCursor.objects.select_for_update().get(run_id=run_id)
+        if "bytes" not in cursor.left_out:
+            cursor.left_out["bytes"] = 1
+            cursor.save(update_fields=["left_out"])
+            notify.changed(f"run-{run_id}", "left_out")
 
 
 def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
@@ -113,7 +140,7 @@ def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
         log.warning("A journal is not the one that was read before: it is read again run=%d offset=%d", run_id, offset)
         GenerationRecord.objects.filter(run=run).delete()
         RunEvent.objects.filter(run=run).delete()
-        cursor.offset, cursor.seq, cursor.mark = 0, 0, ""
+        cursor.offset, cursor.seq, cursor.mark, cursor.left_out, cursor.redone_to = 0, 0, "", {}, run.step
         cursor.save()
         notify.changed(f"run-{run_id}", "points", "generations", "events")
     return True
@@ -131,22 +158,34 @@ def catch_up_all(now: dt.datetime) -> int:
     return sum(catch_up(run_id, now=now, most_batches=TURN_BATCHES) for run_id in live.values_list("pk", flat=True))
 
 
-def _store_points(run: TrainingRun, points: list[NewPoint]) -> list[NewPoint]:
+def _store_rare(run: TrainingRun, rows: Rows) -> None:
+    """Generations and events, as long as they are rare: user code can write any number of lines."""
+    for model, found, name in ((GenerationRecord, rows.generations, "generations"), (RunEvent, rows.events, "events")):
+        if found:
+            room = max(0, MAX_RARE - model._default_manager.filter(run=run).count())
+            rows.left_out[name] += max(0, len(found) - room)
+            model._default_manager.bulk_create([model(run=run, **row) for row in found[:room]], ignore_conflicts=True)
+
+
+def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
     """Insert those that go on with their curves and bring the curves' summaries up to date; the points that were stored.
 
     A step that a curve has already was done again (from a checkpoint), with the same result: it stays one point. A run may have only so
-    many curves, the rest of its names is left out.
+    many curves and points. What is left out for another reason than that it was done again is counted.
     """
     series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
-    kept = []
-    for point in points:
+    kept: list[NewPoint] = []
+    room = settings.EDT_MAX_RUN_POINTS - sum(one.points for one in series.values())
+    for point in rows.points:
         key = (point.group, point.name)
         one = series.get(key)
+        if len(kept) >= room or (one is None and len(series) >= MAX_SERIES):
+            rows.left_out["points" if len(kept) >= room else "curves"] += 1
+            continue
         if one is None:
-            if len(series) >= MAX_SERIES:
-                continue
             one = series[key] = MetricSeries.objects.create(run=run, group=point.group, name=point.name)
         if one.points and point.step <= one.last_step:
+            rows.left_out["again"] += point.step > rows.redone_to
             continue
         one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
         if point.value is None and one.not_finite_from is None:

@@ -6,7 +6,9 @@ Every text and number is bounded here, because the process that wrote the lines 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -29,7 +31,7 @@ from training_runtime.journal import (
 NAME_LIMIT = 200
 TEXT_LIMIT = 4000
 TRACEBACK_LIMIT = 64_000
-METRICS_PER_LINE = 200
+METRICS_PER_LINE = 1000
 MEMBERS_LIMIT = 4096
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
@@ -70,20 +72,25 @@ class Rows:
     suspended_reason: str = ""
     first_step_at: dt.datetime | None = None
     step_times: list[float] = field(default_factory=list)
+    redone_to: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
-def understand(run_id: int, lines: Iterable[Line], *, after: int) -> Rows:
+def understand(run_id: int, lines: Iterable[Line], *, after: int, step: int = 0, redone_to: int = 0) -> Rows:
     """The rows of the lines after sequence number `after`. A number that was seen already, or one of another run, is refused.
 
-    A gap is taken as it is: the lines in it did not parse, and what they held is lost, but not what follows.
+    A gap is taken as it is: the lines in it did not parse, and what they held is lost, but not what follows. `step`: the last one before
+    these lines. An attempt begins with the last checkpoint: steps up to `redone_to` may come again.
     """
-    rows = Rows(seq=after)
+    rows = Rows(seq=after, redone_to=redone_to)
     for line in lines:
         if line.run != run_id or not rows.seq < line.seq <= INT64 or not 0 <= line.t < YEAR_3000:
             rows.refused += 1
             continue
         rows.seq = line.seq
         rows.lines += 1
+        if isinstance(line.event, Started | Resumed | Generation):
+            rows.redone_to = max(rows.redone_to, step, rows.progress.get("step", 0))
         _take(line, rows)
     if rows.step_times:
         recent = rows.step_times[-RATE_STEPS:]
@@ -97,6 +104,7 @@ def _take(line: Line, rows: Rows) -> None:
         case Train():
             _train(line, event, rows)
         case Test():
+            rows.left_out["metrics"] += max(0, len(event.metrics) - METRICS_PER_LINE)
             rows.points += _points(line, "test", event.step, event.epoch, event.metrics, workers=0)
         case Generation():
             rows.generations.append(_generation(line, event))
@@ -131,6 +139,7 @@ def _take(line: Line, rows: Rows) -> None:
 def _train(line: Line, event: Train, rows: Rows) -> None:
     at = dt.datetime.fromtimestamp(line.t, dt.UTC)
     rows.steps += 1
+    rows.left_out["metrics"] += max(0, len(event.metrics) - METRICS_PER_LINE)
     rows.last_word = "step"
     rows.first_step_at = rows.first_step_at or at
     rows.progress |= {
@@ -149,7 +158,7 @@ def _points(
 ) -> list[NewPoint]:
     step, epoch, workers = _whole(step, INT64), _whole(epoch, INT32), _whole(workers, INT32)
     names = list(metrics)[:METRICS_PER_LINE]
-    return [NewPoint(group, _text(name, NAME_LIMIT), step, line.seq, epoch, line.t, _number(metrics[name]), workers) for name in names]
+    return [NewPoint(group, _metric(name), step, line.seq, epoch, line.t, _number(metrics[name]), workers) for name in names]
 
 
 def _started(event: Started, rows: Rows) -> None:
@@ -185,12 +194,18 @@ def _event(line: Line, rows: Rows, message: str, **detail: object) -> None:
 
 
 def _finals(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {_text(name, NAME_LIMIT): _number(metrics[name]) for name in list(metrics)[:METRICS_PER_LINE]}
+    return {_metric(name): _number(metrics[name]) for name in list(metrics)[:METRICS_PER_LINE]}
 
 
 def _text(text: str, limit: int) -> str:
     """Without what no database takes (NUL, lone surrogates), and not longer than `limit`."""
     return text[:limit].replace("\0", "").encode(errors="replace").decode()
+
+
+def _metric(name: str) -> str:
+    """A name that is too long is cut so that it still differs from another one that begins like it."""
+    clean = _text(name, len(name))
+    return clean if len(clean) <= NAME_LIMIT else f"{clean[: NAME_LIMIT - 13]}... {hashlib.sha256(clean.encode()).hexdigest()[:9]}"
 
 
 def _number(value: float) -> float | None:

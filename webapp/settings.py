@@ -24,6 +24,8 @@ EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)
 EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a data asset, unpacked
 EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
+EDT_MAX_RUN_POINTS = env.int("EDT_MAX_RUN_POINTS", default=20_000_000)  # of all its curves together
+EDT_MAX_JOURNAL_BYTES = env.int("EDT_MAX_JOURNAL_BYTES", default=8 << 30)
 EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of what was deleted are kept in the trash
 
 EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long

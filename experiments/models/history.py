@@ -36,6 +36,8 @@ class JournalCursor(models.Model):
     seq = models.BigIntegerField(default=0)
     mark = models.CharField(max_length=64, blank=True)  # of the bytes before `offset`, see training_runtime.journal
     rejected = models.PositiveIntegerField(default=0)  # lines that did not parse
+    left_out = models.JSONField(default=dict, blank=True)  # what was not stored: how much, by reason (ingest.LEFT_OUT)
+    redone_to = models.BigIntegerField(default=0)  # steps up to this one may come again: they were done again after an interruption
 
 
 class GenerationRecord(models.Model):

@@ -6,10 +6,11 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Q
 
-from experiments import access
-from experiments.models import Grant, Membership, MetricSeries, Node, Project, Role, RunTransition, Slot, TrainingRun, User
+from experiments import access, ingest, journal_rows
+from experiments.models import Grant, JournalCursor, Membership, MetricSeries, Node, Project, Role, RunTransition, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 
 
@@ -133,3 +134,23 @@ def open_grants(node: Node) -> dict[int, Grant]:
     """The grants that are open on the node, by slot id."""
     found = Grant.objects.filter(slot__node=node, released_at__isnull=True).select_related("run__submitted_by")
     return {grant.slot_id: grant for grant in found}
+
+
+def left_out(run: TrainingRun) -> list[str]:
+    """What of its journal is not shown, and why, in sentences."""
+    cursor = JournalCursor.objects.filter(run=run).first()
+    counts = {**cursor.left_out, "rejected": cursor.rejected} if cursor is not None else {}
+    points, size = settings.EDT_MAX_RUN_POINTS, settings.EDT_MAX_JOURNAL_BYTES >> 20
+    words = {
+        "curves": f"values of further metrics: a run has at most {ingest.MAX_SERIES:,} curves.",
+        "metrics": f"values: a step has at most {journal_rows.METRICS_PER_LINE:,} metrics.",
+        "points": f"values: a run has at most {points:,} points (EDT_MAX_RUN_POINTS).",
+        "again": "values at steps that their curve had passed already: it keeps the first value at a step, and its steps only rise.",
+        "events": f"events: a run has at most {ingest.MAX_RARE:,}.",
+        "generations": f"changes of members: a run has at most {ingest.MAX_RARE:,}.",
+        "rejected": "lines of its journal that could not be understood.",
+    }
+    said = [f"{counts[name]:,} {text}" for name, text in words.items() if counts.get(name)]
+    if counts.get("bytes"):
+        said.append(f"All that its journal says after its first {size:,} MiB (EDT_MAX_JOURNAL_BYTES).")
+    return said

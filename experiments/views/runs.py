@@ -47,6 +47,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
+        "left_out": later(lambda: run_pages.left_out(run)),
         "use_known": use_known,
         "use_missing": later(lambda: missing(run, known=use_known)),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=timezone.now())),

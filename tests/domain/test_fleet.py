@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import fleet, runfiles, scheduling, services
-from experiments.models import Metric, Node, Project, RunState, Slot, TrainingRun, User
+from experiments import fleet, ingest, runfiles, scheduling, services
+from experiments.models import JournalCursor, Metric, Node, Project, RunState, Slot, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
 from training_runtime.journal import Failed
@@ -265,11 +265,11 @@ def test_a_run_whose_folder_cannot_be_made_keeps_no_other_waiting(
 ) -> None:
     other = cast.run(project, by=alice, now=NOW)
     scheduling.tick(NOW)
-    runfiles.make(other.pk)
+    runfiles.make(other)
     make = Path.mkdir
 
     def refuses(self: Path, *arguments: object, **options: object) -> None:
-        if self == runfiles.folder(run.pk):
+        if self == runfiles.folder(run):
             raise OSError(errno.EROFS, "Read-only file system", str(self))
         make(self, *arguments, **options)  # type: ignore[arg-type]
 
@@ -277,3 +277,27 @@ def test_a_run_whose_folder_cannot_be_made_keeps_no_other_waiting(
     assert [seen.run for seen in host.apply(NOW).runs] == [other.pk]
     monkeypatch.undo()
     assert {seen.run for seen in host.apply(NOW).runs} == {run.pk, other.pk}
+
+
+def test_a_flood_at_a_runs_end_is_read_in_turns_and_holds_neither_its_slots_nor_its_machine(
+    run: TrainingRun, host: cast.Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "BATCH_BYTES", 4000)
+    host.apply(NOW)
+    cast.write_journal(run, cast.started(), *map(cast.step, range(1, 401)), cast.finished())
+    host.apply(NOW + SECOND, exits={run.pk: 0})
+    run.refresh_from_db()
+    assert (run.state, run.state_reason) == (RunState.STOPPING, fleet.STILL_READ)
+    assert not cast.slots_of(run)
+    seq = JournalCursor.objects.get(run=run).seq
+    assert 0 < seq < 100, "one piece, and then the node's agent goes on"
+    scheduling.tick(NOW + SECOND)
+    assert not cast.slots_of(run), "it needs none any more"
+    host.apply(NOW + 2 * SECOND, exits={run.pk: 0})
+    assert seq < JournalCursor.objects.get(run=run).seq < 400
+    ingest.catch_up(run.pk, now=NOW + 3 * SECOND)  # the control worker's turns
+    host.apply(NOW + 4 * SECOND, exits={run.pk: 0})
+    run.refresh_from_db()
+    assert (run.state, run.state_reason) == (RunState.COMPLETED, "It finished.")
+    assert Metric.objects.count() == 400
+    assert run.started_at is not None

@@ -1,0 +1,10 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("experiments", "0023_tombstones")]
+
+    operations = [
+        migrations.AddField("journalcursor", "left_out", models.JSONField(blank=True, default=dict)),
+        migrations.AddField("journalcursor", "redone_to", models.BigIntegerField(default=0)),
+    ]
