@@ -13,8 +13,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.conf import settings
@@ -27,6 +26,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe without a writer would hold the reader for ever
 MAX_DEPTH = 32
 MOST_LOGS = 1000
+MOST_LOOKED = 10_000  # entries of folders that a listing looks at
+_UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")  # line breaks, control characters, bytes that are no text
 _ENGINES = re.compile(r"checkpoint/\.[^/]*")  # its lock, half-written files, and by what the run's machines know each other: a secret
 _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
@@ -38,6 +39,15 @@ class Found:
     path: str
     size_bytes: int
     modified: float
+
+
+@dataclass
+class Walked:
+    """What `walk` found. `more`: there is more than was asked for or looked at. `unnameable`: files whose names no page can show."""
+
+    files: list[Found] = field(default_factory=list)
+    more: bool = False
+    unnameable: int = 0
 
 
 def folder(run: TrainingRun) -> Path:
@@ -127,24 +137,61 @@ def open_below(top: Path, path: str) -> int:
     return found
 
 
-def walk(run: TrainingRun, *, limit: int) -> Iterator[Found]:
-    """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own."""
-    left = limit
-    top = str(folder(run))
-    if not folder(run).is_dir():
+def walk(run: TrainingRun, *, limit: int) -> Walked:
+    """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own.
+
+    What is looked at is bounded too, folders included: user code can make any number of them.
+    """
+    found = Walked()
+    looked, most = 0, max(MOST_LOOKED, 2 * limit)
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        try:
+            at = open_folder(folder(run), below)
+        except FileNotFoundError:  # gone in between, or not there yet
+            continue
+        try:
+            folders, names, count = _entries(at, most=most - looked)
+            looked += 1 + count
+            for name in sorted(names):
+                _add(found, f"{below}/{name}" if below else name, name, at)
+                if len(found.files) > limit:
+                    found.files.pop()
+                    found.more = True
+                    return found
+        finally:
+            os.close(at)
+        if looked >= most:
+            found.more = True
+            break
+        if below.count("/") < MAX_DEPTH - 2:
+            inside = (f"{below}/{name}" if below else name for name in sorted(folders, reverse=True))
+            pending += [path for path in inside if path != "tmp"]
+    return found
+
+
+def _entries(at: int, *, most: int) -> tuple[list[str], list[str], int]:
+    """Names of folders, names of all else, and how many there were; not more than `most`."""
+    folders, names, count = [], [], 0
+    with os.scandir(at) as entries:
+        for entry in itertools.islice(entries, most):
+            count += 1
+            (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+    return folders, names, count
+
+
+def _add(found: Walked, path: str, name: str, at: int) -> None:
+    if _ENGINES.fullmatch(path):
         return
-    for root, folders, names, at in os.fwalk(top, follow_symlinks=False):
-        below = root[len(top) :].strip("/")
-        folders[:] = sorted(name for name in folders if below or name != "tmp") if below.count("/") < MAX_DEPTH - 2 else []
-        for name in sorted(each for each in names if not _ENGINES.fullmatch(f"{below}/{each}")):
-            with contextlib.suppress(OSError, UnicodeEncodeError):  # gone in between, or not a name that can be shown
-                facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-                name.encode()
-                if stat.S_ISREG(facts.st_mode):
-                    yield Found(f"{below}/{name}" if below else name, facts.st_size, facts.st_mtime)
-                    left -= 1
-            if left <= 0:
-                return
+    with contextlib.suppress(OSError):  # gone in between
+        facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if not stat.S_ISREG(facts.st_mode):
+            return
+        if _UNNAMEABLE.search(path):
+            found.unnameable += 1
+        else:
+            found.files.append(Found(path, facts.st_size, facts.st_mtime))
 
 
 def read(run: TrainingRun, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes, int]:
@@ -162,7 +209,7 @@ def read(run: TrainingRun, path: str, *, begin: int, limit_bytes: int) -> tuple[
 def log_names(run: TrainingRun) -> list[str]:
     """Names of the folders below log/ that hold a console.log: "driver" first, then stations by machine, then the workers by number."""
     names = []
-    for name in _names(run, "log"):
+    for name in {"driver", *_names(run, "log")}:
         with contextlib.suppress(FileNotFoundError):
             os.close(open_regular(run, f"log/{name}/console.log"))
             names.append(name)
@@ -176,6 +223,6 @@ def _names(run: TrainingRun, below: str) -> list[str]:
             cleanup.callback(os.close, at)
             at = os.open(below, _FOLDER, dir_fd=at)
             cleanup.callback(os.close, at)
-            return [entry.name for entry in itertools.islice(os.scandir(at), 10 * MOST_LOGS) if _LOG_NAME.match(entry.name)]
+            return [entry.name for entry in itertools.islice(os.scandir(at), 2 * MOST_LOGS) if _LOG_NAME.match(entry.name)]
         except OSError:
             return []

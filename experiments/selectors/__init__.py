@@ -10,7 +10,7 @@ from experiments.selectors.experiment_runs import (
     metric_names,
     recent_metric_names,
 )
-from experiments.selectors.files import LogTail, RunFile, files, log_names, log_places, log_tail, open_file, pictures
+from experiments.selectors.files import LogTail, RunFile, files, listed, log_names, log_places, log_tail, open_file, pictures
 from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
@@ -34,6 +34,7 @@ __all__ = [
     "generations",
     "jobs",
     "lanes",
+    "listed",
     "log_names",
     "log_places",
     "log_tail",

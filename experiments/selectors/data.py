@@ -14,6 +14,7 @@ from typing import BinaryIO
 from experiments import datastore, runfiles
 from experiments.models import DataAsset, DataUpload, Project
 from experiments.selectors import previews
+from experiments.selectors.files import moment
 from experiments.selectors.previews import Preview
 
 MOST_FOLDERS = 200
@@ -100,7 +101,7 @@ def open_file(asset: DataAsset | None, path: str) -> BinaryIO:
 def _entry(one: os.DirEntry[str], folder: str) -> Entry:
     facts = one.stat(follow_symlinks=False)
     path = f"{folder}/{one.name}" if folder else one.name
-    return Entry(one.name, path, stat.S_ISDIR(facts.st_mode), facts.st_size, dt.datetime.fromtimestamp(facts.st_mtime, dt.UTC))
+    return Entry(one.name, path, stat.S_ISDIR(facts.st_mode), facts.st_size, moment(facts.st_mtime))
 
 
 def _shown(one: os.DirEntry[str]) -> bool:

@@ -13,6 +13,7 @@ from experiments.models import Slot, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
 
+EARLIEST, LATEST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp() for year in (1980, 2107))
 MOST_PICTURES = 12
 MOST_PICTURE_BYTES = 2 << 20  # of one that is shown beside others
 
@@ -37,13 +38,26 @@ class LogTail:
     size_bytes: int
 
 
-def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
+@dataclass(frozen=True)
+class Listed:
+    """The files of a run as far as they can be listed; why some may be missing, in sentences."""
+
+    files: list[RunFile]
+    missing: list[str]
+
+
+def listed(run: TrainingRun, *, limit: int = 1000) -> Listed:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
-    found = [
-        RunFile(one.path, one.size_bytes, dt.datetime.fromtimestamp(one.modified, dt.UTC), _role(one.path))
-        for one in runfiles.walk(run, limit=limit)
-    ]
-    return sorted(found, key=lambda one: _by_number(one.path))
+    found = runfiles.walk(run, limit=limit)
+    named = [RunFile(one.path, one.size_bytes, moment(one.modified), _role(one.path)) for one in found.files]
+    missing = [f"Only {len(named):,} files are listed: there are more files or folders than a listing looks at."] if found.more else []
+    if found.unnameable:
+        missing.append(f"{found.unnameable:,} files have line breaks or control characters in their names, and are not listed.")
+    return Listed(sorted(named, key=lambda one: _by_number(one.path)), missing)
+
+
+def files(run: TrainingRun, *, limit: int = 1000) -> list[RunFile]:
+    return listed(run, limit=limit).files
 
 
 def open_file(run: TrainingRun, path: str) -> tuple[BinaryIO, int]:
@@ -87,6 +101,11 @@ def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: i
     kept = (kept[1:] if begin else kept)[-lines:] if lines > 0 else []  # the first one may be cut in two
     shown = b"".join(kept)
     return LogTail(_text(shown), end - len(shown), end, size)
+
+
+def moment(t: float) -> dt.datetime:
+    """When a file was written, as its owner says: anything that the file system takes, brought to where zips and calendars agree."""
+    return dt.datetime.fromtimestamp(min(max(t, EARLIEST), LATEST), dt.UTC)
 
 
 def _by_number(path: str) -> tuple[str | int, ...]:

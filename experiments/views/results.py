@@ -27,9 +27,11 @@ ROLES = (
 @require_safe
 def results(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "results")
-    found = later(lambda: selectors.files(run))
+    listed = cache(lambda: selectors.listed(run))
+    found = later(lambda: listed().files)
     context = {
         **tab,
+        "missing": later(lambda: listed().missing),
         "groups": later(lambda: _by_role(list(found))),
         "pictures": later(lambda: selectors.pictures(run, list(found))),
         "total_bytes": cache(lambda: sum(file.size_bytes for file in found)),

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from experiments import accounting, ingest, runfiles, scheduling, selectors, services
-from experiments.journal_rows import NewPoint
+from experiments.journal_rows import NewPoint, Rows
 from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
@@ -166,7 +166,7 @@ def many_points(run: TrainingRun, count: int) -> None:
     for begin in range(1, count + 1, 777):
         steps = range(begin, min(begin + 777, count + 1))
         new = [NewPoint("train", "loss", step, step, 1, 1e9 + step / 10, value.get(step, 1.0), 4) for step in steps]
-        ingest._store_points(run, new)
+        ingest._store_points(run, Rows(seq=0, points=new))
     run.cursor.seq = count
     run.cursor.save()
 
@@ -196,10 +196,12 @@ def test_a_long_curve_ends_at_the_journal_line_it_says(run: TrainingRun) -> None
 def test_stretches_hold_the_least_and_the_greatest_also_across_batches(run: TrainingRun) -> None:
     for begin, values in ((1, [3.0, None, 1.0]), (4, [2.0, 9.0]), (6, [None])):
         new = [NewPoint("train", "loss", begin + n, begin + n, 1, 1e9, value, 4) for n, value in enumerate(values)]
-        ingest._store_points(run, new)
+        ingest._store_points(run, Rows(seq=0, points=new))
     (one,) = MetricStretch.objects.values_list("index", "least", "least_step", "greatest", "greatest_step")
     assert one == (0, 1.0, 3, 9.0, 5)
-    ingest._store_points(run, [NewPoint("train", "loss", 64, 64, 1, 1e9, None, 4), NewPoint("train", "loss", 65, 65, 1, 1e9, 4.0, 4)])
+    ingest._store_points(
+        run, Rows(seq=0, points=[NewPoint("train", "loss", 64, 64, 1, 1e9, None, 4), NewPoint("train", "loss", 65, 65, 1, 1e9, 4.0, 4)])
+    )
     assert MetricStretch.objects.get(index=1).greatest == 4.0
 
 
