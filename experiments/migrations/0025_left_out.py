@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("experiments", "0023_tombstones")]
+    dependencies = [("experiments", "0024_node_identities")]
 
     operations = [
         migrations.AddField("journalcursor", "left_out", models.JSONField(blank=True, default=dict)),
