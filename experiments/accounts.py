@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from experiments import logins
+from experiments import logins, notify
 from experiments.models import User
 
 
@@ -33,6 +33,7 @@ def give_password(username: str, *, staff: bool = False, create: bool = True) ->
     user.full_clean()
     user.save()
     logins.forget(username)
+    notify.access_changed(user.pk)
     return password
 
 

@@ -1,9 +1,9 @@
 """One WebSocket per page: push only. It says {"subscribe": [topics]} and is sent what happens there (shapes: docs/architecture.md). A topic
 "log-7-driver@1234" asks for that log from that byte on.
 
-Access is checked when a topic is subscribed, and again, at most every RECHECK_S seconds, before data is sent: a person who was removed from
-the project, logged out or was shut out hears nothing more. "changed" carries no data (the page fetches its fragments, which check for
-themselves), so it goes out unchecked. Nothing that a browser sends is written anywhere.
+Access is checked when a topic is subscribed, again before anything is sent if that is more than RECHECK_S seconds ago, and at once where
+somebody's access has changed (`notify.access_changed`): a person who was removed from the project, logged out, was shut out or has a new
+password hears nothing more. Nothing that a browser sends is written anywhere.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import asyncio
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.sessions.models import Session
 from django.urls import path
-from django.utils import timezone
 
-from experiments import access, following, notify
-from experiments.models import User
+from experiments import access, accounts, following, notify
 
 RECHECK_S = 2.0
 MOST_TOPICS = 200
-MOST_LOGS, MOST_LOG_RUNS = 66, 4  # followed on one connection: a run with 32 workers has 33; each run is looked at by a task of its own
+MOST_LOGS, MOST_LOG_RUNS = 66, 4  # followed on one connection: a run with 32 workers has 33
+MOST_SOCKETS = 50  # of one person, in one web process: a page has one
+MOST_TOPICS_OF_PERSON = 1000  # on all of their sockets
 LONGEST_TOPIC = 128
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
-LOGGED_OUT, TOO_MUCH = 4401, 4408
+LOGGED_OUT, TOO_MUCH, TOO_MANY = 4401, 4408, 4429
 
 
 @dataclass(frozen=True)
@@ -84,26 +84,33 @@ class Rechecks:
 @database_sync_to_async
 def _answers(questions: Iterable[Question]) -> dict[Question, str]:
     asked = list(questions)
-    keys = {each.session for each in asked}
-    logins = set(Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now()).values_list("session_key", flat=True))
-    people = User.objects.in_bulk({each.user for each in asked})
-    pairs = {(each.user, each.topic) for each in asked if each.session in logins}
-    allowed = {(user, topic) for user, topic in pairs if user in people and access.topic(people[user], topic)}
-    return {
-        each: "logged out" if each.session not in logins else "yes" if (each.user, each.topic) in allowed else "refused" for each in asked
-    }
+    people = accounts.logged_in(each.session for each in asked)
+    valid = {each for each in asked if each.session in people and people[each.session].pk == each.user}
+    pairs = {(each.user, each.topic): people[each.session] for each in valid}
+    allowed = {pair for pair, user in pairs.items() if access.topic(user, pair[1])}
+    return {each: "logged out" if each not in valid else "yes" if (each.user, each.topic) in allowed else "refused" for each in asked}
 
 
-_rechecks: dict[asyncio.AbstractEventLoop, Rechecks] = {}
+class Shared:
+    """What the sockets of an event loop have in common."""
+
+    def __init__(self) -> None:
+        self.rechecks = Rechecks()
+        self.tails = following.Tails()
+        self.sockets: Counter[int] = Counter()  # by person
+        self.topics: Counter[int] = Counter()
 
 
-def _of_this_loop() -> Rechecks:
+_shared: dict[asyncio.AbstractEventLoop, Shared] = {}
+
+
+def _of_this_loop() -> Shared:
     loop = asyncio.get_running_loop()
-    if loop not in _rechecks:
-        for closed in [each for each in _rechecks if each.is_closed()]:
-            del _rechecks[closed]
-        _rechecks[loop] = Rechecks()
-    return _rechecks[loop]
+    if loop not in _shared:
+        for closed in [each for each in _shared if each.is_closed()]:
+            del _shared[closed]
+        _shared[loop] = Shared()
+    return _shared[loop]
 
 
 class PageSocket(AsyncWebsocketConsumer):
@@ -111,23 +118,36 @@ class PageSocket(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self.topics: dict[str, float] = {}
-        self.logs: dict[int, tuple[dict[str, int], asyncio.Task[None]]] = {}  # by run: where the page stands in each, and what follows
+        self.logs: dict[int, following.Follower] = {}  # by run
         self.asked = 0
-        self.checked_person = 0.0
+        self.counted = False
+        self.shared = _of_this_loop()
         user = self.scope["user"]
         if not user.is_authenticated or not user.is_active:
             await self.close(LOGGED_OUT)
             return
         self.user_id: int = user.pk
+        if self.shared.sockets[self.user_id] >= MOST_SOCKETS:
+            await self.close(TOO_MANY)
+            return
+        self.shared.sockets[self.user_id] += 1
+        self.counted = True
+        await self.channel_layer.group_add(notify.group(f"access-{self.user_id}"), self.channel_name)
         await self.accept()
         await self._say({"type": "hello"})
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002  (Channels names it)
-        for topic in list(self.topics):
-            await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
+        if not self.counted:
+            return
+        self.counted = False
+        self.shared.sockets[self.user_id] -= 1
+        for run, follower in self.logs.items():
+            self.shared.tails.leave(run, follower)
+        topics = list(self.topics)
+        self.shared.topics[self.user_id] -= len(topics)
         self.topics.clear()
-        for _, task in self.logs.values():
-            task.cancel()
+        for topic in [*topics, f"access-{self.user_id}"]:
+            await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
         wanted = _wanted(text_data)
@@ -145,28 +165,31 @@ class PageSocket(AsyncWebsocketConsumer):
             await self._say({"type": "subscribed", "topics": added})
 
     async def _subscribe(self, topic: str) -> bool:
-        if len(self.topics) >= MOST_TOPICS or not await self._may(topic):
+        full = len(self.topics) >= MOST_TOPICS or self.shared.topics[self.user_id] >= MOST_TOPICS_OF_PERSON
+        if full or await self._answer(topic) != "yes":
             await self._say({"type": "refused", "topic": topic})
             return False
         self.topics[topic] = time.monotonic()
+        self.shared.topics[self.user_id] += 1
         await self.channel_layer.group_add(notify.group(topic), self.channel_name)
         return True
 
     async def _follow(self, log: following.LogTopic) -> None:
         """Once for each log: a page that asks again goes on with what it is being sent."""
-        ends, task = self.logs.get(log.run, ({}, None))
-        follows = task is not None and not task.done()
-        if follows and log.name in ends:
+        tails, follower = self.shared.tails, self.logs.get(log.run)
+        if follower is not None and not tails.has(log.run, follower):
+            follower = None  # it was left: the page asks anew
+        if follower is not None and log.name in follower.ends:
             return
+        logs = sum(len(each.ends) for each in self.logs.values())
+        many = logs >= MOST_LOGS or (log.run not in self.logs and len(self.logs) >= MOST_LOG_RUNS)
         run = f"run-{log.run}"
-        many = sum(len(each) for each, _ in self.logs.values()) >= MOST_LOGS or (
-            log.run not in self.logs and len(self.logs) >= MOST_LOG_RUNS
-        )
-        if many or not (follows or await self._may(run)):
+        if many or not (follower or await self._answer(run) == "yes"):
             await self._say({"type": "refused", "topic": f"log-{log.run}-{log.name}"})
             return
-        if follows:
-            ends[log.name] = log.offset
+        if follower is not None:
+            follower.ends[log.name] = log.offset
+            tails.wake(log.run)
             return
         checked = [time.monotonic()]
 
@@ -176,37 +199,57 @@ class PageSocket(AsyncWebsocketConsumer):
             checked[0] = time.monotonic()
             return await self._still(run)
 
-        ends = {log.name: log.offset}
-        self.logs[log.run] = ends, asyncio.create_task(following.follow(log.run, ends, say=self._say, still=still))
+        self.logs[log.run] = following.Follower({log.name: log.offset}, self._say, still)
+        tails.follow(log.run, self.logs[log.run])
 
     async def push(self, event: dict[str, Any]) -> None:
         """A message of a group this page is in."""
         message = event["message"]
+        if message.get("type") == "access":
+            await self._ask_again()
+            return
         topic = message.get("topic", "")
         if topic not in self.topics:
             return
-        if message.get("type") != "changed" and time.monotonic() - self.topics[topic] > RECHECK_S:
+        if time.monotonic() - self.topics[topic] > RECHECK_S:
             if not await self._still(topic):
                 return
             self.topics[topic] = time.monotonic()
         await self._say(message)
 
+    async def _ask_again(self) -> None:
+        """Of everything that this page hears."""
+        topics = list({*self.topics, *(f"run-{run}" for run in self.logs)} or {"cluster"})
+        answers = await asyncio.gather(*(self._answer(topic) for topic in topics))  # together: one visit to the database
+        if "logged out" in answers:
+            await self.close(LOGGED_OUT)
+            return
+        for topic, answer in zip(topics, answers, strict=True):
+            if answer == "refused":
+                await self._leave(topic)
+
     async def _still(self, topic: str) -> bool:
         """Whether the person may still hear of the topic. Leaves it, or closes, where not."""
-        key = getattr(self.scope.get("session"), "session_key", None) or ""
-        answer = await _of_this_loop().answer(Question(key, self.user_id, topic))
+        answer = await self._answer(topic)
         if answer == "logged out":
             await self.close(LOGGED_OUT)
         elif answer == "refused":
-            self.topics.pop(topic, None)
-            await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
-            await self._say({"type": "refused", "topic": topic})
+            await self._leave(topic)
         return answer == "yes"
 
-    @database_sync_to_async
-    def _may(self, topic: str) -> bool:
-        user = User.objects.filter(pk=self.user_id).first()
-        return user is not None and access.topic(user, topic)
+    async def _leave(self, topic: str) -> None:
+        """The person may not hear of it any more, nor of its logs."""
+        if self.topics.pop(topic, None) is not None:
+            self.shared.topics[self.user_id] -= 1
+        run = int(topic.removeprefix("run-")) if topic.startswith("run-") else 0
+        if follower := self.logs.pop(run, None):
+            self.shared.tails.leave(run, follower)
+        await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
+        await self._say({"type": "refused", "topic": topic})
+
+    async def _answer(self, topic: str) -> str:
+        key = getattr(self.scope.get("session"), "session_key", None) or ""
+        return await self.shared.rechecks.answer(Question(key, self.user_id, topic))
 
     async def _say(self, message: Mapping[str, Any]) -> None:
         await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))

@@ -124,6 +124,11 @@ def completed(run: TrainingRun) -> None:
         _send(topic, {"type": "completed", "topic": topic, "run": run.pk, "state": run.state, "metrics": run.final_metrics})
 
 
+def access_changed(user_id: int) -> None:
+    """The person may hear of less than before: their pages' sockets ask again at once. No page is sent this."""
+    _send(f"access-{user_id}", {"type": "access"})
+
+
 def nudge_schedule() -> None:
     """Ask for a plan soon."""
     _task(Task("experiments.tasks.schedule", (), "control", expires=30, once=SCHEDULE))

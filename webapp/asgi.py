@@ -8,7 +8,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 from channels.auth import AuthMiddlewareStack
 from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.http import parse_cookie
@@ -19,6 +18,7 @@ django = get_asgi_application()
 from experiments import accounts  # noqa: E402  (models must be loaded first)
 from experiments.consumers import websocket_urlpatterns  # noqa: E402
 from experiments.views import uploads  # noqa: E402
+from webapp.origin import OwnPagesOnly  # noqa: E402
 from webapp.request_limits import Limits, RequestLimits, Scope  # noqa: E402
 
 tempfile.tempdir = str(settings.FILE_UPLOAD_TEMP_DIR)  # Django writes bodies to the default folder, which may be memory
@@ -54,6 +54,4 @@ def person_of(scope: Scope) -> int | None:
 
 limits = Limits(small_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE, large=large_body)
 http = RequestLimits(django, limits=limits, person=person_of)
-application = ProtocolTypeRouter(
-    {"http": http, "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))}
-)
+application = ProtocolTypeRouter({"http": http, "websocket": OwnPagesOnly(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))})

@@ -95,6 +95,7 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         _check_admin_left(member)
         member.delete()
         checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
+        notify.access_changed(member.user_id)
         notify.changed(f"project-{project.pk}", "members")
 
 

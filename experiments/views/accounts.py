@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
-from experiments import logins
+from experiments import logins, notify
 from experiments.addresses import network_of
 from experiments.forms import ThemeForm
 from experiments.views.shown import done, page, person
@@ -109,6 +109,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         form.save()
         update_session_auth_hash(request, user)  # this browser stays logged in, all others are logged out
+        notify.access_changed(user.pk)
         messages.success(request, "Your password is changed. Other browsers were logged out.")
         return redirect("profile")
     return page(request, "accounts/profile.html", {"form": form, "projects": user.memberships.select_related("project")})

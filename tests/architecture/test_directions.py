@@ -35,8 +35,8 @@ LAYERS = (
     ("access",),
     ("services",),
     ("scheduling", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
-    ("states",),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "accounts"),
+    ("states", "accounts"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck"),
     ("logins", "addresses"),
     ("models", "page_layer", "bulk"),
 )

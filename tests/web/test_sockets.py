@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from experiments import access, consumers, ingest, notify
+from experiments import access, accounts, consumers, following, ingest, notify, runfiles, services
 from experiments.models import Membership, TrainingRun, User
 from tests import cast
 from webapp.asgi import application
@@ -70,7 +71,16 @@ def tell_points(run: TrainingRun, *, after: int, seq: int, value: float) -> None
     notify.points(run, after=after, seq=seq, points=[("train", "loss", seq, 1.0, value, 2, 1)], progress={"step": seq})
 
 
-@pytest.mark.parametrize(("username", "origin"), [("", "http://localhost"), ("alice", "https://elsewhere.example")])
+@pytest.mark.parametrize(
+    ("username", "origin"),
+    [
+        ("", "http://localhost"),
+        ("alice", "https://elsewhere.example"),
+        ("alice", "http://localhost:6006"),  # another program of this machine, which the browser sends the same cookie
+        ("alice", "https://localhost"),
+        ("alice", ""),
+    ],
+)
 async def test_a_socket_needs_a_login_and_our_own_page(username: str, origin: str, run: TrainingRun) -> None:
     page = await sync_to_async(socket)(username, origin=origin)
     assert (await page.connect())[0] is False
@@ -112,6 +122,136 @@ async def test_who_logs_out_elsewhere_is_disconnected(run: TrainingRun, monkeypa
     await Session.objects.all().adelete()
     await tell_points(run, after=0, seq=1, value=1.0)
     assert await page.receive_output(timeout=10) == {"type": "websocket.close", "code": consumers.LOGGED_OUT}
+
+
+async def test_who_is_removed_hears_nothing_more_at_once_and_the_others_go_on(run: TrainingRun, home: Any) -> None:
+    """Long before RECHECK_S: what is said right after the removal does not reach the page, its log neither."""
+    page, other = await connected("bob"), await connected("victor")
+    topic = f"run-{run.pk}"
+    for each in (page, other):
+        await subscribed(each, topic, "cluster")
+    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    await subscribe(page, f"log-{run.pk}-driver@0")
+    alice = await User.objects.aget(username="alice")
+    project = await sync_to_async(access.project)(alice, run.experiment.project_id, need="admin")
+    await sync_to_async(services.remove_member)(project, by=alice, username="bob")
+    assert await heard(page) == {"type": "refused", "topic": topic}
+    path.write_text("for members only\n")
+    await sync_to_async(notify.changed)(topic, "state")
+    await tell_points(run, after=0, seq=1, value=1.0)
+    assert {(await heard(other))["type"] for _ in range(2)} == {"changed", "points"}
+    assert await page.receive_nothing(timeout=3 * following.LOOK_S)
+    await sync_to_async(notify.changed)("cluster", "jobs")
+    assert (await heard(page))["topic"] == "cluster", "what is everybody's goes on"
+    await page.disconnect()
+    await other.disconnect()
+
+
+@pytest.mark.parametrize("way", ["profile", "command"])
+async def test_a_new_password_ends_the_sockets_of_other_logins(way: str, run: TrainingRun) -> None:
+    stolen = await connected("alice")
+    await subscribed(stolen, f"run-{run.pk}")
+
+    def change() -> None:
+        if way == "command":
+            accounts.give_password("alice")
+            return
+        client = Client()
+        client.force_login(User.objects.get(username="alice"))
+        sent = {"old_password": cast.PASSWORD, "new_password1": "quite another one 7", "new_password2": "quite another one 7"}
+        assert client.post("/profile/", sent).status_code == 302
+
+    await sync_to_async(change)()
+    assert await stolen.receive_output(timeout=10) == {"type": "websocket.close", "code": consumers.LOGGED_OUT}
+
+
+async def test_a_login_with_an_old_password_hears_nothing_even_if_nobody_says_so(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
+    page = await connected("alice")
+    await subscribed(page, f"run-{run.pk}")
+    alice = await User.objects.aget(username="alice")
+    alice.set_password("quite another one 7")
+    await alice.asave()
+    await sync_to_async(notify.changed)(f"run-{run.pk}", "state")
+    assert await page.receive_output(timeout=10) == {"type": "websocket.close", "code": consumers.LOGGED_OUT}
+
+
+async def test_a_person_has_so_many_sockets_and_topics_and_others_have_theirs(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "MOST_SOCKETS", 2)
+    monkeypatch.setattr(consumers, "MOST_TOPICS_OF_PERSON", 3)
+    first, second = await connected("victor"), await connected("victor")
+    third = await sync_to_async(socket)("victor")
+    assert await third.connect() == (False, consumers.TOO_MANY)
+    await subscribed(first, f"run-{run.pk}", "cluster")
+    await subscribe(second, f"run-{run.pk}", "cluster")
+    assert await heard(second) == {"type": "refused", "topic": "cluster"}
+    assert (await heard(second))["topics"] == [f"run-{run.pk}"]
+    await (await connected("alice")).disconnect()
+    await first.disconnect()
+    await subscribed(second, "cluster")
+    again = await connected("victor")
+    for each in (second, again):
+        await each.disconnect()
+
+
+async def test_a_log_is_read_once_however_many_pages_follow_it(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    read: list[tuple[int, bytes]] = []
+    really = runfiles.read
+
+    def noted(run: int, name: str, **how: Any) -> tuple[bytes, int]:
+        data, size = really(run, name, **how)
+        if data:
+            read.append((how["begin"], data))
+        return data, size
+
+    monkeypatch.setattr(runfiles, "read", noted)
+    pages = [await connected("victor") for _ in range(8)]
+    for page in pages:
+        await subscribe(page, f"log-{run.pk}-driver@0")
+    path.write_text("first\n")
+    assert [(await heard(page))["text"] for page in pages] == ["first\n"] * 8
+    for page in pages[:6]:  # closed: they cost nothing more
+        await page.disconnect()
+    with path.open("a") as log:
+        log.write("second\n")
+    assert [(await heard(page))["text"] for page in pages[6:]] == ["second\n"] * 2
+    assert sorted(set(read)) == [(0, b"first\n"), (6, b"second\n")]
+    assert len(read) <= 4, "a page that was still being sent the first may come late, and no more"
+    for page in pages[6:]:
+        await page.disconnect()
+
+
+async def test_a_page_that_takes_nothing_holds_up_no_other(run: TrainingRun) -> None:
+    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("first\n")
+    said: list[Any] = []
+    stuck, heard_it, tails = asyncio.Event(), asyncio.Event(), following.Tails()
+
+    async def never(message: Any) -> None:
+        await stuck.wait()
+
+    async def take(message: Any) -> None:
+        said.append(message["text"])
+        heard_it.set()
+
+    async def still() -> bool:
+        return True
+
+    slow, quick = following.Follower({"driver": 0}, never, still), following.Follower({"driver": 0}, take, still)
+    for each in (slow, quick):
+        tails.follow(run.pk, each)
+    for text in ("first\n", "second\n"):
+        await asyncio.wait_for(heard_it.wait(), 10)
+        heard_it.clear()
+        assert said[-1] == text
+        with path.open("a") as log:
+            log.write("second\n")
+    for each in (slow, quick):
+        tails.leave(run.pk, each)
 
 
 async def test_pages_that_ask_at_once_whether_they_may_still_hear_are_answered_together(
