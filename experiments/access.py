@@ -100,6 +100,12 @@ def data_upload(user: AnyUser, pk: int) -> DataUpload:
     return found
 
 
+def finished_upload(user: AnyUser, pk: int) -> DataAsset:
+    """What has become of an upload that the person had begun."""
+    found = DataAsset.objects.filter(upload=pk, created_by_id=user.pk).order_by("-pk").first()
+    return data_asset(user, found.pk if found else 0)
+
+
 def experiment(user: AnyUser, pk: int, *, need: Need = "read") -> Experiment:
     """The experiment, its `project` with `my_role`."""
     found = _fetch(Experiment.objects.select_related("created_by", "data_asset"), pk, "experiment")

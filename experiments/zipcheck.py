@@ -7,6 +7,7 @@ Headers are only believed where believing them is the safe side.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ MAX_PATH_BYTES = 1000
 MAX_NAME_BYTES = 255
 BOMB_RATIO = 200  # ordinary code and data shrink to a tenth; deflate can reach 1032
 BOMB_FLOOR_BYTES = 32 << 20  # below this no ratio matters
+LOCAL_HEADER_BYTES = 30  # and its name, and what else stands there
 CHUNK_BYTES = 1 << 18
 CLUTTER = {".DS_Store", "__MACOSX", "Thumbs.db"}
 
@@ -101,6 +103,12 @@ def checked(archive: zipfile.ZipFile, *, limits: Limits) -> list[zipfile.ZipInfo
     declared = sum(info.file_size for info in files)
     if declared > limits.unpacked_bytes:
         raise BundleRefused(_too_large(limits))
+    _check_overlap(files)
+    packed = sum(info.compress_size for info in files)
+    if declared > BOMB_FLOOR_BYTES and declared > BOMB_RATIO * max(1, packed):  # many files that each stay below the floor
+        raise BundleRefused(
+            f"The zip unpacks to {declared >> 20} MiB, over {BOMB_RATIO} times its size: leave out what is empty, or make it in code."
+        )
     return files
 
 
@@ -205,6 +213,15 @@ def _check_clash(parts: list[str], *, is_folder: bool, seen: dict[str, tuple[str
         if key in seen:
             raise BundleRefused(f"{path} is in the zip twice: pack the folder again.")
         seen[key] = (path, False)
+
+
+def _check_overlap(files: list[zipfile.ZipInfo]) -> None:
+    """No two entries share packed bytes, which would count them once in the zip and often on the disk. Takes the least that an entry needs:
+    its local header and its data."""
+    placed = sorted(files, key=lambda info: info.header_offset)
+    for one, following in itertools.pairwise(placed):
+        if one.header_offset + LOCAL_HEADER_BYTES + one.compress_size > following.header_offset:
+            raise BundleRefused(f"{one.filename} and {following.filename} overlap in the zip: pack the folder again.")
 
 
 def _shape(files: list[zipfile.ZipInfo]) -> Contents:

@@ -16,6 +16,7 @@ class DataAsset(models.Model):
     name = models.CharField(max_length=120)
     description = models.TextField(max_length=4000, blank=True)
     key = models.UUIDField(default=uuid.uuid4, unique=True)
+    upload = models.BigIntegerField(null=True, db_index=True)  # the number of the upload that it was, for who finishes that again
     files = models.PositiveIntegerField()
     size_bytes = models.BigIntegerField()
     sha256 = models.CharField(max_length=64)  # of what was uploaded: of the one file, else of the list of all with their hashes

@@ -108,6 +108,7 @@ def _check(parts: Sequence[Part]) -> None:
 
 def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
     facts = {
+        "upload": upload.pk,
         "project": upload.project,
         "name": upload.name,
         "description": upload.description,

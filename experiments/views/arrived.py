@@ -21,7 +21,8 @@ def find(user: User, project: Project, pk: int | None) -> DataUpload | None:
     except (Http404, PermissionDenied):
         return None
     wanted = upload.for_code and upload.project.pk == project.pk
-    return upload if wanted and sum(datastore.received(upload.key, 1)) == upload.size_bytes() else None
+    size_bytes = upload.size_bytes()
+    return upload if wanted and size_bytes and sum(datastore.received(upload.key, 1)) == size_bytes else None
 
 
 @contextlib.contextmanager

@@ -86,7 +86,10 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
     Of code it also says "kept", the number by which the form of a training definition names it.
     """
     user = person(request)
-    upload = access.data_upload(user, pk)
+    try:
+        upload = access.data_upload(user, pk)
+    except Http404:  # finished before, and the answer was lost on its way
+        return JsonResponse({"to": reverse("data", args=[access.finished_upload(user, pk).pk])})
     hashes = _said(request).get("sha256")
     if not isinstance(hashes, list) or len(hashes) != len(upload.parts):
         hashes = [None] * len(upload.parts)

@@ -228,7 +228,24 @@ def test_it_refuses_what_unpacks_to_too_much(settings: object, home: Path) -> No
 
 def test_it_refuses_a_bomb_by_what_comes_out(home: Path) -> None:
     with pytest.raises(BundleRefused, match=r"zeros\.bin unpacks to over 200 times"):
-        keep(cast.zipped({"main.py": "", "zeros.bin": bytes(48 << 20)}))
+        keep(cast.zipped({"main.py": "", "zeros.bin": bytes(48 << 20), "noise.bin": os.urandom(400_000)}))
+    assert leftovers(home) == []
+
+
+def test_it_refuses_many_small_bombs_together(home: Path) -> None:
+    """Each stays below the size from which on a file's own ratio counts."""
+    with pytest.raises(BundleRefused, match="unpacks to 48 MiB, over 200 times its size"):
+        keep(cast.zipped({"main.py": "", **{f"zeros{n}.bin": bytes(16 << 20) for n in range(3)}}))
+    assert leftovers(home) == []
+
+
+def test_it_refuses_entries_that_share_their_packed_bytes(home: Path) -> None:
+    data = bytearray(cast.zipped({"main.py": "", "a.bin": os.urandom(5000), "b.bin": os.urandom(5000)}).getvalue())
+    entry = data.rindex(b"PK\x01\x02")
+    (place,) = struct.unpack_from("<L", data, entry + 42)
+    struct.pack_into("<L", data, entry + 42, place - 2000)  # the last begins in the middle of the one before
+    with pytest.raises(BundleRefused, match=r"a\.bin and b\.bin overlap"):
+        keep(io.BytesIO(bytes(data)))
     assert leftovers(home) == []
 
 

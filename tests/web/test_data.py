@@ -92,7 +92,19 @@ def test_files_arrive_in_pieces_and_the_answers_say_where_to_go_on(project: Proj
     answer = client.post(f"{address}finish/", hashes, content_type="application/json").json()
     asset = DataAsset.objects.get()
     assert answer == {"to": reverse("data", args=[asset.pk])}
+    again = client.post(f"{address}finish/", hashes, content_type="application/json")
+    assert (again.status_code, again.json()) == (200, answer), "the answer was lost on its way"
     assert (datastore.root(asset) / "train" / "a.csv").read_bytes() == content
+
+
+def test_a_finish_of_somebody_elses_upload_is_not_answered_again(project: Project, bob: User, alice: User, charlie: User, as_: As) -> None:
+    client = as_(bob)
+    address = begin(client, project, ("a", 1)).json()["upload"]
+    put(client, address, b"x")
+    client.post(f"{address}finish/", "{}", content_type="application/json")
+    assert DataAsset.objects.count() == 1
+    for other in (alice, charlie):
+        assert as_(other).post(f"{address}finish/", "{}", content_type="application/json").status_code == 404
 
 
 def test_a_wrong_hash_is_refused_and_the_upload_can_be_removed(project: Project, bob: User, as_: As) -> None:

@@ -239,3 +239,14 @@ def test_a_zip_that_is_too_large_or_changed_on_the_way_is_refused(project: Proje
     late = client.post(f"{address}finish/", wrong, content_type="application/json").json()["errors"]["upload"][0]
     assert "did not arrive as it was sent" in late
     assert not DataUpload.objects.exists()
+
+
+def test_an_empty_zip_is_refused_when_it_is_announced_and_its_number_leads_nowhere(project: Project, bob: User, as_: As) -> None:
+    client = as_(bob)
+    said = json.dumps({"code": True, "files": [{"path": "code.zip", "size": 0}]})
+    answer = client.post(reverse("begin_upload", args=[project.pk]), said, content_type="application/json")
+    assert (answer.status_code, "is empty" in answer.json()["errors"]["upload"][0]) == (400, True)
+    upload = DataUpload.objects.create(project=project, name="code.zip", parts=[["code.zip", 0]], for_code=True, created_by=bob)
+    refused = client.post(reverse("new_definition", args=[project.pk]), definition_form(upload=None, kept=upload.pk))
+    assert refused.status_code == 200
+    assert 'id="id_upload_error"' in refused.content.decode()

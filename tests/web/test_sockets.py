@@ -130,7 +130,7 @@ async def test_who_is_removed_hears_nothing_more_at_once_and_the_others_go_on(ru
     topic = f"run-{run.pk}"
     for each in (page, other):
         await subscribed(each, topic, "cluster")
-    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     await subscribe(page, f"log-{run.pk}-driver@0")
     alice = await User.objects.aget(username="alice")
@@ -196,12 +196,12 @@ async def test_a_person_has_so_many_sockets_and_topics_and_others_have_theirs(ru
 
 
 async def test_a_log_is_read_once_however_many_pages_follow_it(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     read: list[tuple[int, bytes]] = []
     really = runfiles.read
 
-    def noted(run: int, name: str, **how: Any) -> tuple[bytes, int]:
+    def noted(run: TrainingRun, name: str, **how: Any) -> tuple[bytes, int]:
         data, size = really(run, name, **how)
         if data:
             read.append((how["begin"], data))
@@ -225,7 +225,7 @@ async def test_a_log_is_read_once_however_many_pages_follow_it(run: TrainingRun,
 
 
 async def test_a_page_that_takes_nothing_holds_up_no_other(run: TrainingRun) -> None:
-    path = runfiles.folder(run.pk) / "log" / "driver" / "console.log"
+    path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("first\n")
     said: list[Any] = []
