@@ -61,11 +61,14 @@ class ScriptHelp:
 
 
 def read(source: str) -> ScriptHelp:
-    """Nothing is known of a script that does not parse: it will say so itself when it is run."""
+    """Nothing is known of a script that does not parse, or is nested too deep: it will say so itself when it is run."""
     try:
-        tree = ast.parse(source)
+        return _read(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ScriptHelp("", (), runnable=True)
+
+
+def _read(tree: ast.Module) -> ScriptHelp:
     constants = dict(_constants(tree))
     found: list[tuple[int, Argument]] = []
     description = (ast.get_docstring(tree) or "").strip().split("\n\n")[0]

@@ -76,6 +76,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("definitions/<int:pk>/delete/", definitions.delete, name="delete_definition"),
     path("definitions/<int:pk>/versions/new/", definitions.new_version, name="new_version"),
     path("versions/<int:pk>/code/", definitions.code, name="code"),
+    path("versions/<int:pk>/row/", definitions.row, name="version_row"),
     path("versions/<int:pk>/changes/", definitions.changes, name="changes"),
     path("versions/<int:pk>/download/", definitions.download, name="download_version"),
     path("experiments/<int:pk>/", experiments.detail, name="experiment"),

@@ -4,15 +4,18 @@ The folder is our own, unpacked from a checked zip and read-only; nothing in it 
 
 from __future__ import annotations
 
-import difflib
+import filecmp
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from django.conf import settings
+from django.utils.html import format_html
 
-from experiments import bundles, scriptargs
+from experiments import bundles, codework
 from experiments.models import Bundle, DefinitionVersion
 from experiments.scriptargs import Argument
 
@@ -20,14 +23,18 @@ LARGEST_SHOWN_BYTES = 400_000
 MOST_FILES_LISTED = 2000
 MOST_LINES_SHOWN = 4000
 MOST_SCRIPTS_READ = 30
+MOST_CHARACTERS_READ = 1_000_000  # of all scripts of a version
+MOST_BYTES_COMPARED = 256 << 20  # of files that are no text, on one page
+COMPARE_S = 10.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """A file that is not the same in both versions. `lines`: (kind, text), kind "add", "del", "same" or "place"; None where not text."""
+    """A file that is not the same in both versions. `lines`: (kind, text), kind "add", "del", "same" or "place"; None where they are not
+    shown: no text, or too much of it."""
 
     path: str
-    what: str  # "added", "removed", "changed"
+    what: str  # "added", "removed", "changed", "not compared" (as large as before, and too large to read)
     lines: list[tuple[str, str]] | None
 
 
@@ -77,25 +84,38 @@ def _read(path: Path) -> str | None:
 @lru_cache(maxsize=512)
 def _scripts(sha256: str, root: str, paths: tuple[str, ...]) -> tuple[Script, ...]:
     """What stands under a content's hash never changes, so it is read once."""
-    found = []
+    top = Path(settings.EDT_HOME) / "code" / sha256 / root
+    texts: dict[str, str] = {}
     for path in paths[:MOST_SCRIPTS_READ]:
-        source = _read(Path(settings.EDT_HOME) / "code" / sha256 / root / PurePosixPath(path))
-        told = scriptargs.read(source) if source is not None else None
-        if told is not None and told.runnable:
-            found.append(Script(path, told.description, told.arguments))
-    return tuple(found)
+        source = _read(top / PurePosixPath(path))
+        if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
+            texts[path] = source
+    told = (codework.asked("scripts", texts=texts) if texts else None) or {}
+    return tuple(
+        Script(path, said["description"], tuple(Argument(**_tuples(each)) for each in said["arguments"]))
+        for path, said in told.items()
+        if said["runnable"]
+    )
+
+
+def _tuples(said: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
 
 
 def scripts(bundle: Bundle) -> tuple[Script, ...]:
-    """The scripts that are meant to be run, those nearest to the top first; none where the code is not on this machine."""
+    """The scripts that are meant to be run, those nearest to the top first; none where the code is not on this machine, or too many others
+    are read just now."""
     try:
         return _scripts(bundle.sha256, bundle.root, tuple(bundle.scripts))
-    except FileNotFoundError:
+    except (FileNotFoundError, codework.Busy):
         return ()
 
 
-def associated(versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None = None) -> list[Associated]:
-    """For an experiment's form; `commands` by version's id, where they are not the version's own."""
+def associated(
+    versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None = None, *, with_scripts: bool = True
+) -> list[Associated]:
+    """For an experiment's form; `commands` by version's id, where they are not the version's own. Reading scripts takes a while."""
     found = []
     for version in versions:
         command = (commands or {}).get(version.pk, version.command)
@@ -103,38 +123,60 @@ def associated(versions: Iterable[DefinitionVersion], commands: Mapping[int, str
             script = bundles.entry(version.bundle, command)[0]
         except bundles.BundleRefused:
             script = ""
-        found.append(Associated(version, command, scripts(version.bundle), script))
+        found.append(Associated(version, command, scripts(version.bundle) if with_scripts else (), script))
     return found
 
 
 def changes(old: Bundle, new: Bundle) -> list[Change]:
-    """By path; equal files are left out, and lines after MOST_LINES_SHOWN in all."""
+    """By path; equal files are left out, and lines after MOST_LINES_SHOWN in all, or after COMPARE_S."""
     if old.pk == new.pk:
         return []
     before, after = set(files(old)), set(files(new))
-    left, found = MOST_LINES_SHOWN, []
+    left, budget, began = MOST_LINES_SHOWN, [MOST_BYTES_COMPARED], time.monotonic()
+    found: list[Change] = []
     for path in sorted(before | after):
         was = text(old, path) if path in before else ""
         now = text(new, path) if path in after else ""
         if path in before and path in after and was is not None and was == now:
             continue
+        what = "added" if path not in before else "removed" if path not in after else "changed"
+        lines = None
         if was is None or now is None:
-            if path in before and path in after and _same_bytes(old, new, path):
+            same = _same_bytes(old, new, path, budget) if what == "changed" else False
+            if same:
                 continue
-            lines = None
-        else:
-            lines = _lines(was, now)[: max(0, left)]
-            left -= len(lines)
-        found.append(Change(path, "added" if path not in before else "removed" if path not in after else "changed", lines))
+            what = "not compared" if same is None else what
+        elif left and time.monotonic() - began < COMPARE_S:
+            said = _asked("differences", was=was, now=now, most=left)
+            lines = [(kind, line) for kind, line in said] if said is not None else None
+            left -= len(lines or ())
+        found.append(Change(path, what, lines))
     return found
 
 
-def _lines(was: str, now: str) -> list[tuple[str, str]]:
-    kinds = {"+": "add", "-": "del", "@": "place"}
-    diff = difflib.unified_diff(was.splitlines(), now.splitlines(), lineterm="", n=3)
-    return [(kinds.get(line[:1], "same"), line) for line in list(diff)[2:]]  # without the two lines that name the files
+def _asked(do: str, **said: Any) -> Any:
+    try:
+        return codework.asked(do, **said)
+    except codework.Busy:
+        return None
 
 
-def _same_bytes(old: Bundle, new: Bundle, path: str) -> bool:
+def coloured(bundle: Bundle, path: str) -> str | None:
+    """The file as HTML with classes only; None where it is not shown."""
+    found = text(bundle, path)
+    if found is None:
+        return None
+    html = _asked("coloured", path=path, text=found)
+    return str(html) if html is not None else format_html('<pre class="code">{}</pre>', found)
+
+
+def _same_bytes(old: Bundle, new: Bundle, path: str, budget: list[int]) -> bool | None:
+    """None where it would take reading more than what is left of the budget."""
     one, two = folder(old) / PurePosixPath(path), folder(new) / PurePosixPath(path)
-    return one.stat().st_size == two.stat().st_size and one.read_bytes() == two.read_bytes()
+    size = one.stat().st_size
+    if size != two.stat().st_size:
+        return False
+    if size > budget[0]:
+        return None
+    budget[0] -= size
+    return filecmp.cmp(one, two, shallow=False)

@@ -12,10 +12,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, get_lexer_for_filename
-from pygments.util import ClassNotFound
 
 from experiments import access, services
 from experiments.forms import (
@@ -165,6 +161,15 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
+def row(request: HttpRequest, pk: int) -> HttpResponse:
+    """The version as a row of New experiment's table, with what its scripts say of their arguments."""
+    version = access.version(person(request), pk)
+    response = render(request, "experiments/_associated.html", {"each": source.associated([version])[0]})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_safe
 def code(request: HttpRequest, pk: int) -> HttpResponse:
     version = access.version(person(request), pk)
     paths = source.files(version.bundle)
@@ -191,15 +196,8 @@ def _first(paths: list[str], version: DefinitionVersion) -> str:
 
 def _highlighted(version: DefinitionVersion, path: str) -> SafeString | None:
     """The file as HTML with classes only; None where it is not shown."""
-    text = source.text(version.bundle, path) if path else None
-    if text is None:
-        return None
-    try:
-        lexer = get_lexer_for_filename(path)
-    except ClassNotFound:
-        lexer = TextLexer()
-    formatter = HtmlFormatter(classprefix="hl-", cssclass="code", linenos="inline", lineanchors="line", anchorlinenos=False)
-    return SafeString(highlight(text, lexer, formatter))  # pygments escapes the text
+    html = source.coloured(version.bundle, path) if path else None
+    return SafeString(html) if html is not None else None  # what it is made by escapes the text
 
 
 @require_safe

@@ -118,20 +118,35 @@ function panel() {
     button.closest('tr')?.remove();
     count(table);
   });
-  dialog.querySelector('[data-add-existing]')?.addEventListener('click', () => {
-    for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (dialog.querySelectorAll('[data-existing]:checked'))) {
-      const template = box.closest('tr')?.querySelector('template');
-      if (template) associate(table, template.innerHTML, box.dataset.existing || '');
-      box.checked = false;
-    }
-    dialog.close();
-  });
+  dialog.querySelector('[data-add-existing]')?.addEventListener('click', () => addExisting(dialog, table));
   const form = /** @type {HTMLFormElement} */ (dialog.querySelector('[data-panel-form]'));
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     send(form, dialog, table);
   });
   dialog.addEventListener('close', () => /** @type {HTMLElement | null} */ (document.querySelector('[data-dialog="add-definition"]'))?.focus());
+}
+
+/** Their rows come from the server when they are wanted: what their scripts understand is read from the code.
+    @param {HTMLDialogElement} dialog @param {HTMLElement} table */
+async function addExisting(dialog, table) {
+  const boxes = /** @type {HTMLInputElement[]} */ ([...dialog.querySelectorAll('[data-existing]:checked')]);
+  const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('[data-add-existing]'));
+  button.disabled = true;
+  try {
+    const rows = await Promise.all(boxes.map((box) => fetch(box.dataset.row || '', { headers: { 'HX-Request': 'true' } })));
+    if (rows.some((row) => !row.ok || row.redirected)) return location.reload(); // logged out, or gone: the page says which
+    const texts = await Promise.all(rows.map((row) => row.text()));
+    boxes.forEach((box, place) => {
+      associate(table, texts[place], box.dataset.existing || '');
+      box.checked = false;
+    });
+    dialog.close();
+  } catch {
+    say(/** @type {HTMLElement} */ (dialog.querySelector('#panel-existing')), 'The studio does not answer. Try again in a moment.');
+  } finally {
+    button.disabled = false;
+  }
 }
 
 /** @param {HTMLFormElement} form @param {HTMLDialogElement} dialog @param {HTMLElement} table */
@@ -165,8 +180,9 @@ function fill(form, html) {
   drops(fields);
 }
 
-/** @param {HTMLFormElement} form @param {string} text */
+/** @param {HTMLElement} form @param {string} text */
 function say(form, text) {
+  form.querySelector(':scope > .error[role=alert]')?.remove();
   const note = document.createElement('p');
   note.className = 'error';
   note.setAttribute('role', 'alert');
