@@ -7,9 +7,11 @@ Redirects are not followed, proxies of the environment are not used, and the who
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import http.client
 import ipaddress
+import logging
 import socket
 import ssl
 import threading
@@ -19,10 +21,14 @@ from urllib.parse import SplitResult, urlsplit
 
 CONNECT_S = 5.0
 WHOLE_S = 10.0
+LOOK_UP_S = 5.0
 LONGEST_URL = 500
 LONGEST_ANSWER = 64 * 1024
 # Addresses that carry another address inside: they may lead anywhere.
 _CARRIERS = tuple(ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
+
+_RESOLVERS = concurrent.futures.ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolver")
+log = logging.getLogger(__name__)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -43,7 +49,7 @@ class Target:
     host: str
     port: int
     path: str
-    address: str
+    addresses: tuple[str, ...]
 
 
 def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
@@ -54,17 +60,28 @@ def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
     parts = _parts(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise OutwardFailed(f"{host} is not known: correct the name, or try again when it is.") from None
-    addresses = [str(each[4][0]).split("%")[0] for each in found]
+    addresses = _addresses(host, port)
     if host not in allow:
         for address in addresses:
             if not _open(ipaddress.ip_address(address), allow):
-                raise OutwardRefused(f"{host} leads to {address}, which is not on the open internet: an administrator can allow it.")
+                # Not which one: who types names would learn how the network inside is built.
+                log.info("A webhook's %s leads to %s, which is not on the open internet.", host, address)
+                raise OutwardRefused(f"{host} is not on the open internet: an administrator can allow it (EDT_WEBHOOK_ALLOW).")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port, path, addresses[0])
+    return Target(parts.scheme, host, port, path, addresses)
+
+
+def _addresses(host: str, port: int) -> tuple[str, ...]:
+    """In the order in which they should be tried. The resolver's own patience is longer than a request's, so it is asked in a thread."""
+    asked = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = asked.result(LOOK_UP_S)
+    except concurrent.futures.TimeoutError:
+        asked.cancel()
+        raise OutwardFailed(f"Nobody says within {LOOK_UP_S:g} s where {host} is: try again later.") from None
+    except (OSError, UnicodeError):
+        raise OutwardFailed(f"{host} is not known: correct the name, or try again when it is.") from None
+    return tuple(dict.fromkeys(str(each[4][0]).split("%")[0] for each in found))
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[str] = ()) -> int:
@@ -98,13 +115,22 @@ class _Pinned(http.client.HTTPConnection):
         super().__init__(target.host, target.port, timeout=CONNECT_S)
         self.default_port = 443 if target.scheme == "https" else 80
         self.target = target
+        self.given_up = False
 
     def connect(self) -> None:
-        self.sock = socket.create_connection((self.target.address, self.target.port), timeout=CONNECT_S)
+        """To the first of its addresses that answers."""
+        for place, address in enumerate(self.target.addresses, start=1):
+            try:
+                self.sock = socket.create_connection((address, self.target.port), timeout=CONNECT_S)
+                break
+            except OSError:
+                if place == len(self.target.addresses) or self.given_up:
+                    raise
         if self.target.scheme == "https":
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.target.host)
 
     def give_up(self) -> None:
+        self.given_up = True
         with contextlib.suppress(OSError):  # it has ended meanwhile
             if self.sock is not None:
                 self.sock.shutdown(socket.SHUT_RDWR)  # wakes the one who waits for it; closing would not

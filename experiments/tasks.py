@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from celery import shared_task
 from django.conf import settings
@@ -12,7 +11,6 @@ from experiments import agent, clock, deliveries, evictions, ingest, notify, pru
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
-_delivering = threading.Lock()
 
 
 @shared_task
@@ -49,16 +47,9 @@ def ingest_all() -> None:
 
 @shared_task
 def deliver() -> None:
-    """Send e-mails and webhooks that are due, and go on while there are any.
-
-    One thread of a process at a time: slow servers must not keep all of them from scheduling. What comes as it ends is sent by beat's next.
-    """
-    if _delivering.acquire(blocking=False):
-        try:
-            while deliveries.send_due(clock.now()):
-                pass
-        finally:
-            _delivering.release()
+    """Send e-mails and webhooks that are due, and go on while there are any."""
+    while deliveries.send_due(clock.now):
+        pass
 
 
 @shared_task

@@ -101,8 +101,8 @@ def told(project: Project, alice: User, settings: Any) -> Iterator[Callable[[str
 def test_a_mail_arrives_as_it_was_meant(told: Callable[[str], Delivery]) -> None:
     with PostOffice() as office:
         delivery = told(f"smtp://127.0.0.1:{office.port}")
-        assert deliveries.send_due(NOW) == 1
-        assert deliveries.send_due(NOW) == 0
+        assert deliveries.send_due(lambda: NOW) == 1
+        assert deliveries.send_due(lambda: NOW) == 0
     ((sender, recipients, mail),) = office.taken
     assert (sender, recipients) == ("studio@example.org", ["alice@example.org"])
     run = TrainingRun.objects.get()
@@ -122,19 +122,19 @@ def test_what_the_server_does_not_take_is_tried_again_and_then_given_up(told: Ca
     with PostOffice() as office:
         office.refusing = "451 Come back later"
         delivery = told(f"smtp://127.0.0.1:{office.port}")
-        assert deliveries.send_due(NOW) == 0
+        assert deliveries.send_due(lambda: NOW) == 0
         delivery.refresh_from_db()
         assert (delivery.attempts, delivery.done_at, "Come back later" in delivery.outcome) == (1, None, True)
-        assert deliveries.send_due(NOW + dt.timedelta(seconds=29)) == 0
+        assert deliveries.send_due(lambda: NOW + dt.timedelta(seconds=29)) == 0
         office.refusing = ""
-        assert deliveries.send_due(NOW + dt.timedelta(seconds=30)) == 1
+        assert deliveries.send_due(lambda: NOW + dt.timedelta(seconds=30)) == 1
     assert len(office.taken) == 1
     Delivery.objects.update(done_at=None, next_at=NOW)
-    assert deliveries.send_due(NOW) == 0, "the server is gone"
+    assert deliveries.send_due(lambda: NOW) == 0, "the server is gone"
     at = NOW
     for _ in range(2 * len(deliveries.WAITS_S)):
         at += dt.timedelta(days=1)
-        deliveries.send_due(at)
+        deliveries.send_due(lambda at=at: at)
     delivery.refresh_from_db()
     assert delivery.done_at is not None
     assert delivery.attempts == len(deliveries.WAITS_S) + 1
@@ -164,12 +164,12 @@ def test_the_password_goes_only_to_a_server_that_proves_who_it_is(
 ) -> None:
     with PostOffice(certificate) as office:
         delivery = told(f"smtp+tls://studio:p%40ss%20word@127.0.0.1:{office.port}")
-        assert deliveries.send_due(NOW) == 0
+        assert deliveries.send_due(lambda: NOW) == 0
         delivery.refresh_from_db()
         assert "CERTIFICATE_VERIFY_FAILED" in delivery.outcome
         assert not office.logins
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert deliveries.send_due(NOW + dt.timedelta(minutes=1)) == 1
+        assert deliveries.send_due(lambda: NOW + dt.timedelta(minutes=1)) == 1
     assert office.logins == [(b"studio", PASSWORD.encode())]
     assert len(office.taken) == 1
 
@@ -178,7 +178,7 @@ def test_a_wrong_password_is_said_and_not_kept(told: Callable[[str], Delivery], 
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with PostOffice(certificate) as office:
         delivery = told(f"smtp+tls://studio:guessed@127.0.0.1:{office.port}")
-        assert deliveries.send_due(NOW) == 0
+        assert deliveries.send_due(lambda: NOW) == 0
     delivery.refresh_from_db()
     assert "Authentication" in delivery.outcome
     assert "guessed" not in delivery.outcome
