@@ -143,6 +143,18 @@ class Resumed:
 
 
 @dataclass(frozen=True)
+class Exactness:
+    """What was seen so far of whether the results depend on nothing but the script, its data and its seed: not promised where there are
+    `reasons` (sentences without a full stop). `checked`: the first engine was computed twice and came out the same. `build`: what the
+    driver's machine computes with. Written when it changes; the last one counts."""
+
+    reasons: tuple[str, ...]
+    checked: bool
+    build: str
+    kind: Literal["exactness"] = "exactness"
+
+
+@dataclass(frozen=True)
 class Warned:
     """Something a person should know; the run goes on."""
 
@@ -181,10 +193,10 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Event = Started | Generation | Train | Test | Digest | Checkpoint | Suspended | Resumed | Warned | Failed | Trained | Finished
+Event = Started | Generation | Train | Test | Digest | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
 KINDS: dict[str, type[Any]] = {
     str(c.__dataclass_fields__["kind"].default): c
-    for c in (Started, Generation, Train, Test, Digest, Checkpoint, Suspended, Resumed, Warned, Failed, Trained, Finished)
+    for c in (Started, Generation, Train, Test, Digest, Checkpoint, Suspended, Resumed, Exactness, Warned, Failed, Trained, Finished)
 }
 
 

@@ -22,6 +22,7 @@ EVENTS = [
     journal.Checkpoint(12, 1, "model", ("model/train/model_epoch_1.pth",), 120_000),
     journal.Suspended(40, 4, "carol's run has a higher priority"),
     journal.Resumed(40, 4, "a slot is free"),
+    journal.Exactness(("the same samples, loaded twice, were not the same",), True, '{"torch": "2.13.0"}'),
     journal.Warned("onnx is not installed"),
     journal.Failed("ValueError: no such file", "Traceback ...", "worker on slot 2"),
     journal.Trained(36, 3),

@@ -90,6 +90,8 @@ class Chronicle:
             self._recorder.checkpoint(journal.Checkpoint(report["step"], report["epoch"], report["role"], paths, report["size_bytes"]))
         elif report["kind"] == "digest":
             self._recorder.digest(journal.Digest(report["step"], report["epoch"], report["digest"]))
+        elif report["kind"] == "exactness":
+            self._recorder.exactness(report["reasons"], checked=report["checked"])
         elif report["kind"] == "warning":
             self._recorder.write(journal.Warned(report["message"]))
 

@@ -28,7 +28,7 @@ class Compute:
         self._measures = True
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
-        self.compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in job.model.modules())
+        self.compiled = is_compiled(job.model)
         if self.compiled:
             self._settle_compiler()
         if device.type != "cpu":
@@ -144,6 +144,11 @@ class Compute:
             return Figures(count, count, float(loss), ((float(accuracy), 100),))
         means = [sum(each) / len(measured) for each in zip(*measured, strict=True)] or [math.nan] * len(self.job.metrics)
         return Figures(count, 0, float(loss), tuple((mean, 1) for mean in means))
+
+
+def is_compiled(model: torch.nn.Module) -> bool:
+    """Whether torch.compile has a part in it."""
+    return any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in model.modules())
 
 
 def _first(data: Any, purpose: Literal["load", "test load"], count: int) -> Task:

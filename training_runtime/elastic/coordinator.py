@@ -227,6 +227,7 @@ class Coordinator:
             self.failure.add(report["where"], report["traceback"], no_room=bool(report.get("no_room")))
         elif kind == "diverged":
             groups = [[self.roster[seat].slot.id for seat in group] for group in report["groups"]]
+            self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
             self.failure.add("workers", "", digest.sentence(report["parts"], groups, report["step"]))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason

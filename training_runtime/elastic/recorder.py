@@ -16,12 +16,14 @@ from statistics import median
 from typing import Protocol
 
 from training_runtime import journal, storage
+from training_runtime.elastic.build import same_build
 from training_runtime.elastic.driver_logger import DriverLogger, EpochMeans
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 from training_runtime.fabric.dispatch import Logger
 
 FLUSH_S = 0.05
+MOST_REASONS = 20
 PLACE = ".journal.json"  # beside the engine checkpoint
 NOT_THE_SAME = (
     "epoch {} was computed again and came to another state than before (digest {} and now {}): the script, or this machine, does not "
@@ -61,6 +63,7 @@ class Recorder:
         self._digests: dict[int, str] = {}
         self.metrics: dict[str, float] = {}
         self._means = EpochMeans()
+        self._exactness = journal.Exactness((), checked=False, build="")
         self._pending: _Pending | None = None
         self._last_t = 0.0
         self._durations: deque[tuple[float, int]] = deque(maxlen=64)  # of a step, and the engines that a worker had in it
@@ -84,6 +87,8 @@ class Recorder:
                 self._files.add(event)
             elif isinstance(event, journal.Digest):
                 self._digests[event.step] = event.digest
+            elif isinstance(event, journal.Exactness):
+                self._exactness = event
             elif isinstance(event, journal.Trained):
                 self.trained_step = event.step
             elif isinstance(event, journal.Generation):
@@ -103,6 +108,7 @@ class Recorder:
             "metrics": self.metrics,
             "epoch": [self._means.epoch, self._means.sums, self._means.samples],
             "files": [dataclasses.asdict(file) for file in self._files],
+            "exactness": dataclasses.asdict(self._exactness),
         }
         beside = self._place.with_name(f"{PLACE}.new")
         with contextlib.suppress(OSError):
@@ -119,9 +125,11 @@ class Recorder:
             files = {journal.Checkpoint(**{**file, "paths": tuple(file["paths"])}) for file in raw["files"]}
             last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
             (epoch, sums, samples), metrics = raw["epoch"], dict(raw["metrics"])
+            exactness = journal.Exactness(tuple(raw["exactness"].pop("reasons")), **raw["exactness"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
         self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
+        self._exactness = exactness
         self._means.epoch, self._means.sums, self._means.samples = int(epoch), dict(sums), float(samples)
         self.metrics, self._files = metrics, files
         return offset
@@ -169,6 +177,16 @@ class Recorder:
         self._screen.begin(shape.steps_per_epoch * job.epochs)
         if self._logger is not None:
             self._logger.begin(shape.engine_batches, before=self._before)
+
+    def exactness(self, reasons: Sequence[str], *, checked: bool = False) -> None:
+        """More was seen of whether this run is exact; a line where that changes anything."""
+        before, build = self._exactness, json.dumps(same_build())
+        if before.build and before.build != build:
+            reasons = [*reasons, f"it went on with another build or on another kind of machine: {build} after {before.build}"]
+        now = journal.Exactness(tuple(dict.fromkeys((*before.reasons, *reasons)))[:MOST_REASONS], before.checked or checked, build)
+        if now != before:
+            self._exactness = now
+            self.write(now)
 
     def durations(self) -> list[float]:
         """Of the last steps in seconds, or what they would take where a worker has more engines now."""
@@ -243,6 +261,7 @@ class Recorder:
             self.write(event)
         elif before != event.digest:
             self.write(journal.Warned(NOT_THE_SAME.format(event.epoch, before, event.digest)))
+            self.exactness([f"epoch {event.epoch} was computed twice and came to another state the second time"])
 
     def trained(self) -> None:
         """The training is over, and what it has made is on the disk."""

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, tree
+from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, tree, verify
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
@@ -44,11 +44,15 @@ class Worker(Life):
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
+        twice = place.seat == 0 and place.begin == 0 and verify.is_worth_it(job, apart=place.apart)
+        found = verify.look_twice(job, shape, place.device()) if twice else None
         self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
         super().__init__(job, shape, place, arena)
         self.compute = Compute(job, shape, place.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
+        self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
+        self.exactness.begin(found, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas = digest.Replicas(arena)
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
@@ -168,6 +172,7 @@ class Worker(Life):
         if self.job.checkpoints(unit.epoch) and self.group.rank == 0:
             self._save(f"model_epoch_{unit.epoch + 1}", unit)
             self._save_engine(unit)
+        self.exactness.look()
         agreed = self._sync()  # nobody goes on before the files are there: else its writer's death would lose them
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         self.whole = False

@@ -16,6 +16,7 @@ from typing import Any
 
 from training_runtime.elastic import kinship, state
 from training_runtime.elastic.arena import Layout
+from training_runtime.elastic.build import same_build
 from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.spread import relay, rendezvous
@@ -91,7 +92,7 @@ class Outposts:
     def _terms(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
         terms = self._job.terms
         told = {"engines": terms.engines, "seed": terms.seed, "seats": terms.seats, "machines": terms.machines}
-        return {**told, "lengths": lengths, "build": relay.same_build(), "layout": repr(layout)}
+        return {**told, "lengths": lengths, "build": same_build(), "layout": repr(layout)}
 
     # -- what they offer
 

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from training_runtime.elastic import orphans
 from training_runtime.elastic.arena import RELAYED, Arena, Layout
 from training_runtime.elastic.kinship import die_with_parent
@@ -30,7 +28,6 @@ from training_runtime.elastic.reports import Inbox
 from training_runtime.elastic.spread.mirror import HOME, Mirror, Piece
 from training_runtime.elastic.spread.wire import Wire
 from training_runtime.errors import ProtocolError
-from training_runtime.processor import gpus, processor
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
 START_S = 60.0  # how long the driver may take to lay out the state
@@ -364,8 +361,3 @@ def _fork(live: Callable[[], None]) -> int:
 
 def new_token() -> str:
     return secrets.token_hex(32)
-
-
-def same_build() -> Message:
-    """What has to be the same on all machines of a run for the same bits."""
-    return {"torch": torch.__version__, "processor": processor(), "GPUs": sorted(set(gpus()))}

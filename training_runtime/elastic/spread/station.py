@@ -20,6 +20,7 @@ from typing import Any
 
 from training_runtime.elastic import kinship, orphans
 from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.build import same_build
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
@@ -118,8 +119,8 @@ class Station:
 
     def _take_start(self, wire: Wire, terms: dict[str, Any]) -> None:
         """Make what the script has made here equal to what it has made there."""
-        if terms["build"] != relay.same_build():
-            raise UserError(f"the driver's machine has {terms['build']}, this one {relay.same_build()}: they would not compute the same")
+        if terms["build"] != same_build():
+            raise UserError(f"the driver's machine has {terms['build']}, this one {same_build()}: they would not compute the same")
         job = self._job
         job.terms = dataclasses.replace(job.terms, **{name: terms[name] for name in ("engines", "seed", "seats", "machines")})
         kind, _, length = wire.header()

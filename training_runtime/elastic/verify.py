@@ -1,0 +1,168 @@
+"""Whether this script computes the same from the same: looked at before the training, and while it goes on.
+
+Before: a child of the first worker loads the first batch twice and computes the first engine twice. A child, because all that the script's
+functions do besides computing (counting their calls, say) ends with it. It runs while nothing else does, so files that the dataset holds
+open are nobody else's meanwhile. Not for compiled models, for which it would take minutes, for GPUs, where the child would need a context
+of its own, and for large states, unless EDT_VERIFY=1; EDT_VERIFY=0 leaves it out everywhere.
+
+Later: operations of which torch says that they add in any order, and generators of the script's own that were drawn from.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import select
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from training_runtime.elastic import digest, state
+from training_runtime.elastic.compute import Compute, is_compiled
+from training_runtime.elastic.generators import Watched
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.kinship import die_with_parent
+from training_runtime.elastic.loading import Task, load_task
+from training_runtime.elastic.sampler import Shape
+
+LIMIT_S = 10.0  # for which the training waits for the child
+LARGE_BYTES = 1 << 30
+LOADED_TWICE = "the same samples, loaded twice, were not the same"
+COMPUTED_TWICE = "the same batch, computed twice, gave different gradients"
+ANY_KERNELS = "EDT_DETERMINISTIC=0 lets the GPU use kernels that add in any order"
+_SAID = re.compile(r"(\S+) does not have a deterministic implementation|operation is not deterministic because it uses (\w+)")
+
+
+class Exactness:
+    """What a worker has seen of it. `tell` is called with reasons why not, and whether the first engine was computed twice."""
+
+    def __init__(self, job: Job, tell: Callable[[list[str], bool], None]) -> None:
+        self._watched, self._tell = Watched(parts_of(job)), tell
+        self._drawn: list[str] = []
+
+    def begin(self, found: list[str] | None, *, apart: bool) -> None:
+        """`found`: what `look_twice` has; None: it was not asked, or could not tell."""
+        watch_warnings(lambda reason: self._tell([reason], False))
+        any_kernels = apart and os.environ.get("EDT_DETERMINISTIC") == "0"
+        self._tell([*(found or ()), *([ANY_KERNELS] if any_kernels else ())], found is not None)
+
+    def look(self) -> None:
+        """Now and then."""
+        drawn = self._watched.drawn()
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._tell(reason_of(drawn), False)
+
+
+def parts_of(job: Job) -> Mapping[str, object]:
+    """What of a script is computed with, by the names that its author gave or knows."""
+    return {
+        "the training dataset": job.train_set,
+        "the test dataset": job.test_set,
+        "fn_batch_collate": job.collate,
+        "the model": job.model,
+        "the loss": job.loss,
+        "fn_step_train": job.train_function,
+        "the optimizer's hooks": (*job.optimizer._optimizer_step_pre_hooks.values(), *job.optimizer._optimizer_step_post_hooks.values()),
+    }
+
+
+def reason_of(drawn: list[str]) -> list[str]:
+    """In words, for people."""
+    return [f"{name} is a random generator of its own, which is not seeded for each batch" for name in drawn[:5]]
+
+
+def watch_warnings(tell: Callable[[str], None]) -> None:
+    """Tell of each operation once of which torch warns that it is not deterministic. As long as this process lives."""
+    show, told = warnings.showwarning, set[str]()
+
+    def showwarning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+        found = _SAID.search(str(message))
+        if found is not None and (name := found[1] or found[2]) not in told:
+            told.add(name)
+            tell(f"{name} has no deterministic kernel on this device")
+        show(message, *args, **kwargs)
+
+    warnings.showwarning = showwarning
+    for text in (r".*does not have a deterministic implementation", r".*is not deterministic because"):
+        warnings.filterwarnings("default", message=text)  # whatever the script has them do
+
+
+def is_worth_it(job: Job, *, apart: bool) -> bool:
+    """Whether the first engine is to be computed twice."""
+    wanted = os.environ.get("EDT_VERIFY", "")
+    if wanted == "0" or threading.active_count() > 1:
+        return False
+    held = [*state.all_parameters(job.model, job.optimizer), *state.Buffers(job.model).live()]
+    return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
+
+
+def look_twice(job: Job, shape: Shape, device: torch.device) -> list[str] | None:
+    """What was not the same twice; None where that could not be found out. Before anything in this process has touched a device."""
+    ours, theirs = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        _child(job, shape, device, parent, theirs)
+    os.close(theirs)
+    try:
+        return _answer(ours)
+    finally:
+        os.close(ours)
+        os.kill(pid, signal.SIGKILL)  # not reaped yet
+        os.waitpid(pid, 0)
+
+
+def _answer(pipe: int) -> list[str] | None:
+    raw = b""
+    while select.select([pipe], [], [], LIMIT_S)[0] and (part := os.read(pipe, 1 << 16)):
+        raw += part
+    return json.loads(raw) if raw.endswith(b"]") else None
+
+
+def _child(job: Job, shape: Shape, device: torch.device, parent: int, pipe: int) -> NoReturn:
+    """What the script prints here it will print again."""
+    try:
+        die_with_parent(parent)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        os.write(pipe, json.dumps(differences(job, shape, device)).encode())
+    finally:
+        os._exit(0)  # what went wrong will go wrong again, where it is told
+
+
+def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
+    """Load the first engine's batch twice and compute it twice, here."""
+    watched = Watched(parts_of(job))
+    count = shape.sizes(0)[0]
+    task = Task("load", (0, 0, 0), tuple(shape.order(0)[:count].tolist()))
+    batch = load_task(job, task, devices=device.type != "cpu")
+    found = []
+    if digest.of(batch) != digest.of(load_task(job, task, devices=device.type != "cpu")):
+        found.append(LOADED_TWICE)
+    state.move(job.model, job.optimizer, device)
+    compute = Compute(job, shape, device)
+    kept = state.replace(state.capture(job.model, job.optimizer, job.stateful), lambda t: t.detach().clone())
+    job.model.train()
+    first = _computed(compute, job, copy.deepcopy(batch), count)
+    state.restore(kept, state.InMemory(), job.model, job.optimizer, job.stateful)
+    job.model.train()
+    if _computed(compute, job, batch, count) != first:
+        found.append(COMPUTED_TWICE)
+    return found + reason_of(watched.drawn())
+
+
+def _computed(compute: Compute, job: Job, batch: Any, count: int) -> int:
+    """A digest of loss and gradients."""
+    parameters = state.all_parameters(job.model, job.optimizer)
+    for p in parameters:
+        p.grad = None
+    figures = compute.train((0, 0, 0), batch, count, 1.0)
+    return digest.of([float(figures.loss), [p.grad for p in parameters]])
