@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from training_runtime.journal import (
     Checkpoint,
+    Exactness,
     Failed,
     Finished,
     Generation,
@@ -33,6 +34,7 @@ TEXT_LIMIT = 4000
 TRACEBACK_LIMIT = 64_000
 METRICS_PER_LINE = 1000
 MEMBERS_LIMIT = 4096
+REASONS_LIMIT = 20
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 RATE_STEPS = 50  # the recent rate is over so many steps
@@ -123,6 +125,10 @@ def _take(line: Line, rows: Rows) -> None:
             _event(line, rows, f"Suspended after step {event.step}: {event.reason}", step=event.step)
         case Resumed():
             _event(line, rows, f"Goes on after step {event.step}: {event.reason}", step=event.step)
+        case Exactness():
+            reasons = [_text(reason, TEXT_LIMIT) for reason in event.reasons[:REASONS_LIMIT]]
+            rows.progress |= {"exact": not reasons, "exact_checked": event.checked, "exact_reasons": reasons}
+            _event(line, rows, f"Exactness is not promised, because: {'; '.join(reasons)}." if reasons else "Exact, as far as was seen.")
         case Warned():
             _event(line, rows, event.message)
         case Failed():

@@ -98,6 +98,11 @@ class TrainingRun(models.Model):
     error_message = models.TextField(blank=True)
     error_traceback = models.TextField(blank=True)
     outcome = models.CharField(max_length=16, blank=True)  # of the journal's end, or TRAINED; the state follows when the process is gone
+    exact = models.BooleanField(
+        null=True
+    )  # whether its results depend on its script, data and seed alone, by what was seen; null: nothing yet
+    exact_checked = models.BooleanField(default=False)  # its first engine was computed twice, and came out the same
+    exact_reasons = models.JSONField(default=list, blank=True)  # why not
     attempt = models.PositiveIntegerField(default=1)
     exit_code = models.IntegerField(null=True)
 

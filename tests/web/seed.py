@@ -66,6 +66,8 @@ if __name__ == "__main__":
 '''
 NET = "import torch.nn as nn\n\n\nclass Net(nn.Module):\n    # two convolutions, two layers\n    width = 32\n"
 PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
+LOADED_TWICE = "the same samples, loaded twice, were not the same"
+OWN_GENERATOR = "the training dataset.transform.transforms[2].rng is a random generator of its own, which is not seeded for each batch"
 TRACEBACK = """Traceback (most recent call last):
   File "main.py", line 41, in <module>
     main()
@@ -288,6 +290,8 @@ class Runs:
         writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
         total = steps if outcome else int(steps * 1.6)
         writer.write(_started(total), t=begin)
+        # a run that is still going draws from a generator of its own; those that have ended are exact
+        writer.write(journal.Exactness((LOADED_TWICE, OWN_GENERATOR) if not outcome else (), checked=True, build=""), t=begin)
         ahead = [(self._ago(ago).timestamp(), workers, before) for ago, workers, before in changes] if steps else []
         workers, chance = 0, random.Random(run.pk)
         for step in range(1, steps + 1):

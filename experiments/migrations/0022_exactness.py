@@ -1,0 +1,11 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("experiments", "0023_tombstones")]
+
+    operations = [
+        migrations.AddField("trainingrun", "exact", models.BooleanField(null=True)),
+        migrations.AddField("trainingrun", "exact_checked", models.BooleanField(default=False)),
+        migrations.AddField("trainingrun", "exact_reasons", models.JSONField(blank=True, default=list)),
+    ]
