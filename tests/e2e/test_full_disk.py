@@ -80,6 +80,6 @@ def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_
     assert studio.rows("SELECT COUNT(*) FROM experiments_runtransition WHERE new = 'failed'") == [(0,)]
     [calm] = submit(studio, script, name="Calm", count=1)
     wait_until(lambda: states(studio) == {"completed"}, "the one without any trouble is done", deadline_s=180)
-    folder = studio.home / "runs"
-    assert {weights(folder / str(run)) for run in runs} == {weights(folder / str(calm))}
+    folders = {run: studio.home / "runs" / name for run, name in studio.rows("SELECT id, folder FROM experiments_trainingrun")}
+    assert {weights(folders[run]) for run in runs} == {weights(folders[calm])}
     assert (studio.home / "host" / "local" / "reserve").stat().st_size == 16 * MIB
