@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0023_tombstones'),
+        ('experiments', '0025_left_out'),
     ]
 
     operations = [

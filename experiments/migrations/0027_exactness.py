@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("experiments", "0023_tombstones")]
+    dependencies = [("experiments", "0026_finished_uploads")]
 
     operations = [
         migrations.AddField("trainingrun", "exact", models.BooleanField(null=True)),
