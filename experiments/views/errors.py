@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -54,10 +54,16 @@ def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 
 def _page(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
     # Django renders these in a thread of its own, whose connection to the database nobody closes: a broken one would stay so for ever.
-    close_old_connections()
+    _close_connection()
     try:
         return _rendered(request, status, heading, said)
     finally:
+        _close_connection()
+
+
+def _close_connection() -> None:
+    """Not inside a transaction, which is somebody's who goes on with it."""
+    if not connection.in_atomic_block:
         close_old_connections()
 
 
