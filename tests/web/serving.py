@@ -5,11 +5,13 @@
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
+"silent" that its machine was last heard of an hour ago,
 "strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import os
@@ -22,8 +24,6 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from experiments.models import TrainingRun
     from tests.web.seed import Seeded
 
@@ -158,7 +158,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
     from experiments import ingest, notices, notify, runfiles, services, states
-    from experiments.models import TrainingRun
+    from experiments.models import Node, TrainingRun
     from tests import cast
     from tests.web import strange
 
@@ -194,6 +194,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
         case ["strange"]:
             strange.many_metrics(studio, now=now)
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
+        case ["silent"]:
+            Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 
