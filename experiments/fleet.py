@@ -124,8 +124,7 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
         _count(run, seen)
         slotuse.keep(run, seen, now=now, away=away.get(run.pk, ()))
         news |= slotuse.renew(run, seen, now=now, node=node)
-        past = seen.attempt < run.attempt  # what it did is over: another attempt goes on for it
-        if seen.exit_code is not None and not past and (run.leave_revision is None or run.state == RunState.STOPPING):
+        if seen.exit_code is not None and (run.leave_revision is None or run.state == RunState.STOPPING):
             _finish(node, run, seen, exit_code=seen.exit_code, now=now)
     if news:
         notify.changed(f"node-{node.pk}", "use")

@@ -255,7 +255,8 @@ def test_the_end_of_an_earlier_attempt_is_not_that_of_the_run(run: TrainingRun, 
     """It was on this machine, then on another, and is back: what the host still knew of the first attempt arrives late."""
     host.apply(NOW)
     TrainingRun.objects.filter(pk=run.pk).update(attempt=3)
-    host.apply(NOW + SECOND, exits={run.pk: 1})
+    late = RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1)
+    fleet.record(replace(host.apply(NOW + SECOND), runs=(late,)), now=NOW + SECOND)
     assert fresh(run).state == RunState.STARTING
     assert len(cast.slots_of(run)) == 4
 

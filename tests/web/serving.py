@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.web.seed import Seeded
 
 DEADLINE_S = 30.0
+_speaking = threading.Lock()
+_silent = threading.Event()  # the agents of its machines say nothing any more
 
 
 def main() -> int:
@@ -79,9 +81,10 @@ def _hear_of_nodes() -> None:
 
     from experiments.models import Node
 
-    heard = threading.Event()
-    while not heard.wait(3.0):
-        Node.objects.update(last_seen_at=timezone.now())
+    while not _silent.wait(3.0):
+        with _speaking:  # else what is said last could come after they were silenced
+            if not _silent.is_set():
+                Node.objects.update(last_seen_at=timezone.now())
 
 
 def _server():  # type: ignore[no-untyped-def]
@@ -195,7 +198,9 @@ def _obey(words: list[str], studio: Seeded) -> None:
             strange.many_metrics(studio, now=now)
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case ["silent"]:
-            Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
+            _silent.set()
+            with _speaking:
+                Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

@@ -61,7 +61,7 @@ def search(node: Node, runs: Path, *, now: float) -> None:
         log.warning("a run of an earlier host was found among the processes run=%d attempt=%d pid=%d", number, run.attempt, run.pid)
         ending.watch(node, run)
         if run.phase == "alive":
-            ending.kill_driver(node, run)
+            ending.kill_driver(node, run, now=now, interrupts=True)
     node.changed = True
 
 
