@@ -51,7 +51,9 @@ def continue_run(
 
 
 def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID | None, now: dt.datetime) -> TrainingRun:
-    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).get(pk=source.pk)  # its files are not deleted meanwhile
+    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).filter(pk=source.pk).first()  # it is not deleted meanwhile
+    if found is None:
+        raise ValidationError("The run has been deleted meanwhile.")
     if found.is_live():
         raise ValidationError("The run has not ended: stop it, or let it end, then continue from its checkpoint.")
     if not has_checkpoint(found):

@@ -8,6 +8,8 @@ import uuid
 import zipfile
 from pathlib import Path
 
+from django.db import transaction
+
 from experiments.models import Project, TrainingRun, User
 from experiments.services.data import add_data
 from experiments.services.definitions import create_definition
@@ -29,11 +31,15 @@ def bundle() -> bytes:
 
 
 def make_sample(*, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
-    """The person's sample project with a run that is queued; the newest run of the one that they have already."""
-    known = TrainingRun.objects.filter(experiment__project__sample=True, experiment__project__created_by=by)
-    mine = known.filter(experiment__project__memberships__user=by)
-    if (before := mine.order_by("-submitted_at", "-id").first()) is not None:
-        return before
+    """The person's sample project with a run that is queued; the newest run of the one that they have already. All of it or nothing."""
+    with transaction.atomic():
+        User.objects.select_for_update().get(pk=by.pk)  # of two clicks at once the second finds what the first has made
+        known = TrainingRun.objects.filter(experiment__project__sample=True, experiment__project__created_by=by)
+        mine = known.filter(experiment__project__memberships__user=by)
+        return mine.order_by("-submitted_at", "-id").first() or _make(by, request_id, now)
+
+
+def _make(by: User, request_id: uuid.UUID | None, now: dt.datetime | None) -> TrainingRun:
     project = _project(by, request_id)
     files = [(path.name, path.stat().st_size, open(path, "rb")) for path in sorted((EXAMPLE / "data").iterdir())]  # noqa: SIM115
     try:

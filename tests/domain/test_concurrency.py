@@ -6,13 +6,28 @@ import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
 
-from experiments import fleet, ingest, scheduling, services
-from experiments.models import ClusterRules, Grant, JournalCursor, Membership, Metric, MetricSeries, Node, Project, Role, TrainingRun, User
+from experiments import fleet, ingest, runfiles, scheduling, services
+from experiments.models import (
+    ClusterRules,
+    DataAsset,
+    Grant,
+    JournalCursor,
+    Membership,
+    Metric,
+    MetricSeries,
+    Node,
+    Project,
+    Role,
+    TrainingRun,
+    User,
+)
+from experiments.services import sample
 from tests import cast
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("said")]
@@ -170,3 +185,44 @@ def test_an_ending_seen_twice_at_once_is_one(project: Project, alice: User, node
     assert run.transitions.filter(new="completed").count() == 1
     assert Metric.objects.count() == 49
     assert fleet.wanted(node, now=NOW).runs == ()
+
+
+def test_a_sample_is_made_whole_or_not_at_all_and_once(alice: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> TrainingRun:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sample, "run_experiment", killed)
+        with pytest.raises(Killed):
+            services.make_sample(by=alice)
+    assert not Project.objects.exists()
+    made = at_once(*[lambda: services.make_sample(by=alice, request_id=uuid.uuid4()).pk for _ in range(3)])
+    assert len(set(made)) == 1, made
+    assert (Project.objects.count(), TrainingRun.objects.count(), DataAsset.objects.count()) == (1, 1, 1)
+
+
+def test_a_delete_and_a_reader_of_its_journal_at_once_leave_nothing(
+    project: Project, alice: User, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader holds the cursor and wants the run, so the delete takes them in the same order."""
+    monkeypatch.setattr(ingest, "BATCH_BYTES", 2000)
+    run = cast.run(project, by=alice, now=NOW)
+    cast.write_journal(run, cast.started(), *map(cast.step, range(1, 301)))
+    services.stop_run(run, by=alice, now=NOW)
+    assert failures(at_once(lambda: ingest.catch_up(run.pk, now=NOW), lambda: services.delete_run(run, by=alice))) == []
+    cast.empty_trash()
+    assert not (TrainingRun.objects.exists() or Metric.objects.exists() or MetricSeries.objects.exists())
+
+
+def test_a_run_that_is_continued_and_deleted_at_once_is_one_of_both(project: Project, alice: User) -> None:
+    for _ in range(3):
+        run = cast.run(project, by=alice, now=NOW)
+        (runfiles.make(run) / "checkpoint").mkdir()
+        (runfiles.folder(run) / "checkpoint" / "engine.pt").touch()
+        run = services.stop_run(run, by=alice, now=NOW)
+        results = at_once(lambda run=run: services.continue_run(run, by=alice), lambda run=run: services.delete_run(run, by=alice))
+        assert [type(error) for error in failures(results)] == [ValidationError], results
+        assert TrainingRun.objects.filter(continues=run.pk).exists() == TrainingRun.objects.filter(pk=run.pk).exists()

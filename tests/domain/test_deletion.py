@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from experiments import bundles, ingest, installation, pruning, removal, runfiles, services
@@ -223,3 +224,30 @@ def test_a_removal_that_was_killed_goes_on(project: Project, alice: User, bound:
     cast.empty_trash(timezone.now() + WEEK)
     assert not Metric.objects.exists()
     assert list((bound / "runs" / ".trash").iterdir()) == []
+
+
+def test_an_administrator_can_look_make_room_and_clear_what_belongs_to_nothing(
+    project: Project, alice: User, bound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(project, alice, steps=2)
+    stranger = bound / "runs" / "stranger"
+    stranger.mkdir()
+    age(stranger)
+    services.delete_run(run, by=alice)
+    call_command("prune", "--dry-run")
+    said = capsys.readouterr().out
+    assert f"deleted by alice on {timezone.now():%Y-%m-%d}: run {run.folder}" in said
+    assert f"belongs to nothing: {stranger}" in said
+    assert runfiles.folder(run).exists()
+    call_command("prune", "--empty-trash")
+    assert list((bound / "runs" / ".trash").iterdir()) == []
+    assert "1 things belong to nothing" in capsys.readouterr().out
+    assert stranger.exists()
+    with pytest.raises(CommandError, match="more than 0"):
+        call_command("prune", "--orphans", "--most", "0")
+    assert stranger.exists()
+    call_command("prune", "--orphans")
+    assert not stranger.exists()
+    (bound / installation.FILE).unlink()
+    with pytest.raises(CommandError, match="do not belong together"):
+        call_command("prune")
