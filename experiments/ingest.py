@@ -160,11 +160,14 @@ def catch_up_all(now: dt.datetime) -> int:
 
 def _store_rare(run: TrainingRun, rows: Rows) -> None:
     """Generations and events, as long as they are rare: user code can write any number of lines."""
-    for model, found, name in ((GenerationRecord, rows.generations, "generations"), (RunEvent, rows.events, "events")):
-        if found:
-            room = max(0, MAX_RARE - model._default_manager.filter(run=run).count())
-            rows.left_out[name] += max(0, len(found) - room)
-            model._default_manager.bulk_create([model(run=run, **row) for row in found[:room]], ignore_conflicts=True)
+    if rows.generations:
+        room = max(0, MAX_RARE - GenerationRecord.objects.filter(run=run).count())
+        rows.left_out["generations"] += max(0, len(rows.generations) - room)
+        GenerationRecord.objects.bulk_create([GenerationRecord(run=run, **row) for row in rows.generations[:room]], ignore_conflicts=True)
+    if rows.events:
+        room = max(0, MAX_RARE - RunEvent.objects.filter(run=run).count())
+        rows.left_out["events"] += max(0, len(rows.events) - room)
+        RunEvent.objects.bulk_create([RunEvent(run=run, **row) for row in rows.events[:room]], ignore_conflicts=True)
 
 
 def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:

@@ -173,7 +173,9 @@ def walk(run: TrainingRun, *, limit: int) -> Walked:
 
 def _entries(at: int, *, most: int) -> tuple[list[str], list[str], int]:
     """Names of folders, names of all else, and how many there were; not more than `most`."""
-    folders, names, count = [], [], 0
+    folders: list[str] = []
+    names: list[str] = []
+    count = 0
     with os.scandir(at) as entries:
         for entry in itertools.islice(entries, most):
             count += 1

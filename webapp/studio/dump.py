@@ -63,8 +63,8 @@ def read(source: Path, *, tables: Tables, migrations: Sequence[tuple[str, str]])
 def _write_sqlite(path: Path) -> None:
     connection.ensure_connection()
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    library: Any = connection.Database
-    with contextlib.closing(library.connect(str(path))) as copy:
+    used: Any = connection  # of SQLite, with the library it uses
+    with contextlib.closing(used.Database.connect(str(path))) as copy:
         connection.connection.backup(copy)  # in one piece: readers keep nobody from writing, and the copy is of one moment
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a -wal beside it
 
