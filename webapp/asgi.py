@@ -1,7 +1,7 @@
 """ASGI entry point: HTTP through Django behind limits, WebSockets through Channels, with a check of the Origin header on both."""
 
 import os
-import tempfile
+from typing import cast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
@@ -19,9 +19,7 @@ from experiments import accounts  # noqa: E402  (models must be loaded first)
 from experiments.consumers import websocket_urlpatterns  # noqa: E402
 from experiments.views import uploads  # noqa: E402
 from webapp.origin import OwnPagesOnly  # noqa: E402
-from webapp.request_limits import Limits, RequestLimits, Scope  # noqa: E402
-
-tempfile.tempdir = str(settings.FILE_UPLOAD_TEMP_DIR)  # Django writes bodies to the default folder, which may be memory
+from webapp.request_limits import App, Limits, RequestLimits, Scope  # noqa: E402
 
 FORM_BYTES = 1 << 20  # what a form says beside its file
 LARGE_BODIES = {
@@ -44,7 +42,7 @@ def large_body(path: str) -> int | None:
         return None
 
 
-@database_sync_to_async  # type: ignore[untyped-decorator]
+@database_sync_to_async
 def person_of(scope: Scope) -> int | None:
     cookies = parse_cookie(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1"))
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
@@ -53,5 +51,5 @@ def person_of(scope: Scope) -> int | None:
 
 
 limits = Limits(small_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE, large=large_body)
-http = RequestLimits(django, limits=limits, person=person_of)
+http = RequestLimits(cast(App, django), limits=limits, person=person_of)
 application = ProtocolTypeRouter({"http": http, "websocket": OwnPagesOnly(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))})

@@ -69,3 +69,8 @@ def broker_urls(home: Path, url: str) -> tuple[str, str]:
         return f"{base}/{first}", f"{base}/{first + 1}"
     path, password = broker_socket(home), secret(home, "broker_password")
     return f"redis+socket://:{password}@{path}?virtual_host=0", f"unix://:{password}@{path}?db=1"
+
+
+def allowed_hosts(named: list[str]) -> list[str]:
+    """Those that are named, and this machine's own: health checks of containers and load balancers ask from here, whatever browsers say."""
+    return list(dict.fromkeys([*named, "localhost", "127.0.0.1", "[::1]"]))

@@ -10,7 +10,7 @@ import environ
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from webapp.home import broker_urls, prepare, secret
+from webapp.home import allowed_hosts, broker_urls, prepare, secret
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ DEFAULT_FROM_EMAIL = env.str("EDT_EMAIL_FROM", default="EDT Studio <noreply@loca
 
 DEBUG = env.bool("EDT_DEBUG", default=False)
 SECRET_KEY = secret(EDT_HOME, "secret_key")
-ALLOWED_HOSTS = env.list("EDT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+ALLOWED_HOSTS = allowed_hosts(env.list("EDT_ALLOWED_HOSTS", default=[]))
 CSRF_TRUSTED_ORIGINS = env.list("EDT_TRUSTED_ORIGINS", default=[])
 # Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed. Nobody else's: training code reaches the port.
 EDT_TRUSTED_PROXIES = env.list("EDT_TRUSTED_PROXIES", default=[])

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from django.core.management import get_commands
+from django.test import Client
+
+from webapp.home import allowed_hosts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMPOSE = REPOSITORY / "docker-compose.yml"
@@ -139,6 +143,16 @@ def test_commands_and_health_checks_name_real_entry_points(compose: dict[str, An
     assert importlib.util.find_spec("training_runtime.host.__main__") is not None
     assert callable(importlib.import_module("webapp.asgi").application)
     assert importlib.import_module("webapp").celery_app.main == "edt"
+
+
+@pytest.mark.django_db
+def test_the_health_of_the_web_process_does_not_hang_on_the_name_that_browsers_use(compose: dict[str, Any], settings: Any) -> None:
+    """The engine asks from inside the container, by the loopback address; the studio is reached under another name."""
+    settings.ALLOWED_HOSTS = allowed_hosts(["studio.example.org"])
+    address = urlsplit(re.search(r"http://[^']+", " ".join(compose["services"]["web"]["healthcheck"]["test"]))[0])  # type: ignore[index]
+    answer = Client().get(address.path, headers={"Host": address.netloc})
+    assert answer.status_code == 200, answer.content
+    assert Client().get(address.path, headers={"Host": "elsewhere.example"}).status_code == 400
 
 
 def test_the_node_of_the_agent_is_the_node_of_the_host(compose: dict[str, Any]) -> None:

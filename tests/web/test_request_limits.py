@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from django.conf import settings as django_settings
 from django.test import Client
 
 from experiments.addresses import network_of
@@ -230,5 +229,11 @@ def test_the_neighbours_of_an_ipv6_network_are_one_address() -> None:
     assert network_of("") == ""
 
 
-def test_bodies_are_written_into_the_studios_own_folder() -> None:
-    assert tempfile.gettempdir() == str(django_settings.FILE_UPLOAD_TEMP_DIR)
+def test_bodies_are_written_into_the_studios_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Any) -> None:
+    settings.FILE_UPLOAD_TEMP_DIR = tmp_path
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("sys.argv", ["web", "--port", "0"])
+    written: list[str] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: written.append(tempfile.gettempdir()))
+    web.main()
+    assert written == [str(tmp_path)]

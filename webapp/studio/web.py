@@ -11,6 +11,7 @@ import asyncio
 import os
 import resource
 import socket
+import tempfile
 from typing import Any
 
 import h11
@@ -97,6 +98,8 @@ def main() -> None:
     said = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     _allow_files(MOST_CONNECTIONS + 1000)
+    # Django writes the bodies of requests to the default folder, which may be memory. The settings, which look at it too, come first.
+    tempfile.tempdir = str(settings.FILE_UPLOAD_TEMP_DIR)
     if said.fd is None:
         Server(config(host=said.host, port=said.port)).run()
     else:
