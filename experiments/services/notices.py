@@ -65,8 +65,8 @@ def delete_webhook(webhook: Webhook, *, by: User) -> None:
 
 
 def try_webhook(webhook: Webhook, *, by: User, now: dt.datetime) -> Delivery:
-    """Send it a word, and switch it on again if it was off."""
-    Webhook.objects.filter(pk=webhook.pk).update(active=True, failures=0)
+    """Send it a word, and switch it on again if it was off. One of a project is then that of whoever did."""
+    Webhook.objects.filter(pk=webhook.pk).update(active=True, failures=0, created_by=by)
     text = f"{by.username} has sent this to see whether it arrives."
     body = {"event": "test", "at": now.astimezone(dt.UTC).isoformat(timespec="seconds"), "text": text}
     delivery = Delivery.objects.create(webhook=webhook, body=body, created_at=now, next_at=now)

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from experiments import notices, notify, tombstones
-from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User
+from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User, Webhook
 from experiments.models.runs import LIVE
 from experiments.services import checks, deletion
 
@@ -95,6 +95,7 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         _check_admin_left(member)
         member.delete()
         checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
+        _switch_off_webhooks(project, member.user)
         notify.access_changed(member.user_id)
         notify.changed(f"project-{project.pk}", "members")
 
@@ -123,6 +124,7 @@ def _member(project: Project, username: str) -> Membership:
 def _change(member: Membership, role: str) -> None:
     if role != Role.ADMIN:
         _check_admin_left(member)
+        _switch_off_webhooks(member.project, member.user)
     member.role = role
     member.save(update_fields=["role"])
 
@@ -136,3 +138,10 @@ def _check_admin_left(member: Membership) -> None:
 def _with_role(project: Project, role: str) -> Project:
     project.my_role = role
     return project
+
+
+def _switch_off_webhooks(project: Project, maker: User) -> None:
+    """Those of the project that somebody made who administers it no more. An admin who sends one a test takes it over."""
+    said = f"Switched off: {maker.username} made it, who is no admin of this project any more."
+    if Webhook.objects.filter(project=project, created_by=maker, active=True).update(active=False, last_outcome=said[:200]):
+        notify.changed(f"project-{project.pk}", "webhooks")

@@ -308,7 +308,7 @@ def test_nobodys_many_slow_webhooks_keep_an_e_mail_or_anothers_webhook_waiting(
     ]
     hooks.append(services.add_webhook(by=bob, url=f"{receiver.url}&b", kinds=NoticeKind.values))
     for hook in hooks:
-        services.try_webhook(hook, by=alice, now=now)
+        services.try_webhook(hook, by=hook.created_by, now=now)
     settings.EDT_EMAIL = True
     User.objects.filter(pk=bob.pk).update(email="bob@example.org")
     Delivery.objects.create(person=User.objects.get(pk=bob.pk), body={"text": "late"}, created_at=now, next_at=now)
@@ -468,3 +468,23 @@ def test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many(alice
         services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])
     with pytest.raises(ValidationError, match="delete one first"):
         services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])
+
+
+def test_a_projects_webhook_ends_with_its_makers_right_and_another_admin_may_take_it_over(
+    project: Project, alice: User, bob: User, receiver: Receiver
+) -> None:
+    services.set_role(project, by=alice, username="bob", role="admin")
+    for leave in (
+        lambda: services.set_role(project, by=alice, username="bob", role="editor"),
+        lambda: services.remove_member(project, by=alice, username="bob"),
+    ):
+        hook = services.add_webhook(by=bob, url=receiver.url, kinds=NoticeKind.values, project=project)
+        own = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values, project=project)
+        leave()
+        hook.refresh_from_db()
+        own.refresh_from_db()
+        assert (hook.active, own.active) == (False, True)
+        assert "bob made it" in hook.last_outcome
+        services.try_webhook(hook, by=alice, now=timezone.now())
+        hook.refresh_from_db()
+        assert (hook.active, hook.created_by) == (True, alice)
