@@ -6,12 +6,18 @@ checkpoint at the same instant, and Debian 12 ships 3.40. `pysqlite3` brings its
 
 import sqlite3
 import sys
+import warnings
 
 if sqlite3.sqlite_version_info < (3, 51, 3):
     try:
         import pysqlite3
     except ImportError:
-        pass
+        warnings.warn(
+            f"SQLite {sqlite3.sqlite_version} can corrupt a database under load (before 3.51.3): "
+            "install pysqlite3, or use PostgreSQL (DATABASE_URL).",
+            RuntimeWarning,
+            stacklevel=1,
+        )
     else:
         sys.modules["sqlite3"] = pysqlite3
         sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2

@@ -67,7 +67,7 @@ def assets(project: Project) -> list[DataAsset]:
 def unfinished(project: Project, user_id: int) -> list[Unfinished]:
     """The person's own uploads that can be gone on with."""
     found = project.data_uploads.filter(created_by=user_id)
-    return [Unfinished(each, sum(datastore.received(each.key, len(each.parts)))) for each in found]
+    return [Unfinished(each, datastore.received_bytes(each.key, [datastore.Part(*part) for part in each.parts])) for each in found]
 
 
 def listing(asset: DataAsset | None, path: str) -> Listing:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -44,15 +43,12 @@ def index(request: HttpRequest) -> HttpResponse:
     return page(request, "notices/index.html", context, parts={"bell": "notices/_bell.html", "list": "notices/_list.html"})
 
 
-@require_safe
-def follow(request: HttpRequest, pk: int) -> HttpResponse:
-    """To what the notice is about; it is read then."""
+@require_POST
+def read_one(request: HttpRequest, pk: int) -> HttpResponse:
+    """Sent by the page when the notice's link is followed (static/js/app.js): a link alone changes nothing, prefetchers follow it too."""
     user = person(request)
-    notice = access.notice(user, pk)
-    services.mark_read(user, now=timezone.now(), notice=notice)
-    if notice.run_id is not None:
-        return redirect("run", notice.run_id)
-    return redirect("project", notice.project_id) if notice.project_id is not None else redirect("notifications")
+    services.mark_read(user, now=timezone.now(), notice=access.notice(user, pk))
+    return HttpResponse(status=204)
 
 
 @require_POST

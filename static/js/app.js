@@ -71,6 +71,17 @@ function oneSubmit() {
   });
 }
 
+/** A notice whose link is followed, in this tab or another, is read. */
+function notices() {
+  const read = (/** @type {Event} */ event) => {
+    const link = /** @type {Element} */ (event.target).closest?.('a[data-read]');
+    const token = /** @type {HTMLInputElement | null} */ (document.querySelector('[name=csrfmiddlewaretoken]'))?.value || '';
+    if (link) fetch(link.getAttribute('data-read') || '', { method: 'POST', headers: { 'X-CSRFToken': token }, keepalive: true }).catch(() => {}); // it stays unread
+  };
+  document.addEventListener('click', read);
+  document.addEventListener('auxclick', read);
+}
+
 /** The theme changes at once; the form tells the server. */
 function themes() {
   document.querySelector('[data-theme-form]')?.addEventListener('submit', (event) => {
@@ -147,6 +158,7 @@ confirmations();
 menus();
 dialogs();
 oneSubmit();
+notices();
 themes();
 toasts();
 failures();

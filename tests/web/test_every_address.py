@@ -55,7 +55,7 @@ MEMBERS = {
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
-    "logout", "theme", "sample", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
+    "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",

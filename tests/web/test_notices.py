@@ -91,7 +91,10 @@ def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Proj
     assert "2 unread" in client.get(reverse("projects")).content.decode()
     listed = client.get(reverse("notifications")).content.decode()
     assert all(f"rates (run {each.run_id}) has failed: no data" in listed for each in (notice, same)), "of one name, and told apart"
-    assert client.get(reverse("notification", args=[notice.pk])).url == reverse("run", args=[notice.run_id])
+    assert f'href="{reverse("run", args=[notice.run_id])}" data-read="{reverse("notification", args=[notice.pk])}"' in listed
+    assert client.get(reverse("notification", args=[notice.pk])).status_code == 405, "who only looks at an address reads nothing"
+    assert "2 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
+    assert client.post(reverse("notification", args=[notice.pk])).status_code == 204
     assert "1 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
     client.post(reverse("read_notifications"))
     assert " unread" not in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
@@ -99,7 +102,7 @@ def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Proj
 
 def test_a_notice_is_its_persons_alone_and_its_words_are_text(project: Project, alice: User, bob: User, as_: As) -> None:
     notice = fail(project, alice, "<script>alert(1)</script>")
-    assert as_(bob).get(reverse("notification", args=[notice.pk])).status_code == 404
+    assert as_(bob).post(reverse("notification", args=[notice.pk])).status_code == 404
     assert b"<script>alert" not in as_(alice).get(reverse("notifications")).content
     assert "alert" not in as_(bob).get(reverse("notifications")).content.decode()
 
@@ -137,7 +140,10 @@ def test_refused_choices_come_back_as_they_were_made_with_the_error_at_the_addre
 
 def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User, bob: User, as_: As) -> None:
     client = as_(alice)
-    assert "leads to 127.0.0.1" in client.post(reverse("add_webhook"), {**HOOK, "url": "http://127.0.0.1/"}).content.decode()
+    assert (
+        "127.0.0.1 is not on the open internet"
+        in client.post(reverse("add_webhook"), {**HOOK, "url": "http://127.0.0.1/"}).content.decode()
+    )
     assert not Webhook.objects.exists()
     client.post(reverse("add_webhook"), HOOK)
     hook = Webhook.objects.get(person=alice)

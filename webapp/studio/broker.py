@@ -85,7 +85,9 @@ def make_socket_folder(home: Path) -> None:
         raise Refusal(f"The folder for the broker's socket ({folder}) cannot be made: {error.strerror}.") from None
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise Refusal(f"{folder} belongs to somebody else, and the broker's socket must be private: remove it, or set XDG_RUNTIME_DIR.")
+        raise Refusal(
+            f"{folder} belongs to somebody else, and the broker's socket must be private: remove it, or set EDT_HOME to a shorter path."
+        )
     folder.chmod(0o700)
 
 
