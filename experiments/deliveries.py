@@ -125,12 +125,12 @@ def _mail(delivery: Delivery) -> str:
     said = delivery.body
     run = said.get("run")
     text = f"{said['text']}\n\n{run['address']}\n" if run else f"{said['text']}\n"
-    subject = f"[EDT Studio] {str(said['text']).splitlines()[0][:120]}"
+    subject = f"[EDT Studio] {str(said.get('subject') or said['text']).splitlines()[0][:120]}"
     # One that is sent again, because nobody knows whether it arrived, has the same id: mail programs show it once.
     at = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     number = f"<delivery-{delivery.pk}.{int(delivery.created_at.timestamp())}@{at}>"
     headers = {"Message-ID": number, "Auto-Submitted": "auto-generated"}
-    EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [delivery.person.email], headers=headers).send()
+    EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [said.get("to") or delivery.person.email], headers=headers).send()
     return "Sent."
 
 

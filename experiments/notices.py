@@ -110,7 +110,7 @@ def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingR
         chosen = ways(person, kind)
         if IN_PAGE in chosen and not _again(person, kind, run, text, now):
             Notice.objects.create(person=person, kind=kind, at=now, text=text, run=run, project=project)
-        if BY_MAIL in chosen and person.email and settings.EDT_EMAIL:
+        if BY_MAIL in chosen and person.email and person.email == person.confirmed_email and settings.EDT_EMAIL:
             out.append(Delivery(person=person, body=body, created_at=now, next_at=now))
         notify.changed(f"user-{person.pk}", "notices")
     for hook in Webhook.objects.filter(Q(person__in=told) | Q(project=project), active=True):

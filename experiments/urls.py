@@ -37,6 +37,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("notifications/", notices.index, name="notifications"),
     path("notifications/read/", notices.read, name="read_notifications"),
     path("notifications/choices/", notices.choices, name="notification_choices"),
+    path("notifications/confirm/<str:token>/", notices.confirm, name="confirm_email"),
     path("notifications/webhooks/", notices.add_hook, name="add_webhook"),
     path("notifications/<int:pk>/", notices.read_one, name="notification"),
     path("projects/<int:pk>/webhooks/", notices.project_hooks, name="project_webhooks"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.conf import settings
+from django.core import signing
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.db import transaction
 
 from experiments import notices, notify, outward
 from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
@@ -16,6 +18,8 @@ from experiments.outward import OutwardFailed, OutwardRefused
 from experiments.services import checks
 
 MOST_WEBHOOKS = 10
+MOST_CONFIRMATIONS = 3  # e-mails to addresses that are not confirmed, of one person in an hour
+TOKEN_S = 3 * 24 * 3600
 
 
 def mark_read(person: User, *, now: dt.datetime, notice: Notice | None = None) -> None:
@@ -25,8 +29,13 @@ def mark_read(person: User, *, now: dt.datetime, notice: Notice | None = None) -
         notify.changed(f"user-{person.pk}", "notices")
 
 
-def choose_notices(person: User, *, ways: Mapping[str, Sequence[str]], email: str) -> User:
-    """Which kinds the person is told of in the page and by e-mail, and where to. Field: email."""
+def choose_notices(
+    person: User, *, ways: Mapping[str, Sequence[str]], email: str, confirm_at: Callable[[str], str], now: dt.datetime
+) -> User:
+    """Which kinds the person is told of in the page and by e-mail, and where to. Field: email.
+
+    An address that is not confirmed is sent one e-mail, with the address of the page that `confirm_at` says for a token, and nothing else.
+    """
     address = email.strip()
     if address:
         try:
@@ -36,9 +45,44 @@ def choose_notices(person: User, *, ways: Mapping[str, Sequence[str]], email: st
     chosen = {kind: [way for way in ways.get(kind, ()) if way in (notices.IN_PAGE, notices.BY_MAIL)] for kind in NoticeKind.values}
     if not address and any(notices.BY_MAIL in each for each in chosen.values()):
         checks.refuse("email", "Give the address that e-mails shall go to.")
-    person.notice_choices, person.email = chosen, address
-    person.save(update_fields=["notice_choices", "email"])
+    with transaction.atomic():
+        person.notice_choices, person.email = chosen, address
+        person.save(update_fields=["notice_choices", "email"])
+        if address and address != person.confirmed_email and settings.EDT_EMAIL:
+            _ask_to_confirm(person, confirm_at(email_token(person, address)), now)
     return person
+
+
+def email_token(person: User, address: str) -> str:
+    return signing.dumps([person.pk, address], salt="confirm-email")
+
+
+def email_of(token: str, person: User) -> str:
+    """The address that the person confirms by this token; empty where it is not theirs, or too old."""
+    try:
+        number, address = signing.loads(token, salt="confirm-email", max_age=TOKEN_S)
+    except (signing.BadSignature, ValueError):
+        return ""
+    return str(address) if number == person.pk else ""
+
+
+def confirm_email(person: User, address: str) -> bool:
+    """From now on e-mails go there. Not where the person has named another address meanwhile."""
+    return bool(User.objects.filter(pk=person.pk, email=address).update(confirmed_email=address))
+
+
+def _ask_to_confirm(person: User, link: str, now: dt.datetime) -> None:
+    """Nothing in it but the username is anybody's choice: who types a stranger's address sends them no words of their own."""
+    asked = Delivery.objects.filter(person=person, body__event="confirm", created_at__gt=now - dt.timedelta(hours=1))
+    if asked.count() >= MOST_CONFIRMATIONS:
+        checks.refuse("email", "Several e-mails to confirm an address were sent within the last hour: wait a while.")
+    text = (
+        f"{person.username} of EDT Studio wants to be told of training runs at this address. If that is you, open this page:\n\n{link}\n\n"
+        "If not, do nothing: no more e-mails come."
+    )
+    body = {"event": "confirm", "text": text, "subject": "Confirm this address", "to": person.email}
+    Delivery.objects.create(person=person, body=body, created_at=now, next_at=now)
+    notify.nudge_deliveries()
 
 
 def add_webhook(*, by: User, url: str, kinds: Sequence[str], project: Project | None = None) -> Webhook:

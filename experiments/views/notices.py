@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -66,10 +66,34 @@ def choices(request: HttpRequest) -> HttpResponse:
     ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
     email = request.POST.get("email", user.email)[:254]
     try:
-        services.choose_notices(user, ways=ways, email=email)
+        services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: _confirm_at(request, token), now=timezone.now())
     except ValidationError as error:
         return _choices(request, user, ways=ways, email=email, refusals=error.messages)
-    return done(request, "Saved.", to=request.path)
+    unconfirmed = settings.EDT_EMAIL and user.email and user.email != user.confirmed_email
+    said = (
+        f"Saved. Open the link in the e-mail that goes to {user.email}: until then nothing else is sent there." if unconfirmed else "Saved."
+    )
+    return done(request, said, to=request.path)
+
+
+def _confirm_at(request: HttpRequest, token: str) -> str:
+    path = reverse("confirm_email", args=[token])
+    return f"{settings.EDT_PUBLIC_URL}{path}" if settings.EDT_PUBLIC_URL else request.build_absolute_uri(path)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
+    """What the e-mail leads to. A button and not the link confirms: mail programs follow links to look at what is there."""
+    user = person(request)
+    address = services.notices.email_of(token, user)
+    if not address:
+        raise Http404("This link is too old, or was sent to somebody else.")
+    to = reverse("notification_choices")
+    if request.method != "POST":
+        return page(request, "notices/confirm.html", {"address": address})
+    if not services.notices.confirm_email(user, address):
+        return refused(request, f"{address} is not the address below: save it there again.", to=to)
+    return done(request, f"E-mails go to {address} from now on.", to=to)
 
 
 @require_POST
@@ -97,6 +121,7 @@ def _choices(
         "rows": [(kind, label, ways[kind] if ways is not None else notices.ways(user, kind)) for kind, label in NoticeKind.choices],
         "mail": settings.EDT_EMAIL,
         "email": user.email if email is None else email,
+        "unconfirmed": bool(user.email) and user.email != user.confirmed_email,
         "refusals": refusals,
         "form": form or WebhookForm(),
         **_hooks(None, user),

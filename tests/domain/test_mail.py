@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from experiments import deliveries, services, states
+from experiments import deliveries, states
 from experiments.models import Delivery, NoticeKind, Project, RunState, TrainingRun, User
 from tests import cast
 
@@ -89,7 +89,7 @@ def told(project: Project, alice: User, settings: Any) -> Iterator[Callable[[str
         settings.DEFAULT_FROM_EMAIL = "EDT Studio <studio@example.org>"
         for key, value in environ.Env.email_url_config(url).items():
             setattr(settings, key, value)
-        services.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
+        cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
         run: TrainingRun = cast.run(project, by=alice, name=name)
         states.transition(run, RunState.COMPLETED, reason="It finished.", now=NOW)
         return Delivery.objects.get()

@@ -186,7 +186,7 @@ def test_who_has_left_the_project_hears_no_more_of_it(project: Project, alice: U
 
 
 def test_nothing_is_told_of_what_was_chosen_away(run: TrainingRun, alice: User) -> None:
-    services.choose_notices(alice, ways={NoticeKind.FAILED: ["page"]}, email="")
+    cast.choose_notices(alice, ways={NoticeKind.FAILED: ["page"]}, email="")
     run.submitted_by.refresh_from_db()
     end(run, RunState.COMPLETED)
     assert not Notice.objects.exists()
@@ -199,7 +199,7 @@ def test_a_topic_of_ones_own_is_nobody_elses(alice: User, bob: User) -> None:
 
 
 def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run: TrainingRun, alice: User, settings: Any) -> None:
-    services.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
+    cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
     run.submitted_by.refresh_from_db()
     settings.EDT_EMAIL, settings.EDT_PUBLIC_URL = True, "https://studio.example.org"
     end(run, RunState.COMPLETED)
@@ -217,7 +217,7 @@ def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run
 def test_e_mail_needs_an_address(alice: User) -> None:
     for email in ("", "nonsense"):
         with pytest.raises(ValidationError):
-            services.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email=email)
+            cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email=email)
 
 
 def test_a_webhook_is_sent_a_signed_body(run: TrainingRun, alice: User, project: Project, receiver: Receiver) -> None:

@@ -71,7 +71,7 @@ def test_that_a_metric_is_no_number_any_more_is_told_once_for_each(run: Training
 
 def test_it_goes_outward_as_chosen(run: TrainingRun, alice: User, settings: object) -> None:
     settings.EDT_EMAIL = True  # type: ignore[attr-defined]
-    services.choose_notices(alice, ways={NoticeKind.THRESHOLD: ["mail"]}, email="alice@example.org")
+    cast.choose_notices(alice, ways={NoticeKind.THRESHOLD: ["mail"]}, email="alice@example.org")
     watches.watch_metric(run, by=alice, metric="train loss", above=False, threshold=1)
     arrives(run, cast.step(1, loss=0.5), cast.step(2, loss=float("nan")))
     assert not Notice.objects.exists()

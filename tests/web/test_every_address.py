@@ -8,6 +8,7 @@ from typing import Any
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from experiments import services
 from experiments.models import User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -34,6 +35,7 @@ EVERYBODY = {
 }  # fmt: skip  # who is logged in
 PRIVATE = {
     "notification",
+    "confirm_email",
     "delete_webhook",
     "try_webhook",
     "drop_watch",
@@ -89,8 +91,8 @@ def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URL
 
 
 def pages() -> list[tuple[str, URLPattern]]:
-    """All addresses but those of the REST API, whose tests walk it themselves."""
-    return [(route, each) for route, each in patterns(get_resolver()) if not route.startswith("api/")]
+    """All addresses."""
+    return list(patterns(get_resolver()))
 
 
 def sample(name: str, studio: Seeded) -> str:
@@ -122,6 +124,8 @@ def sample(name: str, studio: Seeded) -> str:
     for key, value in (("username", "bob"), ("path", "model/model_epoch_20.pth"), ("name", "driver")):
         if f":{key}>" in route:
             arguments[key] = "local" if "nodes/" in route else value
+    if "<str:token>" in route:
+        arguments["token"] = services.notices.email_token(studio.alice, "alice@example.org")
     if "<int:place>" in route:
         arguments["place"] = 0
     return reverse(name, kwargs=arguments)

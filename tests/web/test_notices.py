@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
 import pytest
+from django.core import mail
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import states
+from experiments import deliveries, states
 from experiments.models import Delivery, Experiment, ExperimentWatch, MetricWatch, Notice, NoticeKind, Project, User, Webhook
 from tests import cast
 from tests.web.conftest import As
@@ -211,3 +213,37 @@ def test_a_run_that_has_ended_takes_no_more_thresholds(studio: Seeded, as_: As) 
     add = reverse("watch_metric", args=[studio.running.pk])
     assert f'action="{add}"' in client.get(reverse("run", args=[studio.running.pk]), part).content.decode()
     assert "<form" not in client.get(reverse("run", args=[studio.completed.pk]), part).content.decode()
+
+
+def test_an_address_gets_nothing_but_one_message_until_its_owner_has_confirmed_it(
+    project: Project, alice: User, bob: User, settings: Any, as_: As
+) -> None:
+    settings.EDT_EMAIL, settings.EDT_PUBLIC_URL = True, "https://studio.example.org"
+    client, address = as_(alice), reverse("notification_choices")
+    answer = client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": "stranger@example.org"}, follow=True).content.decode()
+    assert "Not confirmed: open the link" in answer
+    fail(project, alice, "words that alice chose")
+    assert deliveries.send_due() == 1
+    (sent,) = mail.outbox
+    assert (sent.to, sent.subject) == (["stranger@example.org"], "[EDT Studio] Confirm this address")
+    assert "words that alice chose" not in sent.body
+    link = re.search(r"https://studio\.example\.org(/\S+)", sent.body)[1]  # type: ignore[index]
+    assert as_(bob).get(link).status_code == as_(bob).post(link).status_code == 404
+    assert "stranger@example.org" in client.get(link).content.decode()
+    alice.refresh_from_db()
+    assert alice.confirmed_email == "", "who looks at it confirms nothing"
+    assert "E-mails go to" in client.post(link, follow=True).content.decode()
+    fail(project, alice)
+    assert deliveries.send_due() == 1
+    assert "Not confirmed" not in client.get(address).content.decode()
+    client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": "other@example.org"})
+    assert "is not the address below" in client.post(link, follow=True).content.decode(), "an old link confirms no new address"
+
+
+def test_a_person_has_few_such_messages_sent(alice: User, settings: Any, as_: As) -> None:
+    settings.EDT_EMAIL = True
+    said = [as_(alice).post(reverse("notification_choices"), {"email": f"{n}@example.org"}, follow=True).content.decode() for n in range(4)]
+    assert ["within the last hour" in each for each in said] == [False, False, False, True]
+    assert Delivery.objects.count() == 3
+    alice.refresh_from_db()
+    assert alice.email == "2@example.org", "what was refused is not kept"
