@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import pytest
 from tests.engine.faults import DRIVER_PHASES, FAULTS
 from tests.engine.harness import Run, in_session, until_gone
 from tests.engine.scripts import SMALL
+from training_runtime.elastic import orphans
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -210,3 +213,17 @@ def test_a_leaver_that_is_stopped_gives_its_slot_back_all_the_same(start):
     run.stop()
     assert run.wait() == 0, run.tail()
     assert in_session(run.pid) == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_lock_that_cannot_be_had_now_is_not_taken_for_one_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def lockf(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(OSError), orphans.one_at_a_time(tmp_path):
+        raise AssertionError("nobody holds it")
+    monkeypatch.undo()
+    assert orphans.has_locks(tmp_path)

@@ -189,3 +189,23 @@ def test_who_does_not_know_the_token_is_not_let_in(start):
             Wire(connection).data(1 << 16)
     assert run.wait() == 0, run.tail()
     assert rendezvous.read(run.result_dir) is None
+
+
+NO_LOCKS = """
+import errno, fcntl, os
+if os.environ.get("NO_LOCKS"):
+    def lockf(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+    fcntl.lockf = lockf
+"""
+
+
+def test_a_machine_where_the_file_system_has_no_locks_is_refused_and_says_why(start, join, fixed):
+    run = start(NO_LOCKS + SMALL, *LONG, env=HERE)
+    other = join(run, {"NO_LOCKS": "1"})
+    run.members(0)
+    other.members(10)
+    assert other.wait() == 1
+    assert "has no locks" in other.log.read_text()
+    assert run.wait() == 0, run.tail()
+    assert run.weights() == fixed(*LONG).weights()

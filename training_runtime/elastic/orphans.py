@@ -11,6 +11,7 @@ journal the same step twice does no harm, the recorder takes it once.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -30,6 +31,7 @@ Row = list[float]
 JOURNALED = ("digest", "tested", "checkpoint", "warning")  # the reports that are worth a line in whichever driver's journal
 ONCE = ("digest", "tested", "checkpoint")  # of these, those that a journal takes only once, however often it is given them
 _KEPT = 100  # reports of others
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class Orphaned(Exception):
@@ -137,17 +139,40 @@ def _sync_journal(result_dir: Path) -> None:
             os.close(file)
 
 
-@contextmanager
-def one_at_a_time(result_dir: Path, fd: int | None = None) -> Iterator[None]:
-    """A record lock on a file that all machines of the run see, and on the shared memory `fd` for where the file system knows no locks.
-    Both go with their holder, however that ends."""
+def has_locks(result_dir: Path) -> bool:
+    """Whether the file system of the run's folder has locks. Without them two machines could lose what the other has written down."""
+    file = _open_lock(result_dir)
+    try:
+        return _lock(file)
+    finally:
+        os.close(file)
+
+
+def _open_lock(result_dir: Path) -> int:
     path = result_dir / "checkpoint" / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _lock(file: int) -> bool:
+    """Waits for the lock; False where there are none."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def one_at_a_time(result_dir: Path, fd: int | None = None) -> Iterator[None]:
+    """A record lock on a file that all machines of the run see, and on the shared memory `fd` for where the file system knows no locks
+    (then the run is on one machine, see `has_locks`). Both go with their holder, however that ends. OSError where one cannot be had now."""
+    file = _open_lock(result_dir)
     try:
         for held in (file,) if fd is None else (fd, file):
-            with suppress(OSError):
-                fcntl.lockf(held, fcntl.LOCK_EX, 1, 0)
+            _lock(held)
         yield
     finally:
         if fd is not None:

@@ -109,6 +109,7 @@ class Recorder:
             "epoch": [self._means.epoch, self._means.sums, self._means.samples],
             "files": [dataclasses.asdict(file) for file in self._files],
             "exactness": dataclasses.asdict(self._exactness),
+            "digests": [[at, digest] for at, digest in self._digests.items() if at >= step],
         }
         beside = self._place.with_name(f"{PLACE}.new")
         with contextlib.suppress(OSError):
@@ -126,12 +127,13 @@ class Recorder:
             last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
             (epoch, sums, samples), metrics = raw["epoch"], dict(raw["metrics"])
             exactness = journal.Exactness(tuple(raw["exactness"].pop("reasons")), **raw["exactness"])
+            digests = {int(at): str(digest) for at, digest in raw["digests"]}
         except (OSError, ValueError, KeyError, TypeError):
             return 0
         self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
         self._exactness = exactness
         self._means.epoch, self._means.sums, self._means.samples = int(epoch), dict(sums), float(samples)
-        self.metrics, self._files = metrics, files
+        self.metrics, self._files, self._digests = metrics, files, digests
         return offset
 
     @property

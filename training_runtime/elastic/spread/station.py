@@ -37,6 +37,10 @@ FIND_S = 60.0
 _LOOK_S = 0.2
 _DIFFERENT = "this machine's script came to another model or dataset than the driver's; it must make the same ones on every machine"
 
+_NO_LOCKS = (
+    "the file system of the run's folder has no locks, without which no run can use several machines: mount it with them (NFS: lock)"
+)
+
 
 class Lost(Exception):
     """The driver cannot be reached, or not any more."""
@@ -60,6 +64,8 @@ class Station:
     def run(self) -> int:
         """Until the training is over, or this machine is not wanted any more; the exit code. Raises UserError where the script makes
         something else here than on the driver's machine."""
+        if not orphans.has_locks(self._job.result_dir):
+            raise UserError(_NO_LOCKS)
         try:
             wire, terms = self._find()
         except Lost as lost:
