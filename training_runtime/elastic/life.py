@@ -301,6 +301,7 @@ class Life(ABC):
                 said = True
             with self._excused(WAITS):
                 time.sleep(storage.RETRY_S)
+                heartbeat.beat()  # it does what it can
 
     def _say(self, message: str) -> None:
         """A line for people: in this worker's log and in the journal."""

@@ -4,11 +4,12 @@ table and the journal for those who decide (`watch`, `release`, `failures`); it 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Iterator
 
 from training_runtime.elastic import release, vigil
-from training_runtime.elastic.arena import BEAT, COMMITTED, PHASE, Arena, GenerationRecord
+from training_runtime.elastic.arena import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, Arena, GenerationRecord
 from training_runtime.elastic.deaths import Deaths
 from training_runtime.elastic.failures import Ended, Failures
 from training_runtime.elastic.release import Holder, Release
@@ -57,6 +58,9 @@ class Supervision:
             slot = next(seated.slot.id for seated in workers if seated.seat == found.seat)
             yield found.seat, found.told(slot)
         holders = [_holder(arena, seated, record, retiring) for seated in workers if not seated.killed]
+        if waits := [arena.get(s.seat, BEAT) for s in workers if arena.get(s.seat, EXCUSED) == WAITS]:
+            # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.
+            holders = [dataclasses.replace(holder, gives=True, beat=sum(waits)) for holder in holders]
         for holder in self._release.overdue(now, holders, wanted):
             grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
             yield holder.seat, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
