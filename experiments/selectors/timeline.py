@@ -140,7 +140,7 @@ def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime) -> str:
         return "stuck" if (now - grant.asked_at).total_seconds() > STUCK_S else "leaving"
     if grant is not None:
         return "held"
-    return "draining" if slot.draining or slot.retired or slot.node.draining else "free"
+    return "draining" if slot.draining or slot.retired or slot.node.draining or slot.node.storage_problem else "free"
 
 
 def _label(run: TrainingRun) -> str:

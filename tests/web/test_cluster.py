@@ -118,6 +118,16 @@ def test_states_that_nobody_likes_are_said(studio: Seeded, as_: As) -> None:
     assert client.get(reverse("cluster"), {"part": "strips"}).content.decode().count("2 not heard of") == 2
 
 
+def test_a_machine_whose_disk_is_full_says_so_and_has_no_free_slot(studio: Seeded, as_: As) -> None:
+    Grant.objects.all().delete()
+    Node.objects.update(storage_problem="The disk of node local is full: less than 16 MiB free.")
+    client = as_(studio.alice)
+    for page in (client.get(reverse("node", args=["local"])), client.get(reverse("cluster"), {"part": "nodes"})):
+        assert "Cannot write" in page.content.decode()
+        assert "less than 16 MiB free" in page.content.decode()
+    assert {lane["state"] for lane in client.get(reverse("lanes")).json()["lanes"]} == {"draining"}
+
+
 def test_a_drained_node_is_put_back_into_service_and_its_slots_need_no_draining(studio: Seeded, as_: As) -> None:
     client, address = as_(studio.dora), reverse("node", args=["local"])
     assert "Take it out of service" in client.get(address).content.decode()
