@@ -23,7 +23,7 @@ from tests import cast
 alice = User.objects.get(username="alice")
 project = services.create_project(by=alice, name="{name}")
 version = cast.definition(
-    project, by=alice, files={{"main.py": open({script!r}).read()}}, command="python main.py --epochs 25 --checkpoint 0", max_slots=1
+    project, by=alice, files={{"main.py": open({script!r}).read()}}, command="python main.py --epochs 12 --checkpoint 0", max_slots=1
 )
 print([services.run_experiment(cast.experiment(project, by=alice, versions=[version], name=f"run {{n}}"), by=alice)[0].pk
        for n in range({count})])
