@@ -320,6 +320,25 @@ log.close()
     assert [float(columns[i]) for i in (6, 8, 10, 12)] == [1, 4, 0.5, 0.25]
 
 
+RAISES = """
+import os
+class Full:
+    def on_epoch_end(self, epoch, save_model=False):
+        if save_model:
+            raise OSError(28, "No space left on device")
+        self.params["optimizer"].param_groups[0]["lr"] *= 0.5
+"""
+
+
+def test_a_user_callback_that_raises_on_one_worker_fails_the_run_with_its_traceback(start):
+    run = start(script(top=RAISES, arguments=", user_callback=Full()"))
+    run.members(0, 1)
+    assert run.wait() == 1, run.tail()
+    (failed,) = run.events("error")
+    assert failed.message == "OSError: [Errno 28] No space left on device"
+    assert "main.py" in failed.traceback
+
+
 WAITING = """
 import os, time
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The user's callbacks on a worker: logger and user callbacks. A callback that raises is reported as a warning; it never costs a step.
+"""The user's callbacks on a worker: logger and user callbacks. A logger that raises is reported as a warning; it never costs a step. A
+user callback takes part in the training: where it raises on one worker and not on others these would go on with different states, so it
+fails the run.
 
 Without a worker logger of the script's own, a worker in the studio prints a line a second at most into its log.
 """
@@ -76,7 +78,7 @@ class WorkerHooks:
         for callback in self._job.user_callbacks:
             hook = getattr(callback, name, None)
             if hook is not None:
-                self._guard(lambda hook=hook: call(hook, *args, **kwargs))  # type: ignore[misc]
+                call(hook, *args, **kwargs)
 
     def _guard(self, action: Callable[[], None] | None) -> None:
         if action is None:
@@ -84,7 +86,7 @@ class WorkerHooks:
         try:
             action()
         except Exception as error:
-            self._complain(self._complaints.add(f"a callback raised {type(error).__name__}: {error}"))
+            self._complain(self._complaints.add(f"the worker's logger callback raised {type(error).__name__}: {error}"))
 
     def _complain(self, message: str) -> None:
         if message:
