@@ -156,3 +156,24 @@ def test_parameters_that_the_optimizer_gets_in_the_training_are_refused_with_wha
     said = run.events("error")[0].message
     assert "UserError: the optimizer was given parameters, or lost some, while it was training" in said
     assert "requires_grad_(False)" in said
+
+
+SWAPS = """
+from callbacks import Callback
+class Swaps(Callback):
+    def {hook}:
+        model[1] = nn.SiLU()
+arguments["user_callback"] = Swaps()
+"""
+
+
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_modules_that_the_model_gets_in_the_training_are_refused_with_what_to_do(start, slots):
+    run = start(PROGRAM.format(change=SWAPS.format(hook="on_epoch_end(self, epoch)"), samples=77, engines=3))
+    run.members(*slots)
+    assert run.wait() == 1
+    assert "UserError: the model got other modules while it was training" in run.events("error")[0].message
+
+
+def test_modules_that_every_worker_gets_before_it_begins_are_right(compared):
+    compared(SWAPS.format(hook="on_train_begin(self)"), (0, 1))

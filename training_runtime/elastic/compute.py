@@ -26,6 +26,7 @@ class Compute:
     def __init__(self, job: Job, shape: Shape, device: torch.device) -> None:
         self.job, self.shape, self.device = job, shape, device
         self._measures = True
+        self._modules: list[tuple[str, type]] = []
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
         self.compiled = is_compiled(job.model)
@@ -58,6 +59,17 @@ class Compute:
         for module, mode in zip(job.model.modules(), modes, strict=True):
             module.training = mode
         self._measures = True
+
+    def refuse_changes(self) -> None:
+        """Raises UserError where the model has other modules than when this was first asked: a worker that joins has those that the script
+        makes."""
+        modules = [(name, type(module)) for name, module in self.job.model.named_modules()]
+        self._modules = self._modules or modules
+        if modules != self._modules:
+            raise UserError(
+                "the model got other modules while it was training, which a worker that joins could not know: make all of them before "
+                "train() and choose between them by an attribute of the module, or make the change in on_train_begin"
+            )
 
     def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> Figures:
         """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,

@@ -61,6 +61,7 @@ class Worker(Life):
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
         self.arena.set(self.seat, BUSY_TICK, 0)
+        self.compute.refuse_changes()
         while self.tick < self.shape.ticks:
             unit = self.shape.unit(self.tick)
             if unit.kind == "step":
@@ -161,6 +162,7 @@ class Worker(Life):
         self.whole = False
         with self._excused():
             self.hooks.epoch_begin(unit.epoch)
+        self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.keep()
         self._commit(self.tick + 1)
@@ -178,6 +180,7 @@ class Worker(Life):
         self.whole = False
         with self._excused():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
+        self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.keep()
         self._commit(self.tick + 1)
