@@ -14,7 +14,7 @@ from experiments.models import JournalCursor, Metric, MetricSeries, Node, Projec
 from tests import cast
 from tests.conftest import Said
 from training_runtime import journal
-from training_runtime.journal import Batch, Checkpoint, Exactness, Failed, Generation, Line, Member, Resumed, Suspended, Test, Train, Warned
+from training_runtime.journal import Batch, Checkpoint, Failed, Generation, Line, Member, Resumed, Suspended, Test, Train, Warned
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -65,17 +65,6 @@ def test_a_whole_journal_becomes_rows(run: TrainingRun) -> None:
     assert [(g.workers_before, g.workers, g.step, g.slots) for g in run.generations.all()] == [(0, 4, 0, [1, 2, 3, 4]), (4, 2, 3, [1, 2])]
     assert [event.kind for event in run.events.all()] == ["started", "checkpoint", "warning"]
     assert JournalCursor.objects.get(run=run).offset == (runfiles.folder(run) / journal.FILE_NAME).stat().st_size
-
-
-def test_a_run_is_exact_until_something_else_was_seen(run: TrainingRun) -> None:
-    assert run.exact is None
-    cast.write_journal(run, cast.started(), Exactness((), checked=True, build=""))
-    take(run)
-    assert (run.exact, run.exact_checked, run.exact_reasons) == (True, True, [])
-    cast.write_journal(run, Exactness(("it draws\0 from the clock",) * 30, checked=True, build=""))
-    take(run)
-    assert (run.exact, run.exact_checked, run.exact_reasons) == (False, True, ["it draws from the clock"] * 20)
-    assert "Exactness is not promised, because: it draws from the clock; " in run.events.last().message
 
 
 def test_reading_again_changes_nothing(run: TrainingRun) -> None:

@@ -260,7 +260,8 @@ def weights(result_dir: Path) -> str:
 
     digest = hashlib.sha256()
     for suffix in ("", "_optimizer_state"):
-        _digest(digest, torch.load(result_dir / "model" / "train" / f"model_epoch_final{suffix}.pth", weights_only=True))
+        path = result_dir / "model" / "train" / f"model_epoch_final{suffix}.pth"
+        _digest(digest, torch.load(path, weights_only=False))  # a script's learning rate may be a number of numpy's
     return digest.hexdigest()
 
 
@@ -297,7 +298,7 @@ def _digest(digest, value) -> None:
         for item in value:
             _digest(digest, item)
     else:
-        digest.update(repr(value).encode())
+        digest.update(repr(value.item() if hasattr(value, "item") else value).encode())
 
 
 def _bytes():

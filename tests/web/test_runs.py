@@ -28,19 +28,6 @@ def test_the_head_says_state_reason_slots_and_progress(studio: Seeded, as_: As) 
         assert wanted in page, wanted
 
 
-def test_the_overview_says_whether_the_run_is_exact_or_why_not(studio: Seeded, as_: As) -> None:
-    def said(run: TrainingRun) -> str:
-        page = as_(studio.alice).get(reverse("run_overview", args=[run.pk])).content.decode()
-        return page.split('<dd id="exact">')[1].split("</dd>")[0]
-
-    assert "Not promised, because" in said(studio.running)
-    assert "<li><bdi>the same samples, loaded twice, were not the same</bdi></li>" in said(studio.running)
-    assert said(studio.completed).startswith("Yes")
-    assert "computed twice, came out the same" in said(studio.completed)
-    assert "not known yet" in said(studio.queued)
-    assert all("docs/exactness.md" in said(run) for run in (studio.running, studio.completed, studio.queued))
-
-
 def test_an_ended_run_says_what_it_took_and_nothing_of_a_future(studio: Seeded, as_: As) -> None:
     def tiles(run: TrainingRun) -> str:
         return as_(studio.alice).get(reverse("run", args=[run.pk]), {"part": "tiles"}).content.decode()

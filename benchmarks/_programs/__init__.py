@@ -1,0 +1,120 @@
+"""Random training scripts: a seed makes a program out of pieces, each a thing that users' scripts do.
+
+What a program computes must be the same on every schedule of slots and deaths, or be refused with the same sentence on all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks._programs import behaviours, callbacks, pieces
+from benchmarks._programs.pieces import Piece
+
+HEAD = """
+import collections, copy, math, random
+import numpy as np
+import torch
+from torch import nn
+from fabric_model import FabricModel
+from callbacks import Callback
+torch.manual_seed({seed})
+SAMPLES, TEST, BATCH, ENGINES, EPOCHS = {samples}, {test}, {batch}, {engines}, {epochs}
+STEPS = -(-SAMPLES // (BATCH * ENGINES))
+DTYPE, callbacks, more = torch.float32, [], {{}}
+"""
+
+BUILD = """
+model = build()
+"""
+
+SETS = {
+    "images": "torch.randn(SAMPLES + TEST, 2, 6, 6, generator=g).to(DTYPE)",
+    "vectors": "torch.randn(SAMPLES + TEST, 8, generator=g).to(DTYPE)",
+    "odd parts": "torch.randn(SAMPLES + TEST, 8, generator=g).to(DTYPE)",
+    "tokens": "torch.randint(11, (SAMPLES + TEST, 5), generator=g)",
+}
+
+TAIL = """
+def data():
+    g = torch.Generator().manual_seed(1)
+    x = {inputs}
+    y = x.roll(1, 1) if x.dtype == torch.int64 else x.flatten(1)[:, :3].argmax(1)
+    return wrap(x[:SAMPLES], y[:SAMPLES]), wrap(x[SAMPLES:], y[SAMPLES:])
+FabricModel(model, data, loss, optimizer, user_callback=callbacks, **more).train(
+    EPOCHS, BATCH, ENGINES, validation_freq={validation}, checkpoint_freq={checkpoint}, num_dataloader_threads={threads})
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    seed: int
+    engines: int
+    steps: int  # of the whole run
+    features: tuple[str, ...]
+    text: str
+
+
+ALL = (
+    *pieces.MODELS,
+    *pieces.CASTS,
+    *pieces.GROUPS,
+    *pieces.LOSSES,
+    *pieces.OPTIMIZERS,
+    *pieces.SCHEDULERS,
+    *pieces.SCHEDULED,
+    *callbacks.CALLBACKS,
+    *behaviours.HOOKS,
+    *behaviours.STEPS,
+    *behaviours.DATA,
+    *behaviours.COLLATES,
+    *behaviours.TESTS,
+)
+
+
+def program(seed: int) -> Program:
+    """The program of this seed."""
+    rng = random.Random(f"program {seed}")
+    engines, batch, epochs = rng.choice((1, 2, 2, 3, 3, 4, 4, 6, 8)), rng.choice((2, 3, 4)), rng.choice((3, 4, 4))
+    a_step = engines * batch
+    left = rng.choice((0, 1, a_step - 1, a_step - batch, rng.randrange(a_step)))  # of the last step: one sample, one engine, any
+    chosen = choose(rng)
+    if chosen[0].name == "vectors" and left % batch:
+        left = 0  # batch norm cannot do with an engine of one sample
+    samples = 3 * a_step - left
+    steps = epochs * -(-samples // a_step)
+    head = HEAD.format(seed=seed, samples=samples, test=rng.choice((1, 5, 9)), batch=batch, engines=engines, epochs=epochs)
+    tail = TAIL.format(
+        inputs=SETS[chosen[0].name], validation=rng.choice((0, 1, 2)), checkpoint=rng.choice((0, 1, 2)), threads=rng.choice((0, 0, 2))
+    )
+    text = "\n".join((head, chosen[0].text, BUILD, *(piece.text for piece in chosen[1:]), tail))
+    return Program(seed, engines, steps, tuple(piece.name for piece in chosen), text)
+
+
+def choose(rng: random.Random) -> list[Piece]:
+    """The model first, then whatever fits with what is there already, in the order in which it stands in the script."""
+    chosen = [rng.choice(pieces.MODELS)]
+
+    def some(among: Sequence[Piece], chance: float = 1.0, most: int = 1) -> bool:
+        count = rng.randint(1, most) if rng.random() < chance else 0
+        names = {piece.name for piece in chosen}
+        barred = {name for piece in chosen for name in piece.bars}
+        fit = [p for p in among if (not p.only or chosen[0].name in p.only) and p.name not in barred and not names & set(p.bars)]
+        picked = rng.sample(fit, min(count, len(fit)))
+        chosen.extend(picked)
+        return bool(picked)
+
+    some(pieces.CASTS, 0.4)
+    some(pieces.GROUPS)
+    some(pieces.LOSSES)
+    some(pieces.OPTIMIZERS)
+    if some(pieces.SCHEDULERS, 0.6):
+        some(pieces.SCHEDULED)
+    some(callbacks.CALLBACKS, 0.75, 3)
+    some(behaviours.HOOKS, 0.5, 2)
+    some(behaviours.STEPS, 0.25)
+    some(behaviours.DATA)
+    some(behaviours.COLLATES, 0.3)
+    some(behaviours.TESTS, 0.4)
+    return chosen
