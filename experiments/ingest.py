@@ -31,6 +31,7 @@ MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
 LATE_S = 600.0
+MOST_PROLOGUE_S = 86400.0
 UPSERT_STRETCH = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -63,6 +64,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         if cursor is None or (cursor.offset, cursor.seq) != (batch.offset, before.seq):
             return Recorded(taken=False)
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
+        _measure_prologue(run, rows)
         points = _store_points(run, rows)
         _store_rare(run, rows)
         if rows.progress:
@@ -240,6 +242,15 @@ def _many(model: type[Model], statement: str, values: list[tuple[int | float | N
         quote = connection.ops.quote_name
         with connection.cursor() as cursor:
             cursor.executemany(statement.format(table=quote(model._meta.db_table), index=quote("index")), values)
+
+
+def _measure_prologue(run: TrainingRun, rows: Rows) -> None:
+    """How long its script took to come to train(), where this is the first time on its machine: what a move would cost it."""
+    began = [event["at"] for event in rows.events if event["kind"] == "started"]
+    if not began or run.moved_at is None or run.events.filter(kind="started", at__gte=run.moved_at).exists():
+        return
+    run.prologue_s = min(MOST_PROLOGUE_S, max(0.0, (began[0] - run.moved_at).total_seconds()))
+    TrainingRun.objects.filter(pk=run.pk).update(prologue_s=run.prologue_s)
 
 
 def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models import F
 
-from experiments import bulk, notify, snapshot, states
+from experiments import bulk, notify, several, snapshot, states
 from experiments.homes import home_for, usable_now
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
 from experiments.snapshot import NODE_SILENT_S, Snapshot
+from training_runtime.scheduling.ageing import TURN_S
 from training_runtime.scheduling.changes import difference, machines
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
@@ -107,11 +108,11 @@ def tick(now: dt.datetime) -> TickSummary:
         rules = snapshot.lock_rules()
         seen = snapshot.take(rules, now=now, lock=True)
         decision = _with_storage(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
-        homes = _settle(seen, decision)
+        homes = _settle(seen, decision, now)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
-        _store_words(seen, decision)
+        _store_words(seen, decision, now)
         _change_states(seen, granted, now)
         rules.tick += 1
         rules.save(update_fields=["tick"])
@@ -224,7 +225,7 @@ def _with_storage(seen: Snapshot, decision: Plan) -> Plan:
     return dataclasses.replace(decision, reasons=reasons)
 
 
-def _settle(seen: Snapshot, decision: Plan) -> set[int]:
+def _settle(seen: Snapshot, decision: Plan, now: dt.datetime) -> set[int]:
     """Give each run that is promised slots its home, so that its driver starts before the slots are free; the runs for which that is news.
 
     A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `let_go`) it has
@@ -238,17 +239,17 @@ def _settle(seen: Snapshot, decision: Plan) -> set[int]:
         if (home == run.home_id and run.leave_revision is None) or (run.home_id is not None and seen.held_by(run_id)):
             continue
         if run.home_id is None:
-            run.home_id = home
+            run.home_id, run.moved_at = home, now
         elif run.engines is None and run.state != RunState.QUEUED:
             continue
         elif run.home_id in seen.silent:
-            run.home_id, run.leave_revision, run.attempt = home, None, run.attempt + 1
+            run.home_id, run.leave_revision, run.attempt, run.moved_at = home, None, run.attempt + 1, now
         elif run.leave_revision is None:
             run.leave_revision = seen.nodes[run.home_id].revision
         else:
             continue
         settled.add(run_id)
-    bulk.update([seen.runs[run] for run in sorted(settled)], ["home", "leave_revision", "attempt"])
+    bulk.update([seen.runs[run] for run in sorted(settled)], ["home", "leave_revision", "attempt", "moved_at"])
     return settled
 
 
@@ -311,8 +312,10 @@ def _change_states(seen: Snapshot, granted: Iterable[tuple[int, int]], now: dt.d
     states.transition_all(steps, now=now)
 
 
-def _store_words(seen: Snapshot, decision: Plan) -> None:
-    """Reasons, queue positions and forecasts, where they say something new."""
+def _store_words(seen: Snapshot, decision: Plan, now: dt.datetime) -> None:
+    """Reasons, queue positions and forecasts, and what the next plan has to know, where they say something new."""
+    noted = [run for run in seen.runs.values() if _note(run, seen, decision, now)]
+    bulk.update(noted, ["kind", "waits_since", "favoured_at"])
     trained = [run for run in seen.leaving.values() if run.outcome == TRAINED]
     changed = []
     for run in (*seen.runs.values(), *trained):
@@ -330,6 +333,20 @@ def _store_words(seen: Snapshot, decision: Plan) -> None:
         notify.changed(f"run-{run.pk}", "plan")
         notify.changed(f"experiment-{run.experiment_id}", "runs")
         notify.changed("cluster", "jobs")
+
+
+def _note(run: TrainingRun, seen: Snapshot, decision: Plan, now: dt.datetime) -> bool:
+    """Note on the run since when it waits, when it was let first, and on what kind of machine it trains; whether that is news."""
+    before = run.kind, run.waits_since, run.favoured_at
+    if decision.grants.get(run.pk) or run.paused:
+        run.waits_since = None
+    elif run.waits_since is None:
+        run.waits_since = now
+    if run.pk in decision.favoured and (run.favoured_at is None or (now - run.favoured_at).total_seconds() >= TURN_S):
+        run.favoured_at = now
+    if run.engines is not None and run.home_id is not None and seen.held_by(run.pk):
+        run.kind = several.kind(seen.nodes[run.home_id])
+    return before != (run.kind, run.waits_since, run.favoured_at)
 
 
 def _unheard(seen: Snapshot, run: int) -> str:

@@ -16,6 +16,13 @@ from training_runtime.scheduling.reasons import listed
 Kind = tuple[str, frozenset[str], str]  # torch's version, the models of its GPUs, its processor
 
 
+def kind(node: Node) -> str:
+    """All that bits depend on, as one text; empty where the machine has not said it."""
+    return (
+        "; ".join([f"torch {node.torch_version}", *sorted({str(gpu) for gpu in node.gpus}), node.processor]) if node.torch_version else ""
+    )
+
+
 def pools(nodes: Iterable[Node]) -> dict[int, str]:
     """What the machines are called together that can share runs, by their ids; machines that can share none are left out."""
     names: dict[int, str] = {}

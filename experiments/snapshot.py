@@ -96,7 +96,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
                 _run_facts(run, frozenset(kept[run.pk]), unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.home_id or 0, ""),
                 alone=bool(pools) and run.engines is None and run.min_slots <= largest,
-                avoids=avoids.get(run.pk, frozenset()),
+                avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes),
             )
             for run in planned.values()
         ),
@@ -110,6 +110,18 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         pools=pools,
         unheard={run: tuple(sorted(of_run)) for run, of_run in unheard.items() if of_run},
     )
+
+
+def _stays(run: TrainingRun) -> bool:
+    """Whether its process cannot be sent to another machine: it is at work, and nothing of it is written down before train()."""
+    return run.home_id is not None and run.engines is None and run.state != RunState.QUEUED and run.leave_revision is None
+
+
+def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:
+    """The machines, of those that share runs, where it could not use what it was promised: its own is being emptied, and it stays there."""
+    if run.home_id is None or not _stays(run) or not (nodes[run.home_id].draining or nodes[run.home_id].storage_problem):
+        return frozenset()
+    return frozenset(node.name for node in nodes.values() if node.pk != run.home_id)
 
 
 def _has_home_elsewhere(grant: Grant, silent: Collection[int]) -> bool:
@@ -148,7 +160,8 @@ def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool, lost: bool, po
     if silent:  # silence stops no training: what a run holds there it keeps, whatever becomes of the slot, and nobody else could use it
         gone = grant is None or grant.release_requested_at is not None or lost
     holder = grant.run_id if grant is not None else None
-    return SlotFacts(id=slot.pk, node=slot.node.name, device=cast(Device, slot.device), draining=gone, holder=holder, pool=pool)
+    device, kind = cast(Device, slot.device), several.kind(slot.node)
+    return SlotFacts(id=slot.pk, node=slot.node.name, device=device, draining=gone, holder=holder, pool=pool, kind=kind)
 
 
 def _run_facts(run: TrainingRun, held: frozenset[int], *, unheard: int, nodes: Mapping[int, Node], silent: Collection[int]) -> RunFacts:
@@ -172,4 +185,10 @@ def _run_facts(run: TrainingRun, held: frozenset[int], *, unheard: int, nodes: M
         remaining_s=run.remaining_s(),
         node=nodes[run.home_id].name if run.home_id is not None else None,
         pinned=run.home_id in silent and bool(held),
+        stays=_stays(run),
+        moved_at=run.moved_at.timestamp() if run.moved_at is not None else None,
+        prologue_s=run.prologue_s,
+        kind=run.kind,
+        waits_since=run.waits_since.timestamp() if run.waits_since is not None else None,
+        favoured_since=run.favoured_at.timestamp() if run.favoured_at is not None else None,
     )

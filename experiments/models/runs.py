@@ -82,6 +82,12 @@ class TrainingRun(models.Model):
     plan_reason = models.TextField(blank=True)
     queue_position = models.PositiveIntegerField(null=True)
     expected_start_s = models.FloatField(null=True)
+    moved_at = models.DateTimeField(null=True)  # when its driver last got a machine
+    kind = models.CharField(
+        max_length=1000, blank=True
+    )  # of the machine that it trained on last (several.kind), which another has to be of
+    waits_since = models.DateTimeField(null=True)  # holds nothing although it wants something
+    favoured_at = models.DateTimeField(null=True)  # when it was last let first because it had waited too long
 
     # progress: written by ingest
     engines = models.PositiveIntegerField(null=True)  # V
@@ -105,6 +111,9 @@ class TrainingRun(models.Model):
     exact_reasons = models.JSONField(default=list, blank=True)  # why not
     attempt = models.PositiveIntegerField(default=1)
     exit_code = models.IntegerField(null=True)
+    prologue_s = models.FloatField(
+        null=True
+    )  # what its script took, the last time, from getting a machine until train(): written by ingest
 
     # how long its slots were at work, where its machine can tell: written by fleet
     busy_s = models.FloatField(null=True)  # slot-seconds, of all attempts; null: not known

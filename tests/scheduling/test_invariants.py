@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.cast import applied, decide
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.plan import plan
 from training_runtime.scheduling.sizes import bounds, next_size
 
 PEOPLE = ("alice", "bob", "carol", "dave")
@@ -327,26 +328,36 @@ def test_the_queue_numbers_the_waiting_runs_without_gaps(facts):
     assert sorted(place.position for place in made.queue.values()) == list(range(1, len(waiting) + 1))
 
 
-@given(st.integers(2, 8), st.data())
+@given(st.integers(2, 8), st.booleans(), st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_nobody_waits_for_ever_however_many_smaller_runs_keep_coming(count, data):
-    """Whenever a run ends a younger one of somebody else is there; the large run still gets its turn."""
+def test_nobody_waits_for_ever_however_many_smaller_runs_keep_coming(count: int, one_machine: bool, data: st.DataObject) -> None:
+    """Every half minute a run ends and a younger one of somebody else is there; the large run still gets its turn, and keeps it a while."""
     slots = [SlotFacts(id=number, node=f"n{number // 4}", device="gpu") for number in range(count)]
-    rules = Rules(policy=data.draw(st.sampled_from(["fair_share", "priority"])))
-    running = [_small(number, data) for number in range(1, data.draw(st.integers(1, 6)) + 1)]
-    slots, running = applied(decide(slots, running, rules), slots, running)
-    large = replace(
-        _small(100, data), person=data.draw(st.sampled_from(PEOPLE)), min_slots=data.draw(st.integers(1, count)), max_slots=count
-    )
-    runs = [*running, large]
-    for newcomer in range(101, 140):
-        made = decide(slots, runs, rules)
-        if made.grants[large.id]:
-            return
+    rules = Rules(policy=data.draw(st.sampled_from(["fair_share", "priority"])), one_machine=one_machine)
+    runs = [_small(number, data) for number in range(1, data.draw(st.integers(1, 6)) + 1)]
+    least = data.draw(st.integers(1, min(4, count) if one_machine else count))
+    large = replace(_small(100, data), person=data.draw(st.sampled_from(PEOPLE)), min_slots=least, max_slots=count)
+    slots, runs = applied(decide(slots, runs, rules), slots, runs)
+    runs.append(replace(large, waits_since=0.0))
+    held_since = None
+    for newcomer in range(101, 150):
+        now = 30.0 * (newcomer - 101)
+        made = plan(slots, runs, now=now, rules=rules)
         slots, runs = applied(made, slots, runs)
-        ends = data.draw(st.sampled_from([run for run in runs if run.held]))
-        slots = [replace(slot, holder=None) if slot.id in ends.held else slot for slot in slots]
-        runs = [*(run for run in runs if run.id != ends.id), _small(newcomer, data)]
+        if any(run.held for run in runs if run.id == large.id):
+            held_since = now if held_since is None else held_since
+            if now - held_since >= 300.0:
+                return
+        else:
+            assert held_since is None or least == 1 or large.id not in made.favoured, "its turn was taken away"
+            held_since = None
+        runs = [replace(run, favoured_since=now) if run.id in made.favoured and run.favoured_since is None else run for run in runs]
+        others = [run for run in runs if run.held and run.id != large.id]
+        if others:
+            ends = data.draw(st.sampled_from(others))
+            slots = [replace(slot, holder=None) if slot.id in ends.held else slot for slot in slots]
+            runs = [run for run in runs if run.id != ends.id]
+        runs.append(_small(newcomer, data))
     raise AssertionError("it still waits")
 
 

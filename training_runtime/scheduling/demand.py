@@ -8,7 +8,8 @@ from typing import Literal
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import RunFacts
 
-Block = Literal["paused", "no_device", "too_large", "person_quota", "project_quota", "room"]
+Block = Literal["paused", "no_device", "too_large", "bound", "person_quota", "project_quota", "room"]
+Bound = Literal["", "stays", "moved", "kind"]  # why it cannot use every machine: see RunFacts
 
 
 @dataclass(slots=True)
@@ -19,7 +20,8 @@ class Demand:
     keep. `occupied`: those, and the ones that its processes have yet to leave. `on`: the machine of those held, None where there are none
     or a run may be spread; `node`: the one that it gets its slots on; machines that share runs are one here (`SlotFacts.room`). `keeps`:
     between equals it goes before newcomers. `larger`: the next useful size after `size`. `order`: what tells equals apart, the time left
-    before the age. `capped`: it could use more than `most`, but not on the machines where that would be.
+    before the age. `capped`: it could use more than `most`, but not on the machines where that would be. `rooms`: where it can have
+    slots at all, None: anywhere; `bound` says why.
     """
 
     run: RunFacts
@@ -37,6 +39,12 @@ class Demand:
     node: str | None = None
     size: int = 0
     larger: int | None = None
+    rooms: frozenset[str] | None = None
+    bound: Bound = ""
+
+    def only_room(self) -> str | None:
+        """The one place where it can have slots, if there is just one."""
+        return next(iter(self.rooms)) if self.rooms is not None and len(self.rooms) == 1 else None
 
 
 def positive(weight: float) -> float:

@@ -12,16 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from training_runtime.protocol import Device
-from training_runtime.scheduling.demand import Block, Demand, positive
+from training_runtime.scheduling.demand import Block, Bound, Demand, positive
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.limits import Capacity, Limits
+from training_runtime.scheduling.moves import has_just_moved
 from training_runtime.scheduling.sizes import bounds
 
 Place = tuple[Device, str]
 
 
 def demands_of(
-    slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, capacity: Capacity, rules: Rules, caps: Mapping[int, int]
+    slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, capacity: Capacity, rules: Rules, caps: Mapping[int, int], now: float
 ) -> tuple[dict[int, Demand], dict[int, Block]]:
     """What every run asks for, and why those that cannot run whatever the others do cannot. `caps`: see `plan`."""
     limits = Limits(capacity, rules)
@@ -37,17 +38,19 @@ def demands_of(
         cap = caps.get(run.id, most) if caps else most
         held = run.held if run.id not in avoided else run.held - avoided[run.id]
         places = [keepable[slot] for slot in held if slot in keepable]
+        rooms, bound = _bounds(run, least=least, capacity=capacity, now=now) if rules.one_machine else (None, "")
+        at_once = capacity.at_once if rooms is None else capacity.at_once_in(rooms)
         if run.pinned and places:
             least = most = cap = len(places)
             block = None
         else:
-            block = _never(run, least=least, limits=limits) or ("room" if cap < least else None)
+            block = _never(run, least=least, limits=limits, at_once=at_once) or ("room" if cap < least else None)
         if block is not None:
             blocks[run.id] = block
         device = first = run.device
         if device is None and block is None:
-            first = _class_for([], least=least, plenty=plenty, limits=limits)
-            device = _class_for([of for of, _ in places], least=least, plenty=plenty, limits=limits)
+            first = _class_for([], least=least, plenty=plenty, at_once=at_once)
+            device = _class_for([of for of, _ in places], least=least, plenty=plenty, at_once=at_once)
         on, keeps = None, 0
         if places and device and rules.one_machine:
             on, keeps = _machine_for(run, device, places, least=least, capacity=capacity)
@@ -56,8 +59,25 @@ def demands_of(
         occupied = keeps + leaving[run.id, device]
         order = (math.inf if run.remaining_s is None else run.remaining_s, run.submitted_at, run.id)
         demand = Demand(run, least, min(most, cap), first, device, on, keeps, occupied, positive(run.weight), order, capped=cap < most)
+        demand.rooms, demand.bound = rooms, bound
+        demand.on = on or demand.only_room()
         demands[run.id] = demand
     return demands, blocks
+
+
+def _bounds(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
+    """Where a run that trains on one machine can have slots, None: anywhere; and why."""
+    room = run.room
+    if room is None:
+        return None, ""
+    if run.stays:
+        return frozenset({room}), "stays"
+    if has_just_moved(run, now=now) and max(capacity.at_once_in((room,)).values(), default=0) >= least:
+        return frozenset({room}), "moved"
+    if run.kind and capacity.kinds.keys() - {run.kind, ""}:
+        alike = capacity.kinds.get(run.kind, frozenset()) | capacity.kinds.get("", frozenset())
+        return alike | {room}, "kind"
+    return None, ""
 
 
 def _avoided(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> dict[int, frozenset[int]]:
@@ -77,9 +97,9 @@ def _leaving(slots: Iterable[SlotFacts], runs: Iterable[RunFacts]) -> Counter[tu
     )
 
 
-def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], limits: Limits) -> Device:
+def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], at_once: Mapping[Device, int]) -> Device:
     """The class of a run that takes any: the one it is on, if that can carry it at all."""
-    return next(device for device in sorted(plenty, key=held.count, reverse=True) if limits.at_once[device] >= least)
+    return next(device for device in sorted(plenty, key=held.count, reverse=True) if at_once[device] >= least)
 
 
 def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
@@ -94,11 +114,13 @@ def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, leas
     return (node, held[node]) if capacity.on_machine[device][node] >= least else (None, 0)
 
 
-def _never(run: RunFacts, *, least: int, limits: Limits) -> Block | None:
-    """Why the run cannot run whatever the others do."""
+def _never(run: RunFacts, *, least: int, limits: Limits, at_once: Mapping[Device, int]) -> Block | None:
+    """Why the run cannot run whatever the others do. `at_once`: the most it could have of each class where it may be."""
     if run.paused:
         return "paused"
     there_is = max(limits.at_once.values(), default=0) if run.device is None else limits.at_once.get(run.device, 0)
     if least > there_is:
         return "too_large" if there_is else "no_device"
+    if least > (max(at_once.values(), default=0) if run.device is None else at_once.get(run.device, 0)):
+        return "bound"
     return limits.over_quota(run, least)

@@ -14,7 +14,8 @@ Policy = Literal["fair_share", "priority"]
 @dataclass(frozen=True)
 class SlotFacts:
     """A slot as the planner sees it. `draining`: keeps no run and takes no new one. `holder`: the run whose process may still be there.
-    `pool`: what the machines are called among which its own shares runs; empty where it shares them with no other."""
+    `pool`: what the machines are called among which its own shares runs; empty where it shares them with no other. `kind`: what its machine
+    is (processor, GPUs, torch), which results depend on; empty where that is not known."""
 
     id: int
     node: str
@@ -22,6 +23,7 @@ class SlotFacts:
     draining: bool = False
     holder: int | None = None
     pool: str = ""
+    kind: str = ""
 
     @property
     def room(self) -> str:
@@ -38,7 +40,10 @@ class RunFacts:
     gets nothing. `held` are the slots it was granted and has not been asked to give back. `node`: the machine where its process is, with or
     without slots; where runs train on one machine (`Rules.one_machine`) it may change while nothing is held. `pool`: of that machine.
     `pinned`: that machine is not heard of, so the run keeps just what it holds. `alone`: in a pool too it can use the slots of one machine
-    only, for it has not come to train() yet. `avoids`: machines where it cannot work.
+    only, for it has not come to train() yet. `avoids`: machines where it cannot work. `stays`: its process cannot be sent to another
+    machine, for nothing of it is written down. `moved_at`: when its process last got a machine; `prologue_s`: how long its script then took
+    to come to train(), where that was measured. `kind`: of the machine that it has trained on, which another has to be of too.
+    `waits_since`: since when it holds nothing although it wants something; `favoured_since`: when a plan last let it go first for that.
     """
 
     id: int
@@ -60,6 +65,12 @@ class RunFacts:
     pool: str = ""
     alone: bool = False
     avoids: frozenset[str] = frozenset()
+    stays: bool = False
+    moved_at: float | None = None
+    prologue_s: float | None = None
+    kind: str = ""
+    waits_since: float | None = None
+    favoured_since: float | None = None
 
     @property
     def room(self) -> str | None:
@@ -95,9 +106,11 @@ class Plan:
     """The decision: who should hold which slots, a sentence for every run (for people to read), and the queue of those that hold nothing.
 
     `grants` names each run of the input; slots that another run still holds may be in it (they are promised, and granted once proven free).
-    `reasons[run]` says why it has what it has, or waits; for a run whose slots change it says who or what caused the change.
+    `reasons[run]` says why it has what it has, or waits; for a run whose slots change it says who or what caused the change. `favoured`:
+    runs that went first because they had waited too long; whoever carries the plan out notes since when (`RunFacts.favoured_since`).
     """
 
     grants: Mapping[int, frozenset[int]]
     reasons: Mapping[int, str]
     queue: Mapping[int, Waiting]
+    favoured: frozenset[int] = frozenset()

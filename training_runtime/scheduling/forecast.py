@@ -16,6 +16,8 @@ from training_runtime.scheduling.demand import Block, Demand
 from training_runtime.scheduling.facts import Rules, Waiting
 from training_runtime.scheduling.shares import Shares, weight_of
 
+Pool = tuple[str, str | None, frozenset[str] | None]  # slots of what ("device", "person", "project"), of which, on which machines
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -91,15 +93,16 @@ def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
         for demand in shares.demands.values()
         if demand.size and demand.run.remaining_s is not None
     )
-    supplies: dict[tuple[str, str | None], Supply | Apart] = {}
+    supplies: dict[Pool, Supply | Apart] = {}
+    machines = _machines(ends, shares) if shares.limits.machines else {}
     found: dict[int, Forecast] = {}
     for position, demand in enumerate(waiting, start=1):
         block = shares.blocks[demand.run.id]
         promise = None
-        if block not in ("no_device", "too_large"):
+        if block not in ("no_device", "too_large", "bound"):
             pool = _pool(demand, block)
             if pool not in supplies:
-                supplies[pool] = _supply(pool, ends, shares=shares, rules=rules)
+                supplies[pool] = _supply(pool, ends, machines, shares=shares, rules=rules)
             promise = supplies[pool].promise(demand.least)
         expected_s, after = promise if promise is not None else (None, None)
         found[demand.run.id] = Forecast(Waiting(position=position, needs=demand.least, expected_s=expected_s), after)
@@ -125,25 +128,39 @@ def _in_order(shares: Shares, *, rules: Rules) -> list[Demand]:
     return [shares.demands[run] for *_, run in sorted(turns)]
 
 
-def _pool(demand: Demand, block: Block) -> tuple[str, str | None]:
-    """Which slots have to become free: the person's own or the project's where a quota holds the run back, else those of its class."""
+def _pool(demand: Demand, block: Block) -> Pool:
+    """Which slots have to become free: the person's own or the project's where a quota holds the run back, else those of its class, on the
+    machines where it can have them."""
     if block == "person_quota":
-        return "person", demand.run.person
+        return "person", demand.run.person, None
     if block == "project_quota":
-        return "project", demand.run.project
-    return "device", demand.run.device
+        return "project", demand.run.project, None
+    return "device", demand.run.device, demand.rooms
 
 
-def _supply(pool: tuple[str, str | None], ends: Iterable[tuple[float, int, int]], *, shares: Shares, rules: Rules) -> Supply | Apart:
-    kind, name = pool
+def _machines(ends: Iterable[tuple[float, int, int]], shares: Shares) -> dict[tuple[str, str], Supply]:
+    """What becomes free on each machine, by class of slots."""
+    of_machine: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
+    for end in ends:
+        demand = shares.demands[end[2]]
+        of_machine[str(demand.device), str(demand.node)].append(end)
+    rooms = ((device, node, room) for device, of in shares.limits.machines.items() for node, room in of.room.items())
+    return {(device, node): Supply(of_machine[device, node], room) for device, node, room in rooms}
+
+
+def _supply(
+    pool: Pool,
+    ends: Iterable[tuple[float, int, int]],
+    machines: Mapping[tuple[str, str], Supply],
+    *,
+    shares: Shares,
+    rules: Rules,
+) -> Supply | Apart:
+    kind, name, nodes = pool
     limits = shares.limits
     if kind == "device" and limits.machines:
-        of_machine: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
-        for end in ends:
-            demand = shares.demands[end[2]]
-            of_machine[str(demand.device), str(demand.node)].append(end)
-        rooms = ((device, node, room) for device, of in limits.machines.items() for node, room in of.room.items())
-        return Apart([Supply(of_machine[device, node], room) for device, node, room in rooms if name in (None, device)])
+        # The same supplies for everybody: what is promised to one is promised to nobody else.
+        return Apart([each for (device, node), each in machines.items() if name in (None, device) and (nodes is None or node in nodes)])
     if kind == "device":
         free = sum(limits.left(device) for device in limits.rooms if name in (None, device))
         return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)

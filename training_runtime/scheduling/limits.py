@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,15 +19,20 @@ class Capacity:
     """The slots that may be used, those that are not being drained: how many of each class, and how many of them on each machine, where
     machines that share runs count as one (`SlotFacts.room`).
 
-    `at_once`: the most that one run can have of a class.
+    `at_once`: the most that one run can have of a class. `kinds`: the machines of each kind (`SlotFacts.kind`).
     """
 
     of_class: Mapping[Device, int]
     on_machine: Mapping[Device, Mapping[str, int]]
     at_once: Mapping[Device, int]
+    kinds: Mapping[str, frozenset[str]]
+
+    def at_once_in(self, rooms: Collection[str]) -> dict[Device, int]:
+        """The same for a run that can be on these machines only."""
+        return {device: max((of_node.get(room, 0) for room in rooms), default=0) for device, of_node in self.on_machine.items()}
 
 
-def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
+def capacity_of(slots: Collection[SlotFacts], *, one_machine: bool) -> Capacity:
     of_class: dict[Device, int] = {}
     on_machine: dict[Device, dict[str, int]] = {}
     for (device, node, draining), count in Counter((slot.device, slot.pool or slot.node, slot.draining) for slot in slots).items():
@@ -36,7 +41,10 @@ def capacity_of(slots: Iterable[SlotFacts], *, one_machine: bool) -> Capacity:
         of_node = on_machine.setdefault(device, {})
         of_node[node] = of_node.get(node, 0) + usable
     largest = {device: max(of_node.values()) for device, of_node in on_machine.items()}
-    return Capacity(of_class, on_machine, largest if one_machine else of_class)
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for kind, room in {(slot.kind, slot.pool or slot.node) for slot in slots}:
+        kinds[kind].add(room)
+    return Capacity(of_class, on_machine, largest if one_machine else of_class, {kind: frozenset(rooms) for kind, rooms in kinds.items()})
 
 
 class Limits:

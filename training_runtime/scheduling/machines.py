@@ -54,6 +54,11 @@ class Machines:
         if demand.least >= self._hopeless:
             return None
         most = min(demand.most, self.largest)
+        if demand.rooms is not None:
+            name = self._among(demand.rooms, demand.run.room, demand.least, most)
+            if name is not None:
+                self._file(name, by=min(demand.most, self.capacity[name]))
+            return name
         name = self._undisturbed(demand.run.room, most) or self._most_left(demand.run.room, demand.least, most)
         if name is None:
             self._hopeless = demand.least  # room only shrinks, so it stays that way
@@ -85,6 +90,18 @@ class Machines:
                     return heap[0][1]
                 heappop(heap)  # filed anew where it belongs now
         return None
+
+    def _among(self, rooms: Iterable[str], own: str | None, least: int, most: int) -> str | None:
+        """The same for a run that can be on these machines only."""
+        able = [name for name in rooms if self.room.get(name, 0) >= least]
+        if not able:
+            return None
+        if own in able and self.alone[own] >= most:
+            return own
+        if undisturbed := [name for name in able if self.alone[name] >= most]:
+            return min(undisturbed, key=lambda name: (self.alone[name], self._order[name]))
+        best = min(able, key=lambda name: self._offer(name, most))
+        return own if own in able and self._offer(own, most)[:2] <= self._offer(best, most)[:2] else best
 
     def _most_left(self, own: str | None, least: int, most: int) -> str | None:
         """The machine with room for the run's least where most is left for it."""

@@ -27,16 +27,19 @@ def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, ru
     # Everything below takes slots by number and runs oldest first, so that the order in which the caller names them cannot matter.
     slots = sorted(slots, key=attrgetter("id"))
     runs = sorted(runs, key=attrgetter("submitted_at", "id"))
-    shares, grants = _shared_and_placed(slots, runs, rules)
+    shares, grants = _shared_and_placed(slots, runs, rules, now=now)
     forecasts = forecast(shares, rules=rules)
     return Plan(
         grants=grants,
         reasons=reasons(slots, shares, grants, forecasts, rules=rules),
         queue={run: found.waiting for run, found in forecasts.items()},
+        favoured=frozenset(run for run in shares.favoured if grants[run]),
     )
 
 
-def _shared_and_placed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rules: Rules) -> tuple[Shares, Mapping[int, frozenset[int]]]:
+def _shared_and_placed(
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rules: Rules, *, now: float
+) -> tuple[Shares, Mapping[int, frozenset[int]]]:
     """How many slots each run gets, and which.
 
     Among machines that share runs there are runs that cannot use all of them (`RunFacts.alone`, `avoids`). What such a run cannot have it
@@ -44,7 +47,7 @@ def _shared_and_placed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rul
     """
     caps: dict[int, int] = {}
     while True:
-        shares = share_out(slots, runs, rules=rules, caps=caps)
+        shares = share_out(slots, runs, rules=rules, now=now, caps=caps)
         grants = place(slots, shares.demands.values(), one_room=rules.one_machine)
         short = {
             demand.run.id: len(grants[demand.run.id]) for demand in shares.demands.values() if len(grants[demand.run.id]) < demand.size

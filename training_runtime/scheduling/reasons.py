@@ -19,6 +19,11 @@ from training_runtime.scheduling.forecast import Forecast
 from training_runtime.scheduling.shares import Shares
 from training_runtime.scheduling.sizes import next_size
 
+BOUND = {
+    "stays": "where its script is at work: it has not come to train(), so it cannot go on elsewhere",
+    "moved": "where it has just moved to: to go on elsewhere would cost it more than to wait for a while",
+    "kind": "the machines of the kind that it has trained on: on another its results would differ",
+}
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 MINUTES = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)
 HOURS = (1, 2, 3, 4, 6, 8, 12, 18, 24)
@@ -149,9 +154,9 @@ def _sentence(demand: Demand, scene: Scene) -> str:
     if not granted:
         left = f"suspended: {_given(held, scene)}; " if held and not demand.run.paused else ""
         return left + _why_none(demand, scene)
-    if held == granted:
-        return f"holds {_amount(demand, scene)}: {_why_no_more(demand, scene)}"
-    return f"{_change(demand, held, granted, scene)}: {_why_no_more(demand, scene)}"
+    turn = "; it goes first for a while, because it had waited too long" if demand.run.id in scene.shares.favoured else ""
+    what = f"holds {_amount(demand, scene)}" if held == granted else _change(demand, held, granted, scene)
+    return f"{what}: {_why_no_more(demand, scene)}{turn}"
 
 
 def _amount(demand: Demand, scene: Scene) -> str:
@@ -303,11 +308,15 @@ def _why_none(demand: Demand, scene: Scene) -> str:
         at_once = scene.shares.limits.at_once
         most = max(at_once.values()) if run.device is None else at_once[run.device]
         return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service{_together(run.device, scene)}"
+    if block == "bound":
+        return f"waits: {_bound(demand, needs, scene)}; it can be stopped and continued as a new run"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
     return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene)}"
 
 
 def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
+    if demand.rooms is not None:
+        return _bound(demand, needs, scene)
     limits, device = scene.shares.limits, demand.run.device
     room = scene.at_once[device]
     if room:
@@ -317,6 +326,15 @@ def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
     held = f"the only{kind} slot is" if total == 1 else f"all {total}{kind} slots are"
     at = f" at priority {scene.lowest[device]} or higher" if scene.rules.policy == "priority" else ""
     return f"{needs}, and {held} held by {scene.holders[device]}{at}"
+
+
+def _bound(demand: Demand, needs: str, scene: Scene) -> str:
+    """What is free where a run can be that cannot use every machine, and why it cannot."""
+    limits, rooms = scene.shares.limits, demand.rooms or frozenset()
+    classes = limits.machines if demand.run.device is None else [each for each in limits.machines if each == demand.run.device]
+    free = max((limits.machines[each].room.get(room, 0) for each in classes for room in rooms), default=0)
+    there = f"{free or 'none'} {'is' if free == 1 else 'are'} free on {listed(sorted(rooms))}"
+    return f"{needs}, and {there}, {BOUND[demand.bound]}"
 
 
 def _together(device: Device | None, scene: Scene) -> str:

@@ -21,6 +21,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
 
 from training_runtime.protocol import Device
+from training_runtime.scheduling.ageing import favoured_of
 from training_runtime.scheduling.demand import Block, Demand, positive
 from training_runtime.scheduling.demands import demands_of
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
@@ -98,15 +99,19 @@ class Shares:
     demands: Mapping[int, Demand]
     blocks: Mapping[int, Block]
     limits: Limits
+    favoured: frozenset[int]  # runs that went first because they had waited too long
 
 
-def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules, caps: Mapping[int, int] | None = None) -> Shares:
+def share_out(
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules, now: float, caps: Mapping[int, int] | None = None
+) -> Shares:
     """Decide how many slots each run gets. Slots come by number, runs oldest first. `caps`: the most that some runs, by their ids, can have
     where their slots would be."""
     capacity = capacity_of(slots, one_machine=rules.one_machine)
-    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules, caps=caps or {})
+    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules, caps=caps or {}, now=now)
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
-    limits = _fill_anywhere(wanting, capacity, rules=rules)
+    favoured = favoured_of(wanting, now=now)
+    limits = _fill_anywhere(wanting, capacity, rules=rules, favoured=favoured)
     for _ in range(ROUNDS):
         if all(demand.size == demand.held for demand in wanting):
             break
@@ -114,25 +119,26 @@ def share_out(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Ru
         for demand in wanting:
             demand.held, demand.occupied, demand.on = demand.size, demand.size, demand.node
             if demand.size == 0:
-                demand.device, demand.on = demand.first, None
-        limits = _fill_anywhere(wanting, capacity, rules=rules)
+                demand.device, demand.on = demand.first, demand.only_room()
+        limits = _fill_anywhere(wanting, capacity, rules=rules, favoured=favoured)
     if rules.one_machine:
         relocate(wanting, limits)
     for demand in wanting:
         if demand.size == 0:
             blocks[demand.run.id] = limits.over_quota(demand.run, demand.least) or "room"
-    return Shares(demands=demands, blocks=blocks, limits=limits)
+    first = frozenset(demand.run.id for demand in favoured.values() if demand.size)
+    return Shares(demands=demands, blocks=blocks, limits=limits, favoured=first)
 
 
-def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) -> Limits:
+def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules, favoured: Mapping[Device, Demand]) -> Limits:
     """Fill from nothing; runs that take any class, and get nothing in theirs, try the others. Each tries each class once, so this ends."""
-    limits = _fill_all(wanting, capacity, rules=rules)
+    limits = _fill_all(wanting, capacity, rules=rules, favoured=favoured)
     tried: dict[int, set[Device | None]] = {demand.run.id: {demand.device} for demand in wanting if demand.run.device is None}
     moved = bool(tried)
     while moved:
         moved = False
         for demand in wanting:
-            if demand.size or demand.run.device is not None:
+            if demand.size or demand.run.device is not None or demand.rooms is not None:
                 continue
             others = [(limits.left(device), device) for device in capacity.of_class if device not in tried[demand.run.id]]
             able = [(room, device) for room, device in others if capacity.at_once[device] >= demand.least]
@@ -142,15 +148,15 @@ def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rule
                 tried[demand.run.id].add(demand.device)
                 moved = True
         if moved:
-            limits = _fill_all(wanting, capacity, rules=rules)
+            limits = _fill_all(wanting, capacity, rules=rules, favoured=favoured)
     return limits
 
 
-def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) -> Limits:
+def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules, favoured: Mapping[Device, Demand]) -> Limits:
     """Fill the levels one after the other, highest priority first, and in each the classes of slots. Returns what is left."""
     limits = Limits(capacity, rules)
     for demand in wanting:
-        demand.size, demand.node = 0, demand.on
+        demand.size, demand.node, demand.larger = 0, demand.on, None
     for demand in wanting:
         if demand.run.pinned and demand.held:
             limits.keep(demand)
@@ -166,8 +172,16 @@ def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules) ->
             if limits.machines:
                 below = (demand for lower in by_device[place + 1 :] for demand in lower.get(device, ()))
                 limits.machines[device].open(level[device], below)
+            first = favoured.get(device)
+            if first is not None and first.device == device and not first.size and _is_of(first, level[device], rules):
+                limits.take(first, first.least)
             _fill(level[device], device, limits=limits, rules=rules)
     return limits
+
+
+def _is_of(demand: Demand, level: Sequence[Demand], rules: Rules) -> bool:
+    """Whether the run is served with these."""
+    return rules.policy != "priority" or demand.run.priority == level[0].run.priority
 
 
 def _by_device(level: Iterable[Demand]) -> dict[Device | None, list[Demand]]:
@@ -233,17 +247,20 @@ def _persons(level: Sequence[Demand], *, rules: Rules) -> list[Person]:
         oldest, claim, slots = own[0].run, 0, 0
         first: list[Demand] = []
         later: list[Demand] = []
+        growing: list[RunTurn] = []  # those that have been given something before everybody's turns began
         for demand in own:
             demand.keeps = demand.held > 0 and demand.run.submitted_at <= overtaken[name]
             if demand.held and demand.run.submitted_at <= since:
                 claim += min(max(demand.occupied, demand.least), demand.most)
-            if demand.size:
-                slots += demand.size
-            else:
+            if not demand.size:
                 (first if demand.keeps else later).append(demand)
+                continue
+            slots += demand.size
+            if demand.larger is not None and not demand.run.pinned:
+                growing.append(_growth(demand, demand.larger))
         starts = [*reversed(later), *reversed(first)]
-        if starts:
-            persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, starts, slots=slots))
+        if starts or growing:
+            persons.append(Person(weight_of(name, rules), claim, oldest.submitted_at, oldest.id, starts, growing, slots))
     return persons
 
 
