@@ -9,6 +9,7 @@ password hears nothing more. Nothing that a browser sends is written anywhere.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import math
 import time
@@ -32,6 +33,9 @@ LONGEST_TOPIC = 128
 MOST_REQUESTS = 1000  # subscriptions asked for on one connection
 LONGEST_MESSAGE = 16 * 1024
 LOGGED_OUT, TOO_MUCH, TOO_MANY = 4401, 4408, 4429
+
+# Not in the one thread that all requests share: after a restart every page asks at once.
+in_threads = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Rechecks:
             self._asking = None
 
 
-@database_sync_to_async
+@in_threads
 def _answers(questions: Iterable[Question]) -> dict[Question, str]:
     asked = list(questions)
     people = accounts.logged_in(each.session for each in asked)

@@ -10,12 +10,16 @@ const MIN_GAP_MS = 250;
 const PATIENCE = 4; // a server that takes long is asked less often: at most a quarter of its time goes into one element
 const CALM_GAP_MS = 1500; // for what also arrives as points
 const SAFETY_NET_MS = 30000;
-const FIRST_WAIT_MS = 500;
-const LONGEST_WAIT_MS = 15000;
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 30000;
+const FIRST_SPREAD_MS = 1000;
+const LONGEST_SPREAD_MS = 15000;
 
 /** @type {WebSocket | null} */
 let socket = null;
 let attempt = 0;
+/** After an outage every page of everybody fetches again: each element at a moment of its own in this time, longer after a long one. */
+let spread = 0;
 /** @type {Set<string>} */
 let subscribed = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
@@ -69,10 +73,11 @@ function closed(code) {
   }
   show('reconnecting', 'Reconnecting');
   attempt += 1;
+  spread = Math.min(LONGEST_SPREAD_MS, FIRST_SPREAD_MS * 2 ** (attempt - 1));
   // While nothing can be pushed the page stays current by asking; a login that has ended shows here too (the answer is a redirect).
   if (attempt > 1) refreshAll();
-  const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(attempt - 1, 6));
-  setTimeout(connect, wait * (0.5 + Math.random() / 2));
+  const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** (attempt - 1));
+  setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
 }
 
 /** @param {any} message */
@@ -83,7 +88,7 @@ function receive(message) {
   }
   if (message.type === 'subscribed') {
     for (const element of document.querySelectorAll('[data-live]')) {
-      if (words(element, 'data-live').some((topic) => message.topics.includes(topic))) refresh(element);
+      if (words(element, 'data-live').some((topic) => message.topics.includes(topic))) setTimeout(() => refresh(element), spread * Math.random());
     }
   }
   if (message.type === 'changed') {
@@ -163,9 +168,11 @@ export function start() {
     const text = `Run ${message.run} ${message.state === 'failed' ? 'has failed' : `is ${message.state}`}.`;
     document.dispatchEvent(new CustomEvent('toast', { detail: { text, kind: message.state === 'failed' ? 'error' : 'success', quiet: true } }));
   });
-  setInterval(() => {
+  const again = () => {
     if (!document.hidden) refreshAll(); // a message may have been lost on its way
-  }, SAFETY_NET_MS);
+    setTimeout(again, SAFETY_NET_MS * (0.75 + Math.random() / 2)); // pages that were opened together do not stay together
+  };
+  setTimeout(again, SAFETY_NET_MS * (0.75 + Math.random() / 2));
   window.addEventListener('pageshow', (event) => {
     if (event.persisted) location.reload();
   });
