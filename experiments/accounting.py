@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from django.db.models import Q
@@ -66,9 +66,9 @@ def by_project(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     )
 
 
-def by_run(*, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
-    """One for each run that held slots in the window, the greatest first."""
-    return _usage(begin, end, key="pk", name="name", past=lambda old: (str(old.run), f"{old.run_name} (deleted)"))
+def by_run(*, begin: dt.datetime, end: dt.datetime, projects: Collection[int] | None = None) -> list[Usage]:
+    """One for each run that held slots in the window, the greatest first; `projects`: of these alone, by their ids."""
+    return _usage(begin, end, key="pk", name="name", past=lambda old: (str(old.run), f"{old.run_name} (deleted)"), projects=projects)
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,25 @@ class _Sum:
             self.busy_s += busy_s
 
 
-def _usage(begin: dt.datetime, end: dt.datetime, *, key: str, name: str, past: Callable[[PastGrant], tuple[str, str]]) -> list[Usage]:
-    """What the runs of the window held, summed up by `key`, a field of theirs; `past` says the same of those that were deleted."""
+def _usage(
+    begin: dt.datetime,
+    end: dt.datetime,
+    *,
+    key: str,
+    name: str,
+    past: Callable[[PastGrant], tuple[str, str]],
+    projects: Collection[int] | None = None,
+) -> list[Usage]:
+    """What the runs of the window held, summed up by `key`, a field of theirs; `past` says the same of those that were deleted. `projects`:
+    of the runs of these alone."""
     held = _held(begin, end)
     sums: dict[str, _Sum] = {}
-    for pk, whose, title, busy_s in _in_parts(held, key, name):
+    for pk, whose, title, busy_s in _in_parts(held, key, name, Q() if projects is None else Q(experiment__project__in=projects)):
         of_run = held[pk]
         work_s = None if busy_s is None else of_run.work(busy_s)
         sums.setdefault(str(whose), _Sum(title)).add(pk, of_run.inside, busy_s=work_s)
-    for old in PastGrant.objects.filter(released_at__gt=begin, granted_at__lt=end).order_by("pk").iterator():
+    deleted = PastGrant.objects.filter(released_at__gt=begin, granted_at__lt=end)
+    for old in (deleted if projects is None else deleted.filter(project__in=projects)).order_by("pk").iterator():
         inside_s = (min(old.released_at, end) - max(old.granted_at, begin)).total_seconds()
         work_s = None if old.busy_share is None else inside_s * old.busy_share
         whose, title = past(old)
@@ -134,11 +144,11 @@ def _usage(begin: dt.datetime, end: dt.datetime, *, key: str, name: str, past: C
     return sorted(found, key=lambda usage: (-usage.slot_s, usage.key))
 
 
-def _in_parts(held: Mapping[int, _Held], key: str, name: str) -> Iterable[tuple[int, object, str, float | None]]:
+def _in_parts(held: Mapping[int, _Held], key: str, name: str, wanted: Q) -> Iterable[tuple[int, object, str, float | None]]:
     """Each run with its key, name and work; asked for in parts, because databases limit how many numbers a question may have."""
     pks = sorted(held)
     for first in range(0, len(pks), 500):
-        yield from TrainingRun.objects.filter(pk__in=pks[first : first + 500]).order_by("pk").values_list("pk", key, name, "busy_s")
+        yield from TrainingRun.objects.filter(wanted, pk__in=pks[first : first + 500]).order_by("pk").values_list("pk", key, name, "busy_s")
 
 
 def _held(begin: dt.datetime, end: dt.datetime) -> dict[int, _Held]:

@@ -20,10 +20,10 @@ from experiments import bulk, notify, several, snapshot, states
 from experiments.homes import home_for, usable_now
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
+from experiments.plan_preview import ClusterWish, Difference, Preview, RunChange, preview
 from experiments.snapshot import NODE_SILENT_S, Snapshot
 from training_runtime.scheduling.ageing import TURN_S
-from training_runtime.scheduling.changes import difference, machines
-from training_runtime.scheduling.facts import Plan, Policy, RunFacts
+from training_runtime.scheduling.facts import Plan
 from training_runtime.scheduling.plan import plan
 
 __all__ = [
@@ -55,52 +55,6 @@ class TickSummary:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class RunChange:
-    """What a preview changes of a run; None leaves it as it is."""
-
-    priority: int | None = None
-    min_slots: int | None = None
-    max_slots: int | None = None
-    paused: bool | None = None
-    stop: bool = False
-
-
-@dataclass(frozen=True)
-class ClusterWish:
-    """What a preview changes for everybody; None leaves it as it is.
-
-    Weights and quotas by username, projects' quotas by id: all of them, as they would be. `draining`: by slot id.
-    """
-
-    policy: Policy | None = None
-    person_weights: Mapping[str, float] | None = None
-    person_quota: Mapping[str, int] | None = None
-    project_quota: Mapping[str, int] | None = None
-    draining: Mapping[int, bool] | None = None
-    several_machines: bool | None = None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What a change would do to one run: slots held by the plan before and after, and the plan's reason after."""
-
-    run: TrainingRun
-    before: int
-    after: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Preview:
-    """The plan as things are, the plan with the changes, the runs whose slots or machine would differ, and the same in sentences."""
-
-    before: Plan
-    after: Plan
-    differences: tuple[Difference, ...]
-    sentences: tuple[str, ...]
-
-
 @notify.together()
 def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
@@ -120,30 +74,6 @@ def tick(now: dt.datetime) -> TickSummary:
         nodes = _nodes(seen, moved | homes, granted)
         _say(rules, nodes, moved=moved)
     return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
-
-
-def preview(*, now: dt.datetime, changes: Mapping[int, RunChange] | None = None, cluster: ClusterWish | None = None) -> Preview:
-    """What the allocation would become with changes to runs (by their ids) and to what holds for everybody. Writes nothing."""
-    rules = ClusterRules.current()
-    seen = would = snapshot.take(rules, now=now, lock=False)
-    changes, wish = changes or {}, cluster or ClusterWish()
-    if wish.several_machines not in (None, rules.several_machines):
-        rules.several_machines = not rules.several_machines
-        would = snapshot.take(rules, now=now, lock=False)
-    changed = [_changed(facts, changes.get(facts.id)) for facts in would.run_facts if not changes.get(facts.id, RunChange()).stop]
-    given = {name: value for name, value in vars(wish).items() if name not in ("draining", "several_machines") and value is not None}
-    draining = wish.draining or {}
-    slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in would.slot_facts]
-    before = plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
-    after = plan(slots, changed, now=now.timestamp(), rules=dataclasses.replace(seen.rules, **given))
-    node_of = {slot.id: slot.node for slot in slots}
-    differences = [
-        Difference(run=seen.runs[facts.id], before=had, after=has, reason=after.reasons.get(facts.id, "It is stopped."))
-        for facts in seen.run_facts
-        if (had := len(before.grants.get(facts.id, ()))) != (has := len(after.grants.get(facts.id, ())))
-        or machines(before, facts.id, node_of) != machines(after, facts.id, node_of)
-    ]
-    return Preview(before, after, tuple(differences), tuple(difference(before, after, seen.run_facts, slots)))
 
 
 def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision: int, now: dt.datetime) -> int:
@@ -378,10 +308,3 @@ def _say(rules: ClusterRules, nodes: Iterable[str], *, moved: set[int]) -> None:
         notify.changed("cluster", "lanes", "feed")
         for run_id in moved:
             notify.changed(f"run-{run_id}", "slots")
-
-
-def _changed(facts: RunFacts, change: RunChange | None) -> RunFacts:
-    if change is None:
-        return facts
-    given = {name: value for name, value in dataclasses.asdict(change).items() if name != "stop" and value is not None}
-    return dataclasses.replace(facts, **given)

@@ -36,9 +36,9 @@ class JobRow:
     duration: dt.timedelta | None
 
 
-def jobs(wanted: JobFilter, *, now: dt.datetime) -> tuple[list[JobRow], int]:
-    """(rows of this page, number of runs that match), newest first."""
-    found = _matching(wanted)
+def jobs(wanted: JobFilter, *, now: dt.datetime, named: Q | None = None) -> tuple[list[JobRow], int]:
+    """(rows of this page, number of runs that match), newest first. `named`: the runs that can be found by their names (None: all)."""
+    found = _matching(wanted, Q() if named is None else named)
     rows = found.select_related("submitted_by", "version", "experiment").order_by("-submitted_at", "-id")
     shown = list(rows[wanted.offset : wanted.offset + wanted.limit])
     held = slots_held(run.pk for run in shown)
@@ -66,10 +66,10 @@ def run_slots(run: TrainingRun) -> list[Slot]:
     return list(held.select_related("node").order_by("node__name", "index"))
 
 
-def _matching(wanted: JobFilter) -> QuerySet[TrainingRun]:
+def _matching(wanted: JobFilter, named: Q) -> QuerySet[TrainingRun]:
     found = TrainingRun.objects.all()
     if name := wanted.name.replace("\0", "").strip():
-        match = Q(name__icontains=name) | Q(submitted_by__username__icontains=name)
+        match = (Q(name__icontains=name) & named) | Q(submitted_by__username__icontains=name)
         number = name.removeprefix("#")
         if number.isascii() and number.isdigit() and len(number) < 19:
             match |= Q(pk=int(number))

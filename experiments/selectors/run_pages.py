@@ -107,6 +107,16 @@ def readable_ids(user: User, ids: Iterable[int]) -> set[int]:
     return set(TrainingRun.objects.filter(pk__in=set(ids), experiment__project__in=mine).values_list("pk", flat=True))
 
 
+def named_ids(user: User, ids: Iterable[int]) -> set[int]:
+    """Which of the runs the person may know by name, and why they have what they have: those they may open; administrators all."""
+    return set(ids) if user.is_staff else readable_ids(user, ids)
+
+
+def named_runs(user: User) -> Q:
+    """The same as a condition on runs."""
+    return Q() if user.is_staff else Q(experiment__project__in=access.projects_for(user).values("pk"))
+
+
 def writable_ids(user: User, ids: Iterable[int]) -> set[int]:
     """Which of the runs are in projects where the person is more than a viewer."""
     mine = Membership.objects.filter(user=user, role__in=[Role.ADMIN, Role.EDITOR]).values("project")

@@ -26,8 +26,10 @@ VERBS: dict[str, str] = {
 }
 
 
-HELD = ("id", "slot", "run", "run__name", "run__submitted_by__username", "granted_at", "released_at", "release_requested_at")
-HELD += ("reason", "release_reason")
+HELD = (
+    *("id", "slot", "run", "run__name", "run__submitted_by__username"),
+    *("granted_at", "released_at", "release_requested_at", "reason", "release_reason"),
+)
 
 
 class Held(NamedTuple):
@@ -80,7 +82,8 @@ class Lane:
 class FeedItem:
     """Something that happened: when, in words, to which run.
 
-    `kind`: "state", "change" (of members), "wish" (of a person), or "cluster" (for everybody, by an administrator: run 0).
+    `kind`: "state", "change" (of members), "wish" (of a person), or "cluster" (for everybody, by an administrator: run 0). `unnamed`: the
+    same for those who may not know the run: whose it is and what it does, neither its name nor any reason.
     """
 
     at: dt.datetime
@@ -88,6 +91,7 @@ class FeedItem:
     text: str
     run: int
     name: str
+    unnamed: str = ""
 
 
 def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
@@ -147,20 +151,25 @@ def _label(run: TrainingRun) -> str:
     return f"{run.submitted_by.username}'s run {run.name}"
 
 
+def _unnamed(run: TrainingRun) -> str:
+    return f"{run.submitted_by.username}'s run in another project"
+
+
 def _for_everybody(change: ClusterChange) -> FeedItem:
     return FeedItem(change.at, "cluster", f"{change.text}{f': {change.reason}' if change.reason else '.'}", 0, "the cluster")
 
 
 def _move(move: RunTransition) -> FeedItem:
     """What a transition says: a person's wish, or a new state with its reason."""
-    name = _label(move.run)
+    name, unnamed = _label(move.run), _unnamed(move.run)
     if move.old == move.new:
-        text, kind = f"{name}: {move.reason}", "wish"
+        text, kind, done = f"{name}: {move.reason}", "wish", "was changed"
     elif not move.old:
-        text, kind = f"{name} was submitted.", "state"
+        text, kind, done = f"{name} was submitted.", "state", "was submitted"
     else:
-        text, kind = f"{name} {VERBS.get(move.new, move.new)}{_because(move)}", "state"
-    return FeedItem(move.at, kind, text, move.run_id, move.run.name)
+        done = VERBS.get(move.new, move.new)
+        text, kind = f"{name} {done}{_because(move)}", "state"
+    return FeedItem(move.at, kind, text, move.run_id, move.run.name, f"{unnamed} {done}.")
 
 
 def _because(move: RunTransition) -> str:
@@ -172,5 +181,6 @@ def _change(change: GenerationRecord) -> FeedItem:
     """How a run's workers changed, why, and what that cost."""
     cost = f"{change.pause_ms:.0f} ms pause, {change.redone} {'step' if change.redone == 1 else 'steps'} redone"
     reason = f"{change.reason.rstrip('.')}; " if change.reason else ""
-    text = f"{_label(change.run)}: {change.workers_before} → {change.workers} workers at step {change.step}: {reason}{cost}."
-    return FeedItem(change.at, "change", text, change.run_id, change.run.name)
+    members = f"{change.workers_before} → {change.workers} workers"
+    text = f"{_label(change.run)}: {members} at step {change.step}: {reason}{cost}."
+    return FeedItem(change.at, "change", text, change.run_id, change.run.name, f"{_unnamed(change.run)}: {members}.")

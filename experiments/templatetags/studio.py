@@ -241,8 +241,11 @@ def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") ->
 
 
 @register.simple_tag
-def feed_text(item: FeedItem, readable: Collection[int] | None = None) -> SafeString:
-    """What happened, the run's name in it a link where the reader may open the run (None: they may)."""
+def feed_text(item: FeedItem, readable: Collection[int] | None = None, named: bool = False) -> SafeString:
+    """What happened, the run's name in it a link where the reader may open the run (None: they may). Else neither name nor reason, but for
+    those who may know all names."""
+    if readable is not None and item.run not in readable and item.kind != "cluster" and not named:
+        return format_html("{}", item.unnamed)
     before, name, after = item.text.partition(item.name)
     if not name:
         return format_html("{}", item.text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,7 +42,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         limit=PAGE_ROWS,
         offset=number(request, "offset", 0, least=0, most=10_000_000),
     )
-    found = later(lambda: selectors.jobs(wanted, now=now))
+    found = later(lambda: selectors.jobs(wanted, now=now, named=run_pages.named_runs(user)))
     lanes = later(lambda: selectors.lanes(begin=now, end=now))
     strips = later(lambda: _strips(lanes))
     feed = later(lambda: selectors.feed(limit=40))
@@ -52,6 +52,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "wanted": wanted,
         "found": found,
         "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
+        "named": later(lambda: run_pages.named_ids(user, [row.run.pk for row in found[0]])),
         "controllable": later(lambda: _controllable(request, found[0])),
         "next_offset": wanted.offset + PAGE_ROWS,
         "table": table,
@@ -149,13 +150,14 @@ def lanes(request: HttpRequest) -> JsonResponse:
     found = selectors.lanes(begin=begin, end=end)
     bars = [bar for lane in found for bar in lane.bars]
     ids = {bar.run for bar in bars}
+    named = run_pages.named_ids(user, ids)
     answer = {
         "now": now.timestamp(),
         "begin": begin.timestamp(),
         "end": end.timestamp(),
         "first": first.timestamp(),
         "cut": len(bars) > MOST_BARS,
-        "lanes": [_lane(lane) for lane in found],
+        "lanes": [_lane(lane, named) for lane in found],
         "readable": sorted(run_pages.readable_ids(user, ids)),
         "curves": [run.pk for run in run_pages.drawable(user, begin=begin)],
     }
@@ -176,7 +178,8 @@ def _span(window: str, back_s: float, now: dt.datetime, first: dt.datetime) -> t
     return end - dt.timedelta(seconds=min(seconds, LONGEST_S)), end
 
 
-def _lane(lane: Lane) -> dict[str, object]:
+def _lane(lane: Lane, named: Collection[int]) -> dict[str, object]:
+    """`named`: runs whose names and reasons the person may read."""
     return {
         "slot": lane.slot.pk,
         "label": lane.slot.label(),
@@ -186,12 +189,12 @@ def _lane(lane: Lane) -> dict[str, object]:
         "bars": [
             {
                 "run": bar.run,
-                "name": bar.name,
+                "name": bar.name if bar.run in named else "a run in another project",
                 "person": bar.person,
                 "begin": bar.begin.timestamp(),
                 "end": bar.end.timestamp() if bar.end else None,
                 "leaving": bar.leaving,
-                "reason": bar.reason,
+                "reason": bar.reason if bar.run in named else "",
             }
             for bar in lane.bars[-MOST_BARS:]
         ],

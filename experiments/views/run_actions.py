@@ -6,6 +6,7 @@ A preview says beforehand what a change would do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -18,6 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from experiments import access, scheduling, services
 from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
+from experiments.selectors.run_pages import named_ids
 from experiments.views.shown import act, page, person, refused, run_crumbs
 
 
@@ -129,6 +131,5 @@ def preview(request: HttpRequest, pk: int) -> HttpResponse:
         return render(request, "cluster/_preview.html", {"problem": "The minimum is greater than the maximum."})
     powerless = change.priority is not None and access.rules(user).policy == "fair_share"
     note = "Under fair share priorities have no effect: it would count once the policy is priority." if powerless else ""
-    return render(
-        request, "cluster/_preview.html", {"preview": scheduling.preview(now=timezone.now(), changes={run.pk: change}), "note": note}
-    )
+    would = scheduling.preview(now=timezone.now(), changes={run.pk: change}, named=partial(named_ids, user))
+    return render(request, "cluster/_preview.html", {"preview": would, "note": note})

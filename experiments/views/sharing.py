@@ -5,6 +5,8 @@ Everybody who is logged in may read the rules; administrators of the cluster cha
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -14,6 +16,7 @@ from experiments import access, clock, scheduling, services, several
 from experiments.forms import ReasonForm, SharingForm, attempt
 from experiments.models import Node, Slot, User
 from experiments.scheduling import ClusterWish
+from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
 from experiments.views.shown import act, done, later, page, person, refused
 
@@ -136,4 +139,8 @@ def _wanted(request: HttpRequest) -> tuple[bool, str]:
 
 
 def _previewed(request: HttpRequest, wish: ClusterWish) -> HttpResponse:
-    return render(request, "cluster/_preview.html", {"preview": scheduling.preview(now=clock.now(), cluster=wish)})
+    return render(
+        request,
+        "cluster/_preview.html",
+        {"preview": scheduling.preview(now=clock.now(), cluster=wish, named=partial(named_ids, person(request)))},
+    )

@@ -1,6 +1,6 @@
 """Slot time used, by person, project or run, on a page and as CSV.
 
-Of projects one sees one's own; administrators of the cluster see all.
+Of projects and of runs one sees one's own projects'; administrators of the cluster see all. By person everybody sees everything.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 def _rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
-    if kind == "run":
-        return accounting.by_run(begin=begin, end=end)
     if kind == "person":
         return accounting.by_person(begin=begin, end=end)
-    mine = {str(pk) for pk in access.projects_for(user).values_list("pk", flat=True)}
-    return [row for row in accounting.by_project(begin=begin, end=end) if user.is_staff or row.key in mine]
+    mine = None if user.is_staff else set(access.projects_for(user).values_list("pk", flat=True))
+    if kind == "run":
+        return accounting.by_run(begin=begin, end=end, projects=mine)
+    return [row for row in accounting.by_project(begin=begin, end=end) if mine is None or int(row.key) in mine]
 
 
 def _csv(rows: list[Usage], name: str) -> HttpResponse:

@@ -34,7 +34,7 @@ LAYERS = (
     ("selectors", "forms"),
     ("access",),
     ("services",),
-    ("scheduling", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
+    ("scheduling", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states", "accounts"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck"),
     ("logins", "addresses"),

@@ -9,20 +9,46 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import slotuse
-from experiments.models import Grant, Node, Slot, TrainingRun, User
+from experiments.models import GenerationRecord, Grant, Node, RunTransition, Slot, TrainingRun, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from training_runtime.protocol import RunObservation, SlotSeen
 
 
-def test_everybodys_jobs_are_there_but_only_ones_own_are_links(studio: Seeded, as_: As) -> None:
+def test_everybodys_jobs_are_there_but_only_ones_own_are_named(studio: Seeded, as_: As) -> None:
     page = as_(studio.alice).get(reverse("cluster"), {"part": "jobs"}).content.decode()
-    for name in ("Learning rates", "Baseline", "Wider net"):
+    for name in ("Learning rates", f"run {studio.other.pk}", "a run in another project"):
         assert name in page
     assert f'href="{reverse("run", args=[studio.running.pk])}"' in page
     assert f'href="{reverse("run", args=[studio.other.pk])}"' not in page
     assert reverse("stop_run", args=[studio.running.pk]) in page
     assert reverse("stop_run", args=[studio.other.pk]) not in page
+
+
+def test_of_a_run_in_another_project_one_sees_whose_it_is_and_not_its_name_nor_a_reason(studio: Seeded, as_: As) -> None:
+    other, secret = studio.other, "a word that only its project reads"
+    TrainingRun.objects.filter(pk=other.pk).update(name=secret, plan_reason=secret, state_reason=secret)
+    Grant.objects.filter(run=other).update(reason=secret)
+    RunTransition.objects.filter(run=other).update(reason=secret)
+    GenerationRecord.objects.filter(run=other).update(reason=secret)
+    node = Node.objects.filter(slots__grants__run=other, slots__grants__released_at=None)[0]
+    pages = [(reverse("cluster"), {"part": part} if part else {}) for part in ("", "jobs", "feed", "now", "strips", "nodes")]
+    pages += [(reverse("lanes"), {"window": "all"}), (reverse("node", args=[node.name]), {})]
+    pages += [(reverse("usage"), {"by": kind, "format": form}) for kind in ("person", "project", "run") for form in ("", "csv")]
+    pages += [(reverse("preview_run", args=[studio.running.pk]), {"stop": "yes"})]
+    for path, query in pages:
+        answer = as_(studio.alice).get(path, query)
+        assert answer.status_code == 200, path
+        said = answer.getvalue().decode() if answer.streaming else answer.content.decode()
+        assert secret not in said, (path, query)
+    named = [(path, query) for path, query in pages if secret in as_(studio.dora).get(path, query).content.decode()]
+    assert len(named) >= 8, "administrators see all of it"
+    jobs = as_(studio.alice).get(reverse("cluster"), {"part": "jobs"}).content.decode()
+    assert "a run in another project" in jobs
+    found = as_(studio.alice).get(reverse("cluster"), {"part": "jobs", "name": "only its project"}).content.decode()
+    assert "No job matches" in found, "nor is it found by a part of its name"
+    feed = as_(studio.alice).get(reverse("cluster"), {"part": "feed"}).content.decode()
+    assert f"{other.submitted_by.username}&#x27;s run in another project" in feed
 
 
 def test_a_viewer_sees_no_stop_and_an_administrator_sees_all(studio: Seeded, as_: As) -> None:
@@ -56,7 +82,7 @@ def test_the_lanes_say_who_held_what_and_the_table_says_the_same(studio: Seeded,
         asked = {**window, "until": str(int(timezone.now().timestamp()) - 300)} if "back" in window else window
         table = as_(studio.alice).get(reverse("cluster"), {"part": "now", **asked}).content.decode()
         bars = [bar for lane in as_(studio.alice).get(reverse("lanes"), window).json()["lanes"] for bar in lane["bars"]]
-        assert table.count("<bdi>") == len(bars), window
+        assert table.count("<bdi>") + table.count("a run in another project") == len(bars), window
         assert ("nobody in this window" in table) == (len({bar["run"] for bar in bars}) == 0), window
     for odd in ({"window": "x"}, {"until": "-5"}, {"until": "9" * 40}, {"until": "1"}):
         assert as_(studio.alice).get(reverse("cluster"), {"part": "now", **odd}).status_code == 200

@@ -45,8 +45,11 @@ def listed(names: Sequence[str]) -> str:
     return f"{names[0]}, {names[1]} and {len(names) - 2} others"
 
 
-def label(run: RunFacts) -> str:
-    return f"{run.person}'s run {run.name}"
+def label(run: RunFacts, *, to: RunFacts | None = None) -> str:
+    """What the run is called, where the sentence is about the run `to`: in another project it is not named, only whose it is. Nor is one
+    without a name: whoever asked may not know it."""
+    named = run.name and (to is None or to.project == run.project)
+    return f"{run.person}'s run {run.name}" if named else f"{run.person}'s run in another project"
 
 
 def about(seconds: float) -> str:
@@ -152,7 +155,7 @@ def _classes(demand: Demand, shares: Shares) -> Iterable[Device]:
 def _sentence(demand: Demand, scene: Scene) -> str:
     held, granted = demand.run.held, scene.grants[demand.run.id]
     if not granted:
-        left = f"suspended: {_given(held, scene)}; " if held and not demand.run.paused else ""
+        left = f"suspended: {_given(held, scene, by=demand.run)}; " if held and not demand.run.paused else ""
         return left + _why_none(demand, scene)
     turn = "; it goes first for a while, because it had waited too long" if demand.run.id in scene.shares.favoured else ""
     what = f"holds {_amount(demand, scene)}" if held == granted else _change(demand, held, granted, scene)
@@ -186,41 +189,41 @@ def _where(demand: Demand, scene: Scene) -> str:
 def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene: Scene) -> str:
     """Who or what made the run's slots change."""
     if not held:
-        return f"starts with {_amount(demand, scene)}{_received(granted, scene)}"
+        return f"starts with {_amount(demand, scene)}{_received(granted, scene, by=demand.run)}"
     left = sorted({scene.slots[slot].room for slot in held if slot in scene.slots} - {demand.node})
     if demand.node is not None and left:
         forced = any(slot in scene.owner or (slot in scene.slots and scene.slots[slot].draining) for slot in held)
-        given = f"{_given(held - granted, scene)}, " if forced else ""
+        given = f"{_given(held - granted, scene, by=demand.run)}, " if forced else ""
         why = "" if forced else ", where more is free,"
         return f"{given}moves from {listed(left)} to {demand.node}{why} and holds {_amount(demand, scene)}"
     if len(granted) > len(held):
-        return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene)}"
+        return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene, by=demand.run)}"
     if len(granted) < len(held):
-        return f"{_given(held - granted, scene)} and holds {_amount(demand, scene)}"
+        return f"{_given(held - granted, scene, by=demand.run)} and holds {_amount(demand, scene)}"
     drained = sorted({scene.slots[slot].node for slot in held - granted if slot in scene.slots and scene.slots[slot].draining})
     because = f"{listed(drained)} gives its slots up for maintenance" if drained else "to be on fewer machines"
     return f"moves {plural(len(held - granted))} ({because}) and holds {_amount(demand, scene)}"
 
 
-def _received(gained: Iterable[int], scene: Scene) -> str:
+def _received(gained: Iterable[int], scene: Scene, *, by: RunFacts) -> str:
     """Who hands the gained slots over; nothing to say about slots that were free."""
     known = scene.shares.demands
     sources = Counter(
-        label(known[scene.leaver[slot]].run) if scene.leaver[slot] in known else "a run that has ended"
+        label(known[scene.leaver[slot]].run, to=by) if scene.leaver[slot] in known else "a run that has ended"
         for slot in gained
         if slot in scene.leaver
     )
     return f", {plural(sources.total())} handed over by {listed(sorted(sources))}" if sources else ""
 
 
-def _given(lost: frozenset[int], scene: Scene) -> str:
+def _given(lost: frozenset[int], scene: Scene, *, by: RunFacts) -> str:
     """To whom the lost slots go, or why else they are given up."""
     takers: Counter[int] = Counter(scene.owner[slot] for slot in lost if slot in scene.owner)
     drained = sum(slot in scene.slots and scene.slots[slot].draining for slot in lost)
     rest = len(lost) - takers.total() - drained
     parts = []
     if takers:
-        named = [_taker(scene.shares.demands[run].run, scene) for run in sorted(takers)]
+        named = [_taker(scene.shares.demands[run].run, scene, by=by) for run in sorted(takers)]
         parts.append(f"gave {plural(takers.total())} to {listed(named)}")
     if drained:
         parts.append(f"left {plural(drained)} that will be out of service")
@@ -229,8 +232,8 @@ def _given(lost: frozenset[int], scene: Scene) -> str:
     return listed(parts)
 
 
-def _taker(run: RunFacts, scene: Scene) -> str:
-    return f"{label(run)} (priority {run.priority})" if scene.rules.policy == "priority" else label(run)
+def _taker(run: RunFacts, scene: Scene, *, by: RunFacts) -> str:
+    return f"{label(run, to=by)} (priority {run.priority})" if scene.rules.policy == "priority" else label(run, to=by)
 
 
 def _why_no_more(demand: Demand, scene: Scene) -> str:
@@ -311,7 +314,7 @@ def _why_none(demand: Demand, scene: Scene) -> str:
     if block == "bound":
         return f"waits: {_bound(demand, needs, scene)}; it can be stopped and continued as a new run"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
-    return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene)}"
+    return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene, to=run)}"
 
 
 def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
@@ -343,9 +346,9 @@ def _together(device: Device | None, scene: Scene) -> str:
     return " on machines that can share a run" if scene.pools else " on one machine"
 
 
-def _outlook(found: Forecast, scene: Scene) -> str:
+def _outlook(found: Forecast, scene: Scene, *, to: RunFacts) -> str:
     position = found.waiting.position
     place = f"{ORDINALS[position - 1]} in the queue" if position <= len(ORDINALS) else f"number {position} in the queue"
     if found.waiting.expected_s is None or found.after is None:
         return place
-    return f"{place}; expected in {about(found.waiting.expected_s)}, when {label(scene.shares.demands[found.after].run)} ends"
+    return f"{place}; expected in {about(found.waiting.expected_s)}, when {label(scene.shares.demands[found.after].run, to=to)} ends"

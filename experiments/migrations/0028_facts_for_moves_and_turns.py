@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0023_tombstones'),
+        ("experiments", "0027_exactness"),
     ]
 
     operations = [

@@ -10,7 +10,7 @@ def keep_addresses(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0027_exactness'),
+        ("experiments", "0028_facts_for_moves_and_turns"),
     ]
 
     operations = [
