@@ -16,13 +16,13 @@ def update(rows: Sequence[Model], fields: Sequence[str]) -> None:
     if not rows:
         return
     meta, quote = rows[0]._meta, connection.ops.quote_name
-    known = [meta.get_field(name) for name in fields]
+    known = [field for field in meta.concrete_fields if field.name in fields]
+    assert len(known) == len(fields), "all of them are columns of the table"
     key = meta.pk
-    assert key is not None, "a stored row has a key"
-    columns = ", ".join(f"{quote(field.column)} = %s" for field in known)
+    columns = ", ".join(f"{quote(str(field.column))} = %s" for field in known)
     values = [
         [*(field.get_db_prep_save(getattr(row, field.attname), connection) for field in known), key.get_db_prep_save(row.pk, connection)]
         for row in rows
     ]
     with connection.cursor() as cursor:
-        cursor.executemany(f"UPDATE {quote(meta.db_table)} SET {columns} WHERE {quote(key.column)} = %s", values)  # noqa: S608  (names of ours)
+        cursor.executemany(f"UPDATE {quote(meta.db_table)} SET {columns} WHERE {quote(str(key.column))} = %s", values)  # noqa: S608

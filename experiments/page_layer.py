@@ -17,7 +17,7 @@ from redis.retry import Retry
 PATIENCE_S = 0.5  # a server of pages that takes longer is not waited for: they catch up by themselves
 
 
-class PageLayer(RedisPubSubChannelLayer):  # type: ignore[misc]  # the package has no types
+class PageLayer(RedisPubSubChannelLayer):
     """`host`: the address of the one server; `prefix`: of all names there."""
 
     def __init__(self, *, host: str, prefix: str) -> None:
