@@ -27,6 +27,8 @@ WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}
 USUAL_WINDOW = "10m"
 MOST_BARS = 4000
 MOST_TABLE_BARS = 240
+MOST_TABLE_LANES = 64
+MOST_STRIPS = 40
 LONGEST_S = 30 * 86400
 REFUSED_LASTS_S = 60
 AMISS = {"silent": "not heard of", "stuck": "stuck", "leaving": "leaving"}  # state of a lane -> words
@@ -61,6 +63,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "totals": later(lambda: _totals(lanes)),
         "pause_ms": cache(nodes.median_pause_ms),
         "strips": strips,
+        "more_strips": later(lambda: max(0, len({bar.run for lane in lanes for bar in lane.bars if bar.end is None}) - MOST_STRIPS)),
         "feed": feed,
         "feed_readable": later(lambda: run_pages.readable_ids(user, [item.run for item in feed])),
         "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _, _ in strips])),
@@ -74,7 +77,7 @@ def detail(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True)
 class LanesTable:
-    """The lanes of a window in words: each with its newest bars, at most `most`; `cut`: some had more."""
+    """The lanes of a window in words: each with its newest bars, at most `most`; `cut`: some had more. `more`: lanes that are left out."""
 
     window: str
     until: int | None
@@ -83,6 +86,7 @@ class LanesTable:
     lanes: list[tuple[Lane, list[Bar]]]
     most: int
     cut: bool
+    more: int
 
 
 def _table(request: HttpRequest, now: dt.datetime) -> LanesTable:
@@ -93,9 +97,12 @@ def _table(request: HttpRequest, now: dt.datetime) -> LanesTable:
     back = now.timestamp() - until if until else 0.0
     begin, end = _span(window, min(back, LONGEST_S), now, run_pages.first_grant() or now - dt.timedelta(seconds=600))
     found = selectors.lanes(begin=begin, end=end)
-    most = max(1, MOST_TABLE_BARS // max(1, len(found)))
-    newest = [(lane, lane.bars[: -most - 1 : -1]) for lane in found]
-    return LanesTable(window, until or None, begin, end, newest, most, any(len(lane.bars) > most for lane in found))
+    shown = found[:MOST_TABLE_LANES]
+    most = max(1, MOST_TABLE_BARS // max(1, len(shown)))
+    newest = [(lane, lane.bars[: -most - 1 : -1]) for lane in shown]
+    return LanesTable(
+        window, until or None, begin, end, newest, most, any(len(lane.bars) > most for lane in shown), len(found) - len(shown)
+    )
 
 
 def _controllable(request: HttpRequest, rows: Iterable[JobRow]) -> set[int]:
@@ -124,14 +131,15 @@ def _totals(lanes: list[Lane]) -> dict[str, int]:
 
 
 def _strips(lanes: list[Lane]) -> list[tuple[TrainingRun, list[Slot], list[str]]]:
-    """Who holds what now, by run, and what is amiss with it: for small screens and as the lanes' words."""
+    """Who holds what now, by run, and what is amiss with it: for small screens and as the lanes' words. The runs that hold most."""
     held: dict[int, list[Lane]] = {}
     for lane in lanes:
         for bar in lane.bars:
             if bar.end is None:
                 held.setdefault(bar.run, []).append(lane)
-    runs = TrainingRun.objects.in_bulk(list(held))
-    return [(runs[pk], [lane.slot for lane in found], _amiss(found)) for pk, found in sorted(held.items()) if pk in runs]
+    shown = sorted(sorted(held, key=lambda pk: (-len(held[pk]), pk))[:MOST_STRIPS])
+    runs = TrainingRun.objects.in_bulk(shown)
+    return [(runs[pk], [lane.slot for lane in held[pk]], _amiss(held[pk])) for pk in shown if pk in runs]
 
 
 def _amiss(held: list[Lane]) -> list[str]:

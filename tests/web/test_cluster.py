@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+import pytest
 from django.urls import reverse
 from django.utils import timezone
 
 from experiments import slotuse
 from experiments.models import GenerationRecord, Grant, Node, RunTransition, Slot, TrainingRun, User
+from experiments.views import cluster
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from training_runtime.protocol import RunObservation, SlotSeen
@@ -97,6 +99,15 @@ def test_the_table_of_a_long_window_says_the_newest_of_each_slot(studio: Seeded,
     assert "The newest 60 of each slot are shown" in table
     assert "grant 059" in table
     assert "grant 060" not in table
+
+
+def test_a_large_cluster_is_said_in_part(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "MOST_TABLE_LANES", 3)
+    monkeypatch.setattr(cluster, "MOST_STRIPS", 1)
+    now = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
+    assert "1 more slot: on the pages of their nodes." in now
+    strips = as_(studio.alice).get(reverse("cluster"), {"part": "strips"}).content.decode()
+    assert "And 1 more: see the jobs." in strips
 
 
 def test_each_job_has_the_actions_that_the_reader_may_do(studio: Seeded, as_: As) -> None:
