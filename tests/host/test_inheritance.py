@@ -34,8 +34,9 @@ def test_it_begins_with_a_copy_of_the_other_runs_checkpoint(host: HostUnderTest)
     host.want(forked(host), 2)
     host.apply()
     host.until_holding(8, 2)
-    assert checkpoint(host, 8).read_bytes() == b"the state of run 7"
-    assert not is_root or checkpoint(host, 8).stat().st_uid == checkpoint(host, 8).parent.stat().st_uid
+    assert inherited(host).read_bytes() == b"the state of run 7"
+    assert not checkpoint(host, 8).exists()
+    assert not is_root or inherited(host).stat().st_uid == inherited(host).parent.stat().st_uid
 
 
 def test_a_checkpoint_of_its_own_is_not_overwritten(host: HostUnderTest) -> None:
@@ -49,11 +50,17 @@ def test_a_checkpoint_of_its_own_is_not_overwritten(host: HostUnderTest) -> None
     host.apply()
     host.until_holding(8, 2)
     assert checkpoint(host, 8).read_bytes() == b"its own, further on"
+    assert not inherited(host).exists()
 
 
 def test_a_station_leaves_that_to_its_driver(tmp_path: Path) -> None:
     spec = RunSpec(8, "x", "alice", ("main.py",), "/c", str(tmp_path / "8"), "", 4, continue_from=str(tmp_path / "7"), station=True)
     assert inheritance.open_checkpoint(spec, tmp_path / "8") is None
+
+
+def inherited(host: HostUnderTest) -> Path:
+    """Under which the engine knows that it is not its own."""
+    return checkpoint(host, 8).with_name("inherited.pt")
 
 
 def no_file(host: HostUnderTest) -> None:
@@ -88,7 +95,7 @@ def test_what_is_no_checkpoint_is_refused_in_plain_words(host: HostUnderTest, tr
     seen = host.until_run(8, lambda run: run.state == "exited")
     assert seen.exit_code == 1
     assert f"the run to continue from has no checkpoint ({host.result(7)})" in seen.detail
-    assert not checkpoint(host, 8).exists()
+    assert not inherited(host).exists()
 
 
 def test_a_folder_that_is_not_a_run_beside_it_is_refused(host: HostUnderTest) -> None:

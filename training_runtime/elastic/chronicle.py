@@ -43,7 +43,13 @@ class Chronicle:
         with orphans.one_at_a_time(self._job.result_dir):
             if self._take_up(orphans.read(self._job.result_dir)):
                 orphans.forget(self._job.result_dir)
-            return checkpoint.peek(self._job, self.shape)
+            found = checkpoint.find(self._job, self.shape)
+        for damaged in found.damaged:
+            self._recorder.write(journal.Warned(f"{damaged}; the run goes on from {self._told(found.kept)}"))
+        return found.kept.tick if found.kept is not None else None
+
+    def _told(self, kept: checkpoint.Kept | None) -> str:
+        return f"{kept.path.name}, the state after step {self.shape.step_at(kept.tick)}" if kept is not None else "the start"
 
     def _take_up(self, unwritten: orphans.Unwritten) -> bool:
         """Whether it is in the journal's file."""

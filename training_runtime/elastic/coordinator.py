@@ -226,9 +226,8 @@ class Coordinator:
         elif kind == "error":
             self.failure.add(report["where"], report["traceback"], no_room=bool(report.get("no_room")))
         elif kind == "diverged":
-            groups = [[self.roster[seat].slot.id for seat in group] for group in report["groups"]]
             self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
-            self.failure.add("workers", "", digest.sentence(report["parts"], groups, report["step"]))
+            self.failure.add("workers", "", digest.sentence(report, lambda seat: self.roster[seat].slot.id))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
@@ -291,8 +290,6 @@ class Coordinator:
             self.recorder.write(journal.Warned(why))
             self.roster.kill((seat,))
         self.outposts.give_up_the_deaf(now)
-
-    # -- other machines
 
     @property
     def wanted(self) -> tuple[SlotRef, ...]:
@@ -386,7 +383,7 @@ class Coordinator:
         self.roster.forget_the_dead()
         self._discard_newcomers()
         self.record, self.begun, self.chronicle.workers = GenerationRecord(self.generation, (), ()), True, 0
-        self.has_state = checkpoint.engine_path(self.job.result_dir).exists()
+        self.has_state = checkpoint.exists(self.job.result_dir)
         self.chronicle.resumed = f"{why}; continued from the {'last checkpoint' if self.has_state else 'start'}"
 
     def _tell_holding(self) -> None:

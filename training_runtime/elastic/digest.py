@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,8 @@ from training_runtime.errors import UserError
 
 EVERY_STEPS = 100  # a digest reads the state once, a step several times for each sample: less than one percent
 VARIABLE = "EDT_DIGEST_STEPS"
-SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules")  # a word of the seat for each, in this order
+HELD = "callbacks"  # what they hold may differ: a copy of the best model, for instance, that the first worker alone keeps
+SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules", "schedulers", HELD)  # a word of the seat for each
 _ROW = 1 << 16  # words that share a sum
 _BLOCK_ROWS = 128  # rows that a device is given at once: 64 MB
 _SMALL_BYTES = 1 << 18  # smaller tensors are hashed together
@@ -48,21 +49,24 @@ def of(value: Any) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def sections(tree: Mapping[str, Any]) -> dict[str, int]:
-    """The digest of each part of a captured state."""
+def sections(contents: Mapping[str, Any], *, numbers: Sequence[Any], held: Mapping[str, Any]) -> dict[str, int]:
+    """The digest of each part of the state. `numbers` are the modules' that follow engine 0, `held` what callbacks hold."""
     found = {
-        "parameters": tree["parameters"],
-        "buffers": tree["buffers"],
-        "optimizer": tree["optimizer"],
-        "hyper-parameters": tree["groups"],
-        "modules": [tree["grads"], tree["modes"]],
+        "parameters": contents["parameters"],
+        "buffers": contents["buffers"],
+        "optimizer": contents["optimizer"],
+        "hyper-parameters": contents["groups"],
+        "modules": [contents["grads"], contents["modes"], contents["extra"], numbers],
+        "schedulers": contents["schedulers"],
+        HELD: held,
     }
     return {name: of(found[name]) for name in SECTIONS}
 
 
 def joined(parts: Mapping[str, int]) -> str:
-    """One digest of all parts: 16 hexadecimal digits."""
-    return hashlib.blake2b(struct.pack(f"<{len(parts)}q", *parts.values()), digest_size=8).hexdigest()
+    """One digest of all parts that must be the same: 16 hexadecimal digits."""
+    values = [value for name, value in parts.items() if name != HELD]
+    return hashlib.blake2b(struct.pack(f"<{len(values)}q", *values), digest_size=8).hexdigest()
 
 
 class Replicas:
@@ -92,11 +96,18 @@ class Replicas:
         return tuple(SECTIONS[place] for place in differ), sorted(groups.values(), key=len, reverse=True)
 
 
-def sentence(parts: Sequence[str], slots: Sequence[Sequence[int]], step: int) -> str:
-    """What a person is told of workers that differ. `slots` in groups that agree."""
-    groups = " and ".join(_slots(group) for group in slots)
+HOLD_OTHERS = (
+    "after step {} callbacks do not hold the same tensors on all workers; that is right for a copy that the first worker alone keeps, but "
+    "a worker that joins gets what one of them holds"
+)
+
+
+def sentence(report: Mapping[str, Any], slot_of: Callable[[int], int]) -> str:
+    """What a person is told of a worker's report that they differ."""
+    groups = " and ".join(_slots([slot_of(seat) for seat in group]) for group in report["groups"])
+    parts = ", ".join(part for part in report["parts"] if part != HELD)
     return (
-        f"after step {step} the workers do not hold the same state any more: {', '.join(parts)} differ between {groups}. Something in the "
+        f"after step {report['step']} the workers do not hold the same state any more: {parts} differ between {groups}. Something in the "
         "script changes the training on some workers only, or is not the same each time it is computed; docs/exactness.md says what it "
         "must not do"
     )
@@ -138,7 +149,9 @@ def _container(value: Any, tensors: list[torch.Tensor], inside: tuple[int, ...])
     elif isinstance(value, Iterable) and isinstance(value, Sequence):
         items = value
     elif isinstance(value, type) or callable(value):
-        items = (getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__))
+        code = getattr(value, "__code__", None)  # one lambda from another
+        made_of = (code.co_firstlineno, code.co_code) if code is not None else ()
+        items = (getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__), *made_of)
     else:
         items = (type(value).__qualname__, vars(value) if hasattr(value, "__dict__") else {})
     yield b"("
@@ -169,7 +182,7 @@ def _brought_together(small: Sequence[torch.Tensor]) -> torch.Tensor:
     pieces: list[torch.Tensor] = list(small)
     for device in {b.device for b in small if b.device.type != "cpu"}:
         places = [i for i, b in enumerate(small) if b.device == device]
-        moved = torch.cat([small[i] for i in places]).cpu().split([len(small[i]) for i in places])
+        moved = torch.split(torch.cat([small[i] for i in places]).cpu(), [len(small[i]) for i in places])
         for i, piece in zip(places, moved, strict=True):
             pieces[i] = piece
     return torch.cat(pieces)

@@ -18,7 +18,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from training_runtime.elastic import script, state, template, worker
+from training_runtime.elastic import script, template, transfer, worker
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.job import Job, Terms
 from training_runtime.elastic.reports import Inbox, Outbox
@@ -53,7 +53,7 @@ class Orders:
 def begin(orders: Orders) -> int:
     """Start the interpreter; its pid, which the caller reaps."""
     fd = os.memfd_create("edt-orders")
-    state.write_all(fd, memoryview(pickle.dumps(orders)), 0)
+    transfer.write_all(fd, memoryview(pickle.dumps(orders)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
     names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox")
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *{getattr(orders, name) for name in names}])

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, worker
+from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, transfer, worker
 from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.roster import Seated
@@ -60,7 +60,7 @@ class Household:
         return script.told(why)
 
     def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
-        state.pack(self.start_fd, state.capture(self._job.model, self._job.optimizer, self._job.stateful), 0, 1)
+        transfer.pack(self.start_fd, state.capture(self._job.live), 0, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         orders = fresh.Orders(
             script=rerun.script,

@@ -14,20 +14,13 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import exchange, state
+from training_runtime.elastic import buffers, digest, exchange, state, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
 from training_runtime.errors import UserError
 
 Metric = Callable[[Any, Any], Any]
-
-
-@dataclass
-class _Held:
-    """Lets the state of a scheduler be captured as that of a callback that holds it."""
-
-    scheduler: LRScheduler
 
 
 @dataclass(frozen=True)
@@ -98,14 +91,24 @@ class Job:
         return self.terms.in_studio
 
     @property
-    def stateful(self) -> list[object]:
-        """What learns during the training besides model and optimizer: callbacks, and schedulers wherever the script keeps them."""
-        return [*self.user_callbacks, *(_Held(scheduler) for scheduler in self.schedulers)]
+    def live(self) -> state.Live:
+        """What learns during the training, wherever the script keeps it."""
+        optimizer = self.optimizer
+        return state.Live(
+            model=self.model,
+            optimizer=optimizer,
+            loss=self.loss if isinstance(self.loss, nn.Module) else None,
+            callbacks=self.user_callbacks,
+            schedulers=self.schedulers,
+            shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss},
+            hooks=[*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()],
+            script=getattr(self.datasets, "__globals__", {}),
+        )
 
     @property
     def untrained(self) -> list[torch.Tensor]:
         """Parameters of the model that the optimizer does not hold."""
-        return state.all_parameters(self.model, self.optimizer)[len(self.trained) :]
+        return self.live.parameters()[len(self.trained) :]
 
     def prepare_datasets(self) -> tuple[int, int]:
         """`load_datasets`, from generators that stand where they stand for everybody who does it."""
@@ -120,12 +123,12 @@ class Job:
 
     def take_start(self, fd: int) -> bool:
         """Make model, optimizer and callbacks what they are in the packed state of memfd `fd`; False where that is another model's."""
-        index = state.index_of(fd)
-        live: list[torch.Tensor] = [*state.all_parameters(self.model, self.optimizer), *state.Buffers(self.model).live()]
+        index = transfer.index_of(fd)
+        live = self.live
         shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
-        if shapes != [tuple(t.shape) for t in live] or len(index["callbacks"]) != len(self.stateful):
+        if shapes != [tuple(t.shape) for t in (*live.parameters(), *live.buffers())] or index["counts"] != live.counts():
             return False
-        state.restore(index, state.Landing(fd, 0), self.model, self.optimizer, self.stateful)
+        state.restore(index, transfer.Landing(fd, 0), live)
         return True
 
     def load_datasets(self) -> tuple[int, int]:
@@ -152,7 +155,7 @@ class Job:
     def layout(self, shape: Shape) -> Layout:
         """The arena that this job needs. Row columns: samples, one flag for accuracy, then a sum for each metric."""
         self.trained = state.trained_parameters(self.optimizer)
-        buffer_bytes = sum(-(-b.numel() * b.element_size() // 64) * 64 for b in state.Buffers(self.model).live())
+        buffer_bytes = buffers.shared_bytes(self.live.modules())
         return Layout(
             seats=self.terms.seats * self.terms.machines,
             machines=self.terms.machines,
@@ -181,9 +184,17 @@ class Job:
 
 
 def schedulers_of(optimizer: torch.optim.Optimizer) -> list[LRScheduler]:
-    """Every living scheduler of `optimizer`, in the order of their making: the optimizer itself does not know them."""
+    """Every living scheduler of `optimizer`, which does not know them itself. In an order of what they are made of: processes that have run
+    the same script must come to the same one, and the interpreter's depends on what its collector has seen."""
     living = [o for o in gc.get_objects() if issubclass(type(o), LRScheduler)]  # isinstance would ask each object in the process
-    return [scheduler for scheduler in living if getattr(scheduler, "optimizer", None) is optimizer]
+    found = {id(scheduler): scheduler for scheduler in living if getattr(scheduler, "optimizer", None) is optimizer}
+    return sorted(found.values(), key=_of_what_it_is_made)
+
+
+def _of_what_it_is_made(scheduler: LRScheduler) -> tuple[str, int]:
+    """The same in every process. Two that are made of the same are alike until one of them is stepped."""
+    made = {name: value for name, value in vars(scheduler).items() if name != "optimizer"}
+    return type(scheduler).__qualname__, digest.of(made)
 
 
 def _name(metric: Metric) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import checkpoint, heartbeat, kinship, orphans, state, tree
+from training_runtime.elastic import heartbeat, kinship, orphans, state, transfer, tree
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     COMMITTED,
@@ -62,19 +62,17 @@ class Life(ABC):
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
         heartbeat.begin(arena, self.seat)
-        state.move(job.model, job.optimizer, place.device())
+        state.move(job.live, place.device())
         self.tick = place.begin
-        if place.begin > 0 and checkpoint.load_engine(job, shape) != place.begin:
-            self.tick = -1  # the journal knows the way to that one, not to another that came in between
         self.exchange = Exchange(
             arena, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
         )
-        self.buffers = SharedBuffers(arena, job.model, place.device(), apart=place.apart)
+        self.buffers = SharedBuffers(arena, job.live.modules(), place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
         self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
         self.pages = Pages(arena)
         self.last_commit = self.last_unit_s = 0.0
-        self.landing: state.Landing | None = None
+        self.landing: transfer.Landing | None = None
         self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
@@ -97,6 +95,8 @@ class Life(ABC):
             self.warm_up()
             self.buffers.rewind()
             self.exchange.drop()
+        if self.tick > 0:
+            self._take_up()
         self._prepare()
         self._commit(self.tick)
         kinship.outlive_parent()  # from here on it may be the last one who knows something
@@ -143,12 +143,19 @@ class Life(ABC):
         unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
         self._patiently(lambda: orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=unread))
 
+    def _take_up(self) -> None:
+        """The state on the disk, as a newcomer takes that of the others: after on_train_begin, which would begin anew with it."""
+        if not orphans.load(self.job, self.shape, self.arena, self.tick, lambda message: self._report("warning", message=message)):
+            self.tick = -1  # the journal knows the way to that one, not to another that came in between
+        self.buffers.keep()
+
     def _prepare(self) -> None:
         """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
         to come."""
-        state.touch(state.all_parameters(self.job.model, self.job.optimizer))
+        live = self.job.live
+        state.touch(live.parameters())
         if expected_bytes := self.arena.words[STATE_BYTES]:
-            self.landing = state.Landing(self.place.state_fd, expected_bytes)
+            self.landing = transfer.Landing(self.place.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
         self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
         self.pages.warm_heap(self.job.trained)
 
@@ -218,16 +225,15 @@ class Life(ABC):
         if here not in lacking and not elsewhere:
             return 0
         mine = [seat for seat in sources if machine(seat) == here]
-        tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
-        state.pack(self.place.state_fd, tree_of_state, mine.index(self.seat), len(mine))
+        transfer.pack(self.place.state_fd, state.capture(self.job.live), mine.index(self.seat), len(mine))
         return given.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.whole = False
         self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
         fd = self.place.state_fd
-        landing = self.landing or state.Landing(fd, 0)
-        state.restore(state.index_of(fd), landing, self.job.model, self.job.optimizer, self.job.stateful)
+        landing = self.landing or transfer.Landing(fd, 0)
+        state.restore(transfer.index_of(fd), landing, self.job.live)
         self.landing = None
         self.buffers.keep()
         self._commit(top)

@@ -96,6 +96,12 @@ def save(job: Job, shape: Shape, arena: Arena, tick: int, told: Iterable[dict[st
         return checkpoint.save_engine(job, shape, tick)
 
 
+def load(job: Job, shape: Shape, arena: Arena, tick: int, warn: Callable[[str], None]) -> bool:
+    """Restore the engine checkpoint of `tick`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
+    with one_at_a_time(job.result_dir, arena.fd):
+        return checkpoint.load_engine(job, shape, tick, warn)
+
+
 def write_down(
     job: Job, shape: Shape, arena: Arena, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
 ) -> None:

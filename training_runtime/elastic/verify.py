@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from training_runtime.elastic import digest, state
+from training_runtime.elastic import digest, state, transfer
 from training_runtime.elastic.compute import Compute, is_compiled
 from training_runtime.elastic.generators import Watched
 from training_runtime.elastic.job import Job
@@ -99,7 +99,7 @@ def is_worth_it(job: Job, *, apart: bool) -> bool:
     wanted = os.environ.get("EDT_VERIFY", "")
     if wanted == "0" or threading.active_count() > 1:
         return False
-    held = [*state.all_parameters(job.model, job.optimizer), *state.Buffers(job.model).live()]
+    held = [*job.live.parameters(), *job.live.buffers()]
     return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
 
 
@@ -147,12 +147,14 @@ def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
     found = []
     if digest.of(batch) != digest.of(load_task(job, task, devices=device.type != "cpu")):
         found.append(LOADED_TWICE)
-    state.move(job.model, job.optimizer, device)
+    state.move(job.live, device)
     compute = Compute(job, shape, device)
-    kept = state.replace(state.capture(job.model, job.optimizer, job.stateful), lambda t: t.detach().clone())
+    kept = os.memfd_create("edt-verify")
+    transfer.pack(kept, state.capture(job.live), 0, 1)
     job.model.train()
     first = _computed(compute, job, copy.deepcopy(batch), count)
-    state.restore(kept, state.InMemory(), job.model, job.optimizer, job.stateful)
+    state.restore(transfer.index_of(kept), transfer.Landing(kept, 0), job.live)
+    os.close(kept)
     job.model.train()
     if _computed(compute, job, batch, count) != first:
         found.append(COMPUTED_TWICE)
@@ -161,7 +163,7 @@ def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
 
 def _computed(compute: Compute, job: Job, batch: Any, count: int) -> int:
     """A digest of loss and gradients."""
-    parameters = state.all_parameters(job.model, job.optimizer)
+    parameters = job.live.parameters()
     for p in parameters:
         p.grad = None
     figures = compute.train((0, 0, 0), batch, count, 1.0)

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, tree, verify
+from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, orphans, state, transfer, tree, verify
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
@@ -54,7 +54,7 @@ class Worker(Life):
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
         self.exactness.begin(found, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
-        self.replicas = digest.Replicas(arena)
+        self.replicas, self._warned = digest.Replicas(arena), False
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
         self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
@@ -125,8 +125,7 @@ class Worker(Life):
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
         if not self.arena.words[STATE_BYTES]:
-            tree_of_state = state.capture(self.job.model, self.job.optimizer, self.job.stateful)
-            self.arena.words[STATE_BYTES] = state.packed_bytes(tree_of_state)
+            self.arena.words[STATE_BYTES] = transfer.packed_bytes(state.capture(self.job.live))
 
     def _read(self, unit: Unit, mine: range, figures: list[Figures]) -> list[list[float]]:
         """What came of this worker's engines, also for whoever records the step."""
@@ -196,7 +195,7 @@ class Worker(Life):
             self._report("digest", step=unit.step, epoch=unit.epoch + 1, digest=digest.joined(parts))
 
     def _tell_digest(self) -> dict[str, int]:
-        parts = digest.sections(state.capture(self.job.model, self.job.optimizer, self.job.stateful))
+        parts = digest.sections(state.contents(self.job.live), numbers=self.buffers.numbers.values(), held=state.learnt(self.job.live))
         self.replicas.tell(self.seat, self.group.next_parity, parts)
         return parts
 
@@ -205,7 +204,10 @@ class Worker(Life):
         if self.group.rank:
             return
         parts, groups = self.replicas.compare(self.group.record.members, self.group.parity)
-        if parts:
+        if parts == (digest.HELD,) and not self._warned:
+            self._warned = True
+            self._report("warning", message=digest.HOLD_OTHERS.format(step))
+        elif parts and parts != (digest.HELD,):
             self._report("diverged", step=step, parts=parts, groups=groups)
             raise Left
 

@@ -14,7 +14,7 @@ import socket
 import time
 from typing import Any
 
-from training_runtime.elastic import kinship, state
+from training_runtime.elastic import kinship, state, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.household import Household
@@ -114,7 +114,7 @@ class Outposts:
         """Another machine wants the state that all begin with. It is laid out for the first one."""
         job, fd = self._job, self._household.start_fd
         if not os.fstat(fd).st_size:
-            state.pack(fd, state.capture(job.model, job.optimizer, job.stateful), 0, 1)
+            transfer.pack(fd, state.capture(job.live), 0, 1)
         self.command(0, do="start")
 
     def _offer(self, machine: int, slots: list[dict[str, Any]]) -> None:
