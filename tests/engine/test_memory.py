@@ -6,10 +6,12 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
 from tests.engine.harness import ROOT
+from tests.engine.scripts import SMALL
 from training_runtime.elastic.arena import Arena, Lane, Layout
 from training_runtime.elastic.pages import Pages
 
@@ -35,6 +37,23 @@ def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
         assert faults() - before < 500, "2048 pages were there"
     finally:
         os.close(fd)
+
+
+def test_the_memory_that_a_state_went_through_is_given_back(start):
+    run = start(SMALL, "--epochs", "100000")
+    run.members(0)
+    run.until_step(5)
+    run.members(0, 1, 2)
+    run.until_workers(3)
+
+    def held() -> int:
+        links = [path for pid in run.workers.values() for path in Path(f"/proc/{pid}/fd").iterdir() if "edt-state" in str(path.readlink())]
+        assert links
+        return sum(path.stat().st_size for path in links)
+
+    run.until(lambda: held() == 0, what="an empty memfd")
+    run.stop()
+    assert run.wait() == 0, run.tail()
 
 
 FREES = """

@@ -77,6 +77,7 @@ class Life(ABC):
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
+        self._passed = False  # a state was handed over: the memory that it went through can be freed
         self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
 
     @abstractmethod
@@ -175,7 +176,7 @@ class Life(ABC):
         if self.seat not in record.seats:
             raise Left
         old, group = self.group, Group(arena, record, self.seat, self.place.driver)
-        self.group = group
+        self.group, self._passed = group, False
         self._meet(given.MARKS)
         ticks = group.committed()
         top = max(ticks.values())
@@ -191,6 +192,7 @@ class Life(ABC):
             raise Left
         if ticks[self.seat] < top:
             self._take_over(top)
+        self._passed = any(ticks[seat] < top for seat in record.members)
         group.begin()
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
@@ -249,7 +251,11 @@ class Life(ABC):
 
     def _sync(self, made: int = 0) -> int:
         """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
-        return self.group.barrier(given=made) if self.group.size > 1 else self.arena.words[WANTED]
+        newest = self.group.barrier(given=made) if self.group.size > 1 else self.arena.words[WANTED]
+        if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
+            self._passed = False
+            os.ftruncate(self.place.state_fd, 0)
+        return newest
 
     def _move_on(self, agreed: int) -> None:
         orphans.look(self.arena, self.place.driver)

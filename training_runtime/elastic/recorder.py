@@ -228,7 +228,7 @@ class Recorder:
             return
         event, pause_s = pending.event, 0.0
         if event.workers_before and pending.before_t:
-            gap_s = (t or time.time()) - pending.before_t
+            gap_s = max(0.0, (t or time.time()) - pending.before_t)  # the clock may have been set back
             usual_s = median(step_s for step_s, _ in self._durations) if self._durations else 0.0
             pause_s = max(gap_s - usual_s * pending.work_ratio, min(pending.stood_s, gap_s)) if t else pending.stood_s
         self._writer.write(journal.Generation(**{**vars(event), "pause_ms": round(1000 * pause_s, 3)}))
