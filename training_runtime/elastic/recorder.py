@@ -60,6 +60,7 @@ class Recorder:
         self.last_step = self.last_generation = self.trained_step = 0
         self._last_test = 0
         self._files: set[journal.Checkpoint] = set()
+        self._files_from = 0  # files of steps before this one are in the journal, whoever says so again
         self._digests: dict[int, str] = {}
         self.metrics: dict[str, float] = {}
         self._means = EpochMeans()
@@ -100,7 +101,7 @@ class Recorder:
         if not self.flush(durable=True):
             return
         path, size = self._writer.path, self._writer.flush()
-        self._files = {file for file in self._files if file.step >= step}
+        self._files, self._files_from = {file for file in self._files if file.step >= step}, step
         content = {
             "offset": size,
             "mark": journal.mark_at(path, size),
@@ -110,6 +111,7 @@ class Recorder:
             "files": [dataclasses.asdict(file) for file in self._files],
             "exactness": dataclasses.asdict(self._exactness),
             "digests": [[at, digest] for at, digest in self._digests.items() if at >= step],
+            "files_from": self._files_from,
         }
         beside = self._place.with_name(f"{PLACE}.new")
         with contextlib.suppress(OSError):
@@ -125,7 +127,7 @@ class Recorder:
                 return 0
             files = {journal.Checkpoint(**{**file, "paths": tuple(file["paths"])}) for file in raw["files"]}
             last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
-            (epoch, sums, samples), metrics = raw["epoch"], dict(raw["metrics"])
+            (epoch, sums, samples), metrics, files_from = raw["epoch"], dict(raw["metrics"]), int(raw["files_from"])
             exactness = journal.Exactness(tuple(raw["exactness"].pop("reasons")), **raw["exactness"])
             digests = {int(at): str(digest) for at, digest in raw["digests"]}
         except (OSError, ValueError, KeyError, TypeError):
@@ -133,7 +135,7 @@ class Recorder:
         self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
         self._exactness = exactness
         self._means.epoch, self._means.sums, self._means.samples = int(epoch), dict(sums), float(samples)
-        self.metrics, self._files, self._digests = metrics, files, digests
+        self.metrics, self._files, self._files_from, self._digests = metrics, files, files_from, digests
         return offset
 
     @property
@@ -249,9 +251,10 @@ class Recorder:
 
     def checkpoint(self, event: journal.Checkpoint) -> None:
         """Once, also where a part of an epoch is done again and writes the same files."""
-        if event not in self._files:
-            self._files.add(event)
-            self.write(event)
+        if event in self._files or event.step < self._files_from:
+            return
+        self._files.add(event)
+        self.write(event)
         if event.role == "engine":
             self.keep_place(event.step)
 
