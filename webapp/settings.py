@@ -103,8 +103,6 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["OPTIONS"] = dict(SQLITE_OPTIONS)
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    # As many connections a process as it may have, whatever number of requests comes at once: the others wait for one. A server has 100.
-    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {"min_size": 1, "max_size": 20, "timeout": 15}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
