@@ -71,7 +71,7 @@ def _state(value: object) -> bytes | None:
 
 def _shared() -> Iterator[object]:
     """Those that are seeded for each batch."""
-    yield random._inst  # type: ignore[attr-defined]
+    yield random._inst
     yield torch.default_generator
     if "numpy" in sys.modules:
         yield sys.modules["numpy"].random.mtrand._rand
