@@ -6,9 +6,6 @@ after the browser's Back, it makes another."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +15,7 @@ from django.core.exceptions import ValidationError
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.scheduling import ClusterWish
+from experiments.sent_once import RequestForm
 from experiments.services.watches import MOST_WATCHES, Crossing
 
 T = TypeVar("T")
@@ -35,32 +33,6 @@ def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
             for message in messages:
                 form.add_error(name if name in form.fields else None, message)
         return None
-
-
-class RequestForm(forms.Form):
-    """A form that makes something, once. `request_id`, when it is clean, stands for what was sent: the hidden one and all beside it."""
-
-    request_id = forms.UUIDField(initial=uuid.uuid4, widget=forms.HiddenInput)
-
-    def clean(self) -> dict[str, Any]:
-        values: dict[str, Any] = super().clean() or self.cleaned_data
-        if sent := values.get("request_id"):
-            values["request_id"] = uuid.uuid5(sent, self._fingerprint())
-        return values
-
-    def _fingerprint(self) -> str:
-        """Of everything that came with the form, in fields of it or not, files included; of a form in a form, of its part."""
-        part = f"{self.prefix}-" if self.prefix else ""
-        texts = {name: self.data.getlist(name) for name in self.data if name.startswith(part) and name != "csrfmiddlewaretoken"}  # type: ignore[attr-defined]
-        files = {name: [_digest(file) for file in self.files.getlist(name)] for name in self.files if name.startswith(part)}
-        return hashlib.sha256(json.dumps([texts, files], sort_keys=True).encode()).hexdigest()
-
-
-def _digest(file: Any) -> str:
-    file.seek(0)
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    file.seek(0)
-    return f"{file.name} {found}"
 
 
 class ProjectForm(RequestForm):
