@@ -140,6 +140,34 @@ def test_a_killed_template_is_started_anew_in_the_same_attempt(start, fixed):
     same(run, fixed(*LONG))
 
 
+SLOW_DISK = """
+import time
+from training_runtime.elastic import heartbeat, template
+template.LAST_WORDS_S = 0.5
+_write = heartbeat.Beating.write
+def _slow(self, data):
+    time.sleep(0.02)
+    return _write(self, data)
+heartbeat.Beating.write = _slow
+"""
+
+
+@pytest.mark.parametrize("who", ["the driver", "the template"])
+def test_a_state_that_is_long_on_its_way_to_a_slow_disk_is_waited_for_while_bytes_are_written(start, fixed, who):
+    run = start(SLOW_DISK + SCRIPT, *LONG, "--checkpoint", "0")
+    run.members(0, 1)
+    run.until_step(43)
+    if who == "the driver":
+        os.kill(run.pid, signal.SIGKILL)
+        finish(run, 1, 2)
+    else:
+        os.kill(template_of(run), signal.SIGKILL)
+        assert run.wait() == 0, run.tail()
+    (resumed,) = run.events("resumed")
+    assert resumed.step >= 43
+    same(run, fixed(*LONG))
+
+
 def test_a_template_that_dies_again_and_again_fails_the_run(start):
     run = start(SCRIPT, "--epochs", "100000")
     run.members(0)

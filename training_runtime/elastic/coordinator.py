@@ -117,9 +117,8 @@ class Coordinator:
 
     def _is_stopped(self) -> bool:
         """Nothing trains any more, but the host may still want something."""
-        if self.link is not None:
-            self.link.poll()
-        return bool(self.stopping) or (self.link is not None and self.link.stop is not None)
+        self._hear_host()
+        return bool(self.stopping)
 
     # -- events
 
@@ -145,7 +144,7 @@ class Coordinator:
         self._read_all()  # who was forked last
         too_often = self.template_deaths.happened(time.monotonic()) >= DEATHS_OF_THE_TEMPLATE
         self.outposts.end(over=False)
-        household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid])
+        household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid], self._hear_host)
         self._read_all()  # what they have said since
         self.roster.bury_all()
         self._tell_holding()
@@ -170,14 +169,18 @@ class Coordinator:
         self.unforkable = None
         self.recorder.write(journal.Warned(household.start_fresh(report)))
 
+    def _hear_host(self) -> None:
+        if self.link is None:
+            return
+        self.link.poll()
+        if self.link.wanted is not None and self.link.wanted.revision != self.revision:
+            self.revision = self.link.wanted.revision
+            self.granted, self.reason = self.link.wanted.slots, self.link.wanted.reason
+        if self.link.stop is not None:
+            self.stopping = self.reason = self.link.stop.reason or "stopped"
+
     def _read_all(self) -> None:
-        if self.link is not None:
-            self.link.poll()
-            if self.link.wanted is not None and self.link.wanted.revision != self.revision:
-                self.revision = self.link.wanted.revision
-                self.granted, self.reason = self.link.wanted.slots, self.link.wanted.reason
-            if self.link.stop is not None:
-                self.stopping = self.reason = self.link.stop.reason or "stopped"
+        self._hear_host()
         assert self.household is not None
         for report in self.household.inbox.handled():
             self._drain_ring()  # steps come before what followed them

@@ -10,16 +10,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, transfer, worker
-from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.arena import BEAT, Arena
 from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.roster import Seated
 from training_runtime.elastic.seat import place_of
+from training_runtime.elastic.watch import Grace
+
+_LOOK_S = 0.5
 
 
 class Household:
@@ -88,18 +93,16 @@ class Household:
         place.settle(self._job.result_dir, in_studio=self._job.in_studio)
         worker.run(self._job, place, lengths)
 
-    def bury(self, arena: Arena | None, workers: Iterable[Seated]) -> None:
+    def bury(self, arena: Arena | None, workers: Iterable[Seated], hear: Callable[[], None]) -> None:
         """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
-        Returns when all are gone."""
+        Returns when all are gone. All have one time for it, which begins anew while bytes are written. `hear` is called meanwhile."""
+        workers = list(workers)
         if arena is not None:
             orphans.declare(arena)
         self._end_template()
+        if arena is not None:
+            _await_last_words(arena, workers, hear)
         for seated in workers:
-            with contextlib.suppress(ProcessLookupError):
-                handle = os.pidfd_open(seated.pid)
-                if kinship.start_ticks(seated.pid) == seated.ticks and not kinship.is_stopped(seated.pid):
-                    kinship.wait(handle, template.LAST_WORDS_S)
-                os.close(handle)
             kinship.end(seated.pid, seated.ticks)
 
     def tell(self, report: dict[str, Any]) -> None:
@@ -130,3 +133,28 @@ class Household:
         self.pid = 0
         os.close(self.handle)
         self.commands.close()
+
+
+def _await_last_words(arena: Arena, workers: Iterable[Seated], hear: Callable[[], None]) -> None:
+    """Until all have ended, are stopped by a signal, or have shown nothing for too long."""
+    alive: dict[int, Seated] = {}  # by pidfd
+    for seated in workers:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(seated.pid)
+            if kinship.start_ticks(seated.pid) == seated.ticks:
+                alive[handle] = seated
+            else:
+                os.close(handle)
+    grace = Grace(template.LAST_WORDS_S, time.monotonic())
+    while going := [handle for handle, seated in alive.items() if not kinship.is_stopped(seated.pid)]:
+        if grace.is_over(time.monotonic(), tuple(arena.get(alive[handle].seat, BEAT) for handle in going)):
+            break
+        poll = select.poll()
+        for handle in going:
+            poll.register(handle, select.POLLIN)
+        for handle, _ in poll.poll(1000 * _LOOK_S):
+            os.close(handle)
+            del alive[handle]
+        hear()
+    for handle in alive:
+        os.close(handle)

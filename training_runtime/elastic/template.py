@@ -21,13 +21,14 @@ from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 from training_runtime.elastic import orphans
-from training_runtime.elastic.arena import Arena, Layout
+from training_runtime.elastic.arena import BEAT, Arena, Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
 from training_runtime.elastic.script import why_not_fork
+from training_runtime.elastic.watch import Grace
 
-LAST_WORDS_S = 30.0  # how long workers without a driver may take to write down their state
+LAST_WORDS_S = 30.0  # how long workers without a driver may show nothing while they write down their state
 _LOOK_S = 0.5
 _UNTIDY_S = 10.0  # after a worker's end: what it left behind should have ended by then
 _DYING_S = 5.0  # from the closing of a dead driver's sockets until it has ended
@@ -155,18 +156,20 @@ def _receive(commands: socket.socket) -> bytes:
 
 
 def _see_off(alive: dict[int, int], arena: Arena) -> None:
-    """The driver is gone: `alive` (pidfd -> pid) are told and given time to write down their state. Who is stopped has none."""
+    """The driver is gone: `alive` (pidfd -> pid) are told and given time to write down their state, which begins anew while bytes are
+    written. Who is stopped has none."""
     orphans.declare(arena)
     poll = select.poll()
     for fd in alive:
         poll.register(fd, select.POLLIN)
-    end = time.monotonic() + LAST_WORDS_S
+    grace = Grace(LAST_WORDS_S, time.monotonic())
     while alive:
         for fd, _ in poll.poll(1000 * _LOOK_S):
             poll.unregister(fd)
             os.waitpid(alive.pop(fd), 0)
+        over = grace.is_over(time.monotonic(), tuple(arena.get(seat, BEAT) for seat in range(arena.layout.seats)))
         for pid in alive.values():
-            if is_stopped(pid) or time.monotonic() > end:
+            if over or is_stopped(pid):
                 os.kill(pid, signal.SIGKILL)
 
 

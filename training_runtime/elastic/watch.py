@@ -83,3 +83,17 @@ class Patience:
                 found.append(seat)
                 self._since[seat] = (sign, now)
         return tuple(found)
+
+
+class Grace:
+    """A time that is given to several at once, and anew with every sign that any of them is at work."""
+
+    def __init__(self, grace_s: float, now: float) -> None:
+        self._grace_s, self._since = grace_s, now
+        self._sign: object = None
+
+    def is_over(self, now: float, sign: object) -> bool:
+        """`sign`: what all of them show."""
+        if sign != self._sign:
+            self._sign, self._since = sign, now
+        return now > self._since + self._grace_s

@@ -289,7 +289,7 @@ class Station:
     def _see_off(self, household: Household, why: str) -> int:
         """Nobody leads the workers here any more: they write down what they know and go."""
         assert self._arena is not None
-        household.bury(self._arena, [worker for worker in self._workers.values() if worker.pid])
+        household.bury(self._arena, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0))
         orphans.add(self._job.result_dir, self._arena, household.inbox.receive())
         self._workers = {}
         self._tell_host()
