@@ -106,6 +106,42 @@ def test_an_exception_that_does_not_happen_again_costs_one_step(start, fixed, sl
     same(run, fixed(*LONG))
 
 
+SAVES = """
+import os, signal
+from callbacks import Callback
+results = os.environ["RESULT_DIR"]
+class Saves(Callback):
+    def on_epoch_end(self, epoch, save_model=False):
+        for group in self.params["optimizer"].param_groups:
+            group["lr"] *= 0.9
+        if not save_model:
+            return
+        if epoch in {dies}:
+            try:
+                os.close(os.open(results + f"/died-{{epoch}}", os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileExistsError:
+                pass
+        open(results + f"/saved-{{epoch}}", "a").write("saved\\n")
+"""
+
+
+def test_a_model_that_the_first_member_died_over_saving_in_a_hook_is_saved_by_the_next(start):
+    epochs = range(12)
+
+    def finish(dies: str, *slots: int):
+        code = SAVES.format(dies=dies) + SMALL.replace("optimizer).train", "optimizer, user_callbacks=[Saves()]).train")
+        run = start(code, *LONG)
+        run.members(*slots)
+        assert run.wait() == 0, run.tail()
+        assert [(run.result_dir / f"saved-{epoch}").read_text() for epoch in epochs] == ["saved\n"] * 12
+        return run
+
+    run = finish("(0, 5, 11)", 0, 1, 2)
+    assert all((run.result_dir / f"died-{epoch}").exists() for epoch in (0, 5, 11))
+    same(run, finish("()", 0))
+
+
 def ended(cause: Cause | None = None, *, slot=0, pid=1, tick=5, generation=1, newcomer=False, members=True, others=True) -> Ended:
     return Ended(slot, pid, tick, generation, cause, newcomer=newcomer, members=members, others=others)
 

@@ -76,6 +76,7 @@ class Life(ABC):
         self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
+        self.unsaved = -1  # the end of an epoch whose model nobody was told to save
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
         self._passed = False  # a state was handed over: the memory that it went through can be freed
         self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
@@ -184,6 +185,8 @@ class Life(ABC):
             self._report("lost")
             raise Left
         sources = [seat for seat in record.seats if ticks[seat] == top]
+        if abort:
+            self._look_for_a_lost_hook(old, record)
         redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
         self._tested = arena.tested.tolist() if self.shape.test_batches else []
         handed = self._hand_over(top, sources, record, old, ticks) if self.seat in sources else 0
@@ -197,6 +200,14 @@ class Life(ABC):
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
             self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
+
+    def _look_for_a_lost_hook(self, old: Group, record: GenerationRecord) -> None:
+        """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
+        theirs: then the next first member does that part again. What the dead had committed last still stands in its seat."""
+        first = old.record.members[0] if old.record.members else self.seat
+        ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
+        if ends and first not in record.seats and 0 <= self.arena.get(first, COMMITTED) <= ends[0]:
+            self.unsaved = ends[0]
 
     def _meet(self, made: int) -> None:
         """A barrier of entering. Who holds no state yet counts how long it waits for it, and who dies in between."""

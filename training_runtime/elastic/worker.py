@@ -62,6 +62,8 @@ class Worker(Life):
         """All units that are left. Raises Moved when the members change."""
         self.arena.set(self.seat, BUSY_TICK, 0)
         self.compute.refuse_changes()
+        if self.unsaved >= 0 and self.group.rank == 0:
+            self._save_in_hook_again(self.shape.unit(self.unsaved))
         while self.tick < self.shape.ticks:
             unit = self.shape.unit(self.tick)
             if unit.kind == "step":
@@ -111,6 +113,7 @@ class Worker(Life):
             self.buffers.advance_alone()
         else:
             self.buffers.adopt(parity, alone=group.size == 1)
+        self.unsaved = -1  # the first member came to the barrier, so it has done that
         self._commit(self.tick + 1)
         if self.ledger is not None:
             self.ledger.committed(unit.step)
@@ -184,6 +187,17 @@ class Worker(Life):
         self.buffers.keep()
         self._commit(self.tick + 1)
         self._move_on(agreed)
+
+    def _save_in_hook_again(self, unit: Unit) -> None:
+        """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
+        not count."""
+        before = state.replace(state.capture(self.job.model, self.job.optimizer, self.job.stateful), lambda t: t.detach().clone())
+        self.whole = False
+        seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
+        with self._excused():
+            self.hooks.epoch_end(unit.epoch, save_model=True)
+        state.restore(before, state.InMemory(), self.job.model, self.job.optimizer, self.job.stateful)
+        self.whole, self.unsaved = True, -1
 
     def _digest(self, unit: Unit) -> None:
         """Compare the state with the others' before it is validated and written, and have its digest journaled."""
