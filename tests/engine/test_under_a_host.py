@@ -83,3 +83,33 @@ def test_a_run_continues_from_the_checkpoint_of_another_and_is_equal_to_one_that
     assert [(e.step, e.epoch, tuple(e.metrics.items()), e.samples) for e in steps(host, 8)] == one.train_lines()[24:]
     (resumed,) = [line.event for line in lines(host, 8) if isinstance(line.event, journal.Resumed)]
     assert (resumed.step, resumed.reason) == (24, "continued from the checkpoint of another run")
+
+
+SLOW_DISK = """
+import time
+from training_runtime.elastic import heartbeat
+_write = heartbeat.Beating.write
+def _slow(self, data):
+    time.sleep(0.03)
+    self._file.flush()
+    return _write(self, data)
+heartbeat.Beating.write = _slow
+"""
+
+
+def test_a_host_that_is_told_to_end_waits_for_a_state_on_its_way_to_a_slow_disk(
+    tmp_path: Path,
+    make_host: Callable[[Path], HostUnderTest],  # noqa: F811
+) -> None:
+    host = make_host(tmp_path)
+    grace = {"EDT_STOP_GRACE_S": "1"}
+    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment=grace, wait=False)
+    until(host.is_up, deadline_s=DEADLINE_S, what="the host is up")
+    host.want(host.spec(7, "main.py", *LONG, code={"main.py": SLOW_DISK + SMALL}), 1)
+    host.apply()
+    until_step(host, 40)
+    before = len(steps(host))
+    assert host.terminate(DEADLINE_S) == 0, host.log()
+    suspended = [line.event.step for line in lines(host) if isinstance(line.event, journal.Suspended)]
+    assert [step for step in suspended if step >= before], host.log()
+    assert "it did not suspend within" not in host.log()

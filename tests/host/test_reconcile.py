@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.host.reconcile import (
+    LONGEST_WRITE_S,
     Action,
     AskToStop,
     Decision,
@@ -242,6 +243,21 @@ def test_workers_without_a_driver_may_write_down_their_state_before_they_are_kil
     assert actions(wish(1), orphaned, now=120.0) == (Kill(7, "not all of its processes are gone yet"),)
     assert actions(None, orphaned, now=100.0) == ()
     assert actions(wish(1), seen("clearing", orphaned_at=90.0, killed_at=99.0)) == (Kill(7, "not all of its processes are gone yet"),)
+
+
+def test_who_writes_its_state_has_its_time_from_the_last_byte_on() -> None:
+    orphaned = seen("clearing", orphaned_at=90.0, wrote_at=130.0)
+    assert decide(wish(1), orphaned, now=140.0, rules=RULES) == Decision((), 160.0)
+    assert actions(wish(1), orphaned, now=160.0) == (Kill(7, "not all of its processes are gone yet"),)
+    suspends = seen("alive", members=(), holding=(1,), wrote_at=125.0)
+    assert decide(wish(1), suspends, now=130.0, rules=RULES, shutdown_since=100.0) == Decision((), 135.0)
+    stops = seen("alive", members=slots(1), stop_asked_at=90.0, wrote_at=125.0)
+    assert decide(wish(1), stops, now=130.0, rules=RULES) == Decision((), 135.0)
+
+
+def test_a_state_that_is_written_for_ever_is_not_waited_for_for_ever() -> None:
+    orphaned = seen("clearing", orphaned_at=90.0, wrote_at=2000.0)
+    assert actions(wish(1), orphaned, now=90.0 + LONGEST_WRITE_S + 30.0) == (Kill(7, "not all of its processes are gone yet"),)
 
 
 def test_a_driver_that_is_stopped_by_a_signal_is_killed_alone_after_a_while() -> None:

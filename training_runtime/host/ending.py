@@ -76,11 +76,17 @@ def look_at(run: LiveRun, *, now: float) -> None:
     """Note what nobody tells: whether the driver is stopped by a signal (the kernel tells only its parent), whether the run's folder is
     still there, and whether state is being written, where a slot is waited for."""
     look_for_folder(run)
-    if run.asked_back and (found := being_written(run.result_dir)) != run.written:
-        run.written, run.wrote_at = found, now
+    look_for_writing(run, now=now)
     process = processes.look(run.pid)
     stopped = process is not None and process.start_ticks == run.start_ticks and process.state == "T"
     run.stopped_at, run.looked_at = (run.stopped_at or now) if stopped else None, now
+
+
+def look_for_writing(run: LiveRun, *, now: float) -> None:
+    """Note whether state is being written, by a run that has to give back slots or to end, or by workers that have lost their driver."""
+    has_to = run.asked_back or run.stop_asked_at is not None or run.phase == "clearing"
+    if has_to and (found := being_written(run.result_dir)) != run.written:
+        run.written, run.wrote_at = found, now
 
 
 def look_for_folder(run: LiveRun) -> None:

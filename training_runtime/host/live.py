@@ -10,13 +10,12 @@ from pathlib import Path
 from training_runtime import journal
 from training_runtime.errors import JournalError
 from training_runtime.host.processes import Traces
-from training_runtime.host.reconcile import Phase, SeenRun, ended_how, holding
+from training_runtime.host.reconcile import Phase, SeenRun, at_work_since, ended_how, holding
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 
 _TAIL_BYTES = 1 << 18
-_LONGEST_WRITE_S = 600.0
 
 
 @dataclass(eq=False)
@@ -120,6 +119,7 @@ class LiveRun:
             lived_s=max(0.0, self.ended_at - self.began_at) if self.began_at else 0.0,
             overdue_since=self._overdue_since(),
             evicted_at=self.evicted_at,
+            wrote_at=self.wrote_at,
             folder_lost=self.folder_lost,
         )
 
@@ -129,9 +129,9 @@ class LiveRun:
         return {slot: since for slot, since in self.asked_back.items() if slot in held}
 
     def _overdue_since(self) -> float | None:
-        """A large state takes a while to write: that is no refusal, but it cannot go on for ever."""
+        """A large state takes a while to write: that is no refusal."""
         since = min(self.overdue().values(), default=None)
-        return None if since is None else max(since, min(self.wrote_at, since + _LONGEST_WRITE_S))
+        return None if since is None else at_work_since(since, self.wrote_at)
 
     def observation(self, *, goes_on: bool = False, measured: bool = True, gave_up: bool = False) -> RunObservation:
         """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `gave_up`: it is a station, and none will

@@ -20,6 +20,7 @@ from training_runtime.protocol import SlotRef, WantedRun
 # launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
 # may not be; ended: nothing of it is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
+LONGEST_WRITE_S = 900.0  # for which a run that has to end is given time because it is seen to write its state
 LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
 
@@ -58,7 +59,7 @@ class SeenRun:
     those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is
     killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
-    `folder_lost`: its result folder is not there any more.
+    `wrote_at`: when it was last seen to write its state. `folder_lost`: its result folder is not there any more.
     """
 
     run: int
@@ -83,6 +84,7 @@ class SeenRun:
     lived_s: float = 0.0
     overdue_since: float | None = None
     evicted_at: float | None = None
+    wrote_at: float = 0.0
     folder_lost: bool = False
 
 
@@ -348,7 +350,7 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
     if facts.stop_asked_at is None:
         return AskToStop(facts.run, reason)
     if facts.terminated_at is None:
-        due = facts.stop_asked_at + rules.stop_grace_s
+        due = at_work_since(facts.stop_asked_at, facts.wrote_at) + rules.stop_grace_s
         return due if now < due else Terminate(facts.run, f"it did not stop within {rules.stop_grace_s:g} s")
     if facts.killed_at is None:
         due = facts.terminated_at + rules.term_grace_s
@@ -359,10 +361,17 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
 def _clear(facts: SeenRun, now: float, rules: Rules) -> Step:
     """Kill what is left, again and again: new processes may have been forked while the old ones were being killed. But first workers that
     have lost their driver may write down what they know."""
-    if facts.killed_at is None and facts.orphaned_at is not None and now < facts.orphaned_at + rules.orphan_grace_s:
-        return facts.orphaned_at + rules.orphan_grace_s
+    if facts.killed_at is None and facts.orphaned_at is not None:
+        due = at_work_since(facts.orphaned_at, facts.wrote_at) + rules.orphan_grace_s
+        if now < due:
+            return due
     due = now if facts.killed_at is None else facts.killed_at + rules.kill_again_s
     return due if now < due else Kill(facts.run, "not all of its processes are gone yet")
+
+
+def at_work_since(asked_at: float, wrote_at: float) -> float:
+    """From when a grace time counts: from the last byte of its state that a run was seen to write. But it cannot go on for ever."""
+    return max(asked_at, min(wrote_at, asked_at + LONGEST_WRITE_S))
 
 
 def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
@@ -379,7 +388,7 @@ def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
         return TellMembers(facts.run, (), "the studio is shutting down")
     if not facts.holding:
         return Kill(facts.run, "it is suspended, the studio is shutting down", interrupts=True)
-    due = since + rules.stop_grace_s
+    due = at_work_since(since, facts.wrote_at) + rules.stop_grace_s
     late = f"it did not suspend within {rules.stop_grace_s:g} s, the studio is shutting down"
     return due if now < due else Kill(facts.run, late, interrupts=True)
 

@@ -49,6 +49,7 @@ class Supervisor:
         self._abilities = abilities
         self._wanted: dict[int, WantedRun] | None = None
         self._shutdown_since: float | None = None
+        self._hurried = False
         self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
@@ -97,8 +98,10 @@ class Supervisor:
 
     def _gives_up(self, now: float) -> bool:
         """Processes that even SIGKILL does not end must not keep the machine from shutting down."""
-        since = self._shutdown_since
-        return since is not None and now > since + self._settings.rules.stop_grace_s + _LAST_WAIT_S
+        if self._shutdown_since is None:
+            return False
+        wrote_at = max((run.wrote_at for run in self._node.runs.values() if run.phase != "ended"), default=0.0)
+        return now > reconcile.at_work_since(self._shutdown_since, wrote_at) + self._settings.rules.stop_grace_s + _LAST_WAIT_S
 
     def _is_done(self) -> bool:
         return self._shutdown_since is not None and all(run.phase == "ended" for run in self._node.runs.values())
@@ -147,7 +150,7 @@ class Supervisor:
                 self._shutdown_since = time.monotonic()
             else:
                 log.info("told again to shut down: not waiting any longer")
-                self._shutdown_since = time.monotonic() - self._settings.rules.stop_grace_s
+                self._hurried, self._shutdown_since = True, time.monotonic() - self._settings.rules.stop_grace_s
         self._reap()
 
     def _reap(self) -> None:
@@ -206,6 +209,9 @@ class Supervisor:
         """Decide and act until there is nothing to do now. Returns when to decide again, if nothing happens before."""
         for _ in range(_MAX_ROUNDS):
             now = time.monotonic()
+            if self._hurried:
+                for run in self._node.runs.values():
+                    run.wrote_at = 0.0
             seen = {number: run.seen() for number, run in self._node.runs.items()}
             decision = reconcile.decide(
                 self._wanted,
@@ -300,6 +306,7 @@ class Supervisor:
                 elif run.phase == "launching":  # or when the warm process is ready, if it is not now
                     self._launch_if_possible(run)
             if run.phase == "clearing":
+                ending.look_for_writing(run, now=now)
                 ending.check_cleared(self._node, run)
             elif run.phase == "alive" and now >= run.looked_at + _LOOK_S:
                 ending.look_at(run, now=now)

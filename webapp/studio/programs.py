@@ -26,7 +26,8 @@ HOST_SETTINGS = frozenset(
     }
 )
 HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_")
-HOST_STOP_S = 20.0  # beside the time that its runs have to suspend
+HOST_STOP_S = 20.0  # beside the time that its runs have to suspend,
+HOST_WRITES_S = 900.0  # and that in which it waits at most for a run whose state is being written; asked again, it does not
 
 
 def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_broker: bool) -> tuple[Program, ...]:
@@ -48,7 +49,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             REPOSITORY,
             tied=False,  # training outlives everything above it
             version=str(VERSION),
-            stop_s=HOST_STOP_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
+            stop_s=HOST_STOP_S + HOST_WRITES_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         ),
         tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
         tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
