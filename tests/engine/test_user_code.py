@@ -85,6 +85,14 @@ def test_wrong_arguments_get_one_clear_sentence(start):
     assert run.events("error")[0].message == "UserError: train: batch_size must be a whole number of at least 1, not 0"
 
 
+def test_several_workers_on_a_processor_that_orders_writes_otherwise_are_refused_and_one_is_not(start):
+    top = "import platform; platform.machine = lambda: 'aarch64'"
+    run = start(script(top=top))
+    assert run.wait() == 1
+    assert "several workers cannot train on this machine: its processor (aarch64)" in run.events("error")[0].message
+    finish(start, script(top=top), slots=(0,), max_slots=1)
+
+
 def test_effective_batch_size_gives_the_engines_and_the_larger_wins(start):
     assert finish(start, script(train="1, 8, effective_batch_size=24")).events("started")[0].engines == 3
     assert finish(start, script(train="1, 8, 2, effective_batch_size=32")).events("started")[0].engines == 4

@@ -3,7 +3,7 @@
 It holds words (int64, each with one writer), doorbells, the table of generations and word of each, per-engine metrics, the ring of finished
 steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here decides;
 `group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that of
-x86-64, doorbells are barriers besides.
+x86-64 (see `check_order`), doorbells are barriers besides.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cached_property
 import torch
 
 from training_runtime.elastic.doorbell import SEM_BYTES, Doorbell
+from training_runtime.errors import UserError
 
 GENERATIONS = 8  # descriptions kept; at most two are ever in use
 NOTE_BYTES = 1 << 14  # of what a generation's line in the journal will say
@@ -111,6 +112,17 @@ class GenerationRecord:
     @property
     def seats(self) -> tuple[int, ...]:
         return self.members + self.visitors
+
+
+def check_order(machine: str, workers: int) -> None:
+    """Raises UserError where several workers could not rely on what they read: `machine` (as `platform.machine()` says it) has to show the
+    writes of one process to the others in their order, which only x86-64 promises without fences."""
+    if workers > 1 and machine.lower() not in ("x86_64", "amd64"):
+        raise UserError(
+            f"several workers cannot train on this machine: its processor ({machine}) may show what one process writes to another in "
+            "another order, and gradients could be wrong unnoticed. Use machines with x86-64 processors, or one slot (in the studio the "
+            "most slots of the run, elsewhere EDT_SLOTS=1)"
+        )
 
 
 class Arena:

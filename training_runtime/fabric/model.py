@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import platform
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ from torch import nn
 
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, driver, fresh, script
+from training_runtime.elastic.arena import check_order
 from training_runtime.elastic.coordinator import Coordinator
 from training_runtime.elastic.job import Job, Rerun, Terms, schedulers_of
 from training_runtime.elastic.recorder import Recorder
@@ -327,6 +329,7 @@ def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
     result_dir = Path(session.spec.result_dir) if session else _local_results()
     machines = outposts.MACHINES if outposts.address() else 1
+    check_order(platform.machine(), most * machines)
     return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
 
 
