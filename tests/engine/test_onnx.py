@@ -30,6 +30,24 @@ def test_the_final_model_is_exported_for_any_batch_size_and_computes_the_same(st
     assert not any(name.startswith(".onnx") for name in left)
 
 
+AS_ON_A_GPU = """
+import os
+driver = os.getpid()
+def _apply(self, fn, recurse=True):
+    if "worker" not in os.environ.get("LOG_DIR", "") and os.getpid() != driver:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+    return super(Net, self)._apply(fn, recurse)
+"""
+
+
+def test_a_model_that_only_the_driver_itself_can_move_is_exported_too(start):
+    run = finish(
+        start, script(top=AS_ON_A_GPU, arguments=", save_to_onnx=True").replace("model = Net()", "Net._apply = _apply\nmodel = Net()")
+    )
+    assert run.events("warning") == []
+    assert (run.result_dir / FINAL).exists()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

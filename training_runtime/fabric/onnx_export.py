@@ -16,6 +16,8 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +46,11 @@ class Export:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        self._pid = os.fork()
-        if not self._pid:
-            os.close(self._answer)
-            _child(parent, job, answer)
+        with _on_the_processor(job.model):
+            self._pid = os.fork()
+            if not self._pid:
+                os.close(self._answer)
+                _child(parent, job, answer)
         os.close(answer)
 
     def finish(self, timeout_s: float) -> tuple[tuple[str, ...], int]:
@@ -73,6 +76,19 @@ class Export:
         return tuple(answer["paths"]), answer["bytes"]
 
 
+@contextmanager
+def _on_the_processor(model: torch.nn.Module) -> Iterator[None]:
+    """Inside, the model is there. A fork cannot fetch it: where this process has used CUDA, none of its children can."""
+    where = [(t, t.device) for t in (*model.parameters(), *model.buffers())]
+    model.cpu()
+    try:
+        yield
+    finally:
+        for t, device in where:
+            if t.device != device:
+                t.data = t.data.to(device)
+
+
 def _child(parent: int, job: Job, to: int) -> None:
     try:
         die_with_parent(parent)
@@ -93,7 +109,7 @@ def export(job: Job) -> tuple[tuple[str, ...], int]:
     """Export `job.model`, verify it, put it in place. The paths relative to the result folder, and bytes in all."""
     example = checkpoint.example_path(job.result_dir)
     inputs = torch.load(example, weights_only=True, map_location="cpu")
-    model = getattr(job.model, "_orig_mod", job.model).cpu().eval()  # the exporter takes no model that torch.compile has wrapped
+    model = getattr(job.model, "_orig_mod", job.model).eval()  # the exporter takes no model that torch.compile has wrapped
     final = checkpoint.onnx_path(job.result_dir)
     beside = final.with_name(f".onnx-{os.getpid()}")
     beside.mkdir()
