@@ -76,7 +76,7 @@ def test_a_datasets_function_that_starts_a_thread_is_found_too(start, fixed):
 def test_a_thread_that_python_knows_nothing_of_is_found_where_there_should_be_none(start, fixed):
     thread = "import _thread, threading\n_thread.start_new_thread(threading.Event().wait, ())\n"
     run = start(SMALL.replace("parser = ", thread + "parser = ", 1), *LONG, env={"OMP_NUM_THREADS": "1"})
-    run.members(0, 1)
+    run.members(0)
     assert run.wait() == 0, run.tail()
     (told,) = [w.message for w in run.events("warning")]
     assert "because compiled code in it runs " in told

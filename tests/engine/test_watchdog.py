@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.engine.scripts import SMALL
+from training_runtime import journal
 from training_runtime.elastic import heartbeat
 from training_runtime.elastic.arena import BEAT, COMMITTED, Arena, Layout
+from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.release import Holder, Release
 from training_runtime.elastic.roster import Seated
 from training_runtime.elastic.vigil import Vigil
@@ -208,3 +211,24 @@ def test_a_large_piece_of_state_beats_on_its_way(arena, tmp_path):
         assert file.tell() == 3 * heartbeat.PIECE_BYTES
     assert b"".join(heartbeat.pieces(memoryview(io.BytesIO(b"small").getvalue()))) == b"small"
     assert arena.get(0, BEAT) == 4
+
+
+class Silent:
+    def begin(self, steps: int) -> None: ...
+    def trained(self, event, means, generation) -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+def test_the_deadline_follows_the_work_of_a_worker(tmp_path):
+    job, shape = SimpleNamespace(engines=24, means=lambda columns: {}), SimpleNamespace()
+    writer = journal.Writer(tmp_path / "journal.jsonl", 7)
+    recorder = Recorder(writer, job, logger=None, grown=lambda size: None, screen=Silent())
+    members = lambda count: tuple(journal.Member(n, n, n) for n in range(count))  # noqa: E731
+    recorder.generation(journal.Generation(1, 1, 1, members(24), 0, "", 0.0, 0), stood_s=0.0, work_ratio=1.0)
+    recorder.steps([[1, 1, 24, 24, 0.5, 100.0, 1]], shape)
+    assert recorder.durations() == [0.5]
+    recorder.generation(journal.Generation(2, 2, 1, members(1), 24, "", 0.0, 0), stood_s=0.0, work_ratio=24.0)
+    assert recorder.durations() == [12.0]
+    recorder.generation(journal.Generation(3, 2, 1, members(24), 1, "", 0.0, 0), stood_s=0.0, work_ratio=1.0)
+    assert recorder.durations() == [0.5]
+    writer.close()
