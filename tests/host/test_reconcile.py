@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.host.reconcile import (
-    LONGEST_WRITE_S,
     Action,
     AskToStop,
     Decision,
@@ -257,7 +256,7 @@ def test_who_writes_its_state_has_its_time_from_the_last_byte_on() -> None:
 
 def test_a_state_that_is_written_for_ever_is_not_waited_for_for_ever() -> None:
     orphaned = seen("clearing", orphaned_at=90.0, wrote_at=2000.0)
-    assert actions(wish(1), orphaned, now=90.0 + LONGEST_WRITE_S + 30.0) == (Kill(7, "not all of its processes are gone yet"),)
+    assert actions(wish(1), orphaned, now=90.0 + 900.0 + 30.0) == (Kill(7, "not all of its processes are gone yet"),)
 
 
 def test_a_driver_that_is_stopped_by_a_signal_is_killed_alone_after_a_while() -> None:

@@ -20,7 +20,6 @@ from training_runtime.protocol import SlotRef, WantedRun
 # launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
 # may not be; ended: nothing of it is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
-LONGEST_WRITE_S = 900.0  # for which a run that has to end is given time because it is seen to write its state
 LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
 
@@ -331,10 +330,8 @@ def goes_on(facts: SeenRun, rules: Rules) -> bool:
 
 
 def ended_how(exit_code: int | None, who: str = "driver") -> str:
-    if exit_code is None:
-        return f"the {who} is gone"
-    if exit_code >= 0:
-        return f"the {who} ended with code {exit_code}"
+    if exit_code is None or exit_code >= 0:
+        return f"the {who} is gone" if exit_code is None else f"the {who} ended with code {exit_code}"
     try:
         return f"the {who} was killed by {signal.Signals(-exit_code).name}"
     except ValueError:
@@ -361,17 +358,16 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
 def _clear(facts: SeenRun, now: float, rules: Rules) -> Step:
     """Kill what is left, again and again: new processes may have been forked while the old ones were being killed. But first workers that
     have lost their driver may write down what they know."""
-    if facts.killed_at is None and facts.orphaned_at is not None:
-        due = at_work_since(facts.orphaned_at, facts.wrote_at) + rules.orphan_grace_s
-        if now < due:
-            return due
+    orphaned_at = facts.orphaned_at if facts.killed_at is None else None
+    if orphaned_at is not None and now < (due := at_work_since(orphaned_at, facts.wrote_at) + rules.orphan_grace_s):
+        return due
     due = now if facts.killed_at is None else facts.killed_at + rules.kill_again_s
     return due if now < due else Kill(facts.run, "not all of its processes are gone yet")
 
 
-def at_work_since(asked_at: float, wrote_at: float) -> float:
+def at_work_since(asked_at: float, wrote_at: float, *, longest_s: float = 900.0) -> float:
     """From when a grace time counts: from the last byte of its state that a run was seen to write. But it cannot go on for ever."""
-    return max(asked_at, min(wrote_at, asked_at + LONGEST_WRITE_S))
+    return max(asked_at, min(wrote_at, asked_at + longest_s))
 
 
 def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
