@@ -7,7 +7,9 @@ process to another is `transfer`. Nothing here knows about steps or members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import nn
 
 from training_runtime.elastic import held, pickling
-from training_runtime.elastic.transfer import Source, index_of, replace
+from training_runtime.elastic.transfer import Landing, Source, index_of, pack, replace
 
 Back = Callable[[bytes, pickling.Tensors], Any]  # makes objects of bytes and of the tensors that were put aside
 
@@ -213,6 +215,18 @@ def restore(tree: Mapping[str, Any], source: Source, live: Live, *, foreign: boo
     for name, each in values["held"].items():
         if name in objects and there.get(name) is objects[name]:
             _put(objects[name], each)
+
+
+@contextmanager
+def unchanged(live: Live) -> Iterator[None]:
+    """What happens inside leaves no trace in the state: afterwards it is what it was."""
+    kept = os.memfd_create("edt-kept")
+    try:
+        pack(kept, capture(live), 0, 1)
+        yield
+        restore(index_of(kept), Landing(kept, 0), live)
+    finally:
+        os.close(kept)
 
 
 def _put(value: object, content: dict[str, Any]) -> None:

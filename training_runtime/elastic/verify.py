@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from training_runtime.elastic import digest, state, transfer
+from training_runtime.elastic import digest, state
 from training_runtime.elastic.compute import Compute, is_compiled
 from training_runtime.elastic.generators import Watched
 from training_runtime.elastic.job import Job
@@ -149,12 +149,9 @@ def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
         found.append(LOADED_TWICE)
     state.move(job.live, device)
     compute = Compute(job, shape, device)
-    kept = os.memfd_create("edt-verify")
-    transfer.pack(kept, state.capture(job.live), 0, 1)
-    job.model.train()
-    first = _computed(compute, job, copy.deepcopy(batch), count)
-    state.restore(transfer.index_of(kept), transfer.Landing(kept, 0), job.live)
-    os.close(kept)
+    with state.unchanged(job.live):
+        job.model.train()
+        first = _computed(compute, job, copy.deepcopy(batch), count)
     job.model.train()
     if _computed(compute, job, batch, count) != first:
         found.append(COMPUTED_TWICE)

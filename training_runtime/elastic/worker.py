@@ -191,12 +191,10 @@ class Worker(Life):
     def _save_in_hook_again(self, unit: Unit) -> None:
         """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
         not count."""
-        before = state.replace(state.capture(self.job.model, self.job.optimizer, self.job.stateful), lambda t: t.detach().clone())
         self.whole = False
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
-        with self._excused():
+        with self._excused(), state.unchanged(self.job.live):
             self.hooks.epoch_end(unit.epoch, save_model=True)
-        state.restore(before, state.InMemory(), self.job.model, self.job.optimizer, self.job.stateful)
         self.whole, self.unsaved = True, -1
 
     def _digest(self, unit: Unit) -> None:
