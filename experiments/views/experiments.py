@@ -20,11 +20,12 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, RequestForm, WatchForm, attempt, watch_forms
+from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
+from experiments.sent_once import RequestForm
 from experiments.services import watches
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused, spreadsheet

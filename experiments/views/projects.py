@@ -11,9 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RequestForm, RoleForm, attempt
+from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
 from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
+from experiments.sent_once import RequestForm
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
