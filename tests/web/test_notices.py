@@ -233,6 +233,7 @@ def test_an_address_gets_nothing_but_one_message_until_its_owner_has_confirmed_i
     alice.refresh_from_db()
     assert alice.confirmed_email == "", "who looks at it confirms nothing"
     assert "E-mails go to" in client.post(link, follow=True).content.decode()
+    alice.refresh_from_db()
     fail(project, alice)
     assert deliveries.send_due() == 1
     assert "Not confirmed" not in client.get(address).content.decode()

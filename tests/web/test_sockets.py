@@ -132,7 +132,9 @@ async def test_who_is_removed_hears_nothing_more_at_once_and_the_others_go_on(ru
         await subscribed(each, topic, "cluster")
     path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("for who may read it\n")
     await subscribe(page, f"log-{run.pk}-driver@0")
+    assert (await heard(page))["text"] == "for who may read it\n"
     alice = await User.objects.aget(username="alice")
     project = await sync_to_async(access.project)(alice, run.experiment.project_id, need="admin")
     await sync_to_async(services.remove_member)(project, by=alice, username="bob")
