@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
-from experiments import installation
-from experiments.models import Delivery
+from experiments import fleet, installation
+from experiments.models import Delivery, Node
 from webapp.studio import dump, prepare
 from webapp.studio.backup import STORES, BackupRefused, Counts, Manifest, copy_tree, manifest_of
 
@@ -41,6 +41,9 @@ def put_back(source: Path, *, now: dt.datetime) -> tuple[Manifest, Counts]:
     prepare.database(adopt=True)  # another pair from now on than the one that was backed up, which may still be at work
     # Whether these were sent since then nobody knows: an e-mail too few is better than everybody's of a week again.
     Delivery.objects.filter(done_at=None).update(done_at=now, outcome=NOT_SENT)
+    with transaction.atomic():
+        for node in Node.objects.all():
+            fleet.fence(node, now=now)  # its host is another from now on, also where that one is still at work
     connection.close()
     return manifest, counts
 
