@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from training_runtime.elastic import compute, script, seat, state, warm
+from training_runtime.elastic import compute, optimizers, script, seat, warm
 
 
 @pytest.mark.parametrize("touched", [True, False])
@@ -59,7 +59,7 @@ def test_the_state_of_an_optimizer_goes_where_its_parameters_are(options, counts
     optimizer = torch.optim.Adam([{"params": [there], **options}, {"params": [here], **options}])
     for p in (there, here):
         optimizer.state[p] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3)}
-    state.follow(optimizer)
+    optimizers.follow(optimizer)
     assert {k: v.device.type for k, v in optimizer.state[there].items()} == {"step": counts_on, "exp_avg": "meta", "exp_avg_sq": "meta"}
     assert {v.device.type for v in optimizer.state[here].values()} == {"cpu"}
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import buffers, digest, exchange, state, transfer
+from training_runtime.elastic import buffers, digest, exchange, optimizers, state, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
@@ -94,6 +94,9 @@ class Job:
     def live(self) -> state.Live:
         """What learns during the training, wherever the script keeps it."""
         optimizer = self.optimizer
+        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
+        called: dict[str, object] = {f"hook {i}": hook for i, hook in enumerate(hooks)}
+        called |= {"step": self.train_function} | ({} if isinstance(self.loss, nn.Module) else {"loss": self.loss})
         return state.Live(
             model=self.model,
             optimizer=optimizer,
@@ -101,7 +104,7 @@ class Job:
             callbacks=self.user_callbacks,
             schedulers=self.schedulers,
             shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss},
-            hooks=[*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()],
+            called=called,
             script=getattr(self.datasets, "__globals__", {}),
         )
 
@@ -154,7 +157,7 @@ class Job:
 
     def layout(self, shape: Shape) -> Layout:
         """The arena that this job needs. Row columns: samples, one flag for accuracy, then a sum for each metric."""
-        self.trained = state.trained_parameters(self.optimizer)
+        self.trained = optimizers.parameters(self.optimizer)
         buffer_bytes = buffers.shared_bytes(self.live.modules())
         return Layout(
             seats=self.terms.seats * self.terms.machines,

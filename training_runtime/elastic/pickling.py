@@ -36,10 +36,12 @@ _CALLED = {
     *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
     *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
     ("numpy", "dtype"),
+    (__name__, "generator"),
 }
 _NAMED = {
     ("numpy", "ndarray"),
     *(("builtins", name) for name in ("list", "dict", "tuple", "int", "float", "str", "bool", "bytes", "object")),
+    ("argparse", "Namespace"),
 }
 _OF_TORCH = ("torch.nn.", "torch.optim.")  # whose classes may have instances
 
@@ -67,6 +69,11 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=PROTOCOL)
         self._names, self._tensors = names, tensors
 
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Generator):
+            return generator, (value.device.type, value.get_state())
+        return NotImplemented
+
     def persistent_id(self, value: Any) -> Any:
         if (name := self._names.get(id(value))) is not None:
             return name
@@ -74,6 +81,13 @@ class _Pickler(pickle.Pickler):
             return None
         needs_grad = value.requires_grad and value.is_leaf
         return ("tensor", self._tensors.add(value), isinstance(value, nn.Parameter), needs_grad, value.device.type != "cpu")
+
+
+def generator(kind: str, state: torch.Tensor) -> torch.Generator:
+    """One on a device of this kind that stands where another stood."""
+    made = torch.Generator(kind)
+    made.set_state(state)
+    return made
 
 
 def dumps(value: Any, names: Names, tensors: Tensors) -> bytes:
@@ -200,11 +214,15 @@ def _renamed(found: Any) -> tuple[str, str]:
 
 def is_users(kind: type) -> bool:
     """Whether a class comes from the script's own code: not from the interpreter, an installed package or this one."""
-    if kind.__module__ == "__main__":
+    return is_users_module(kind.__module__)
+
+
+def is_users_module(name: str) -> bool:
+    if name == "__main__":
         return True
-    if kind.__module__ in sys.stdlib_module_names or kind.__module__ == builtins.__name__:
+    if name in sys.stdlib_module_names or name == builtins.__name__:
         return False
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
         return False
     path = str(Path(file).resolve())

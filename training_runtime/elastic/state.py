@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
-from training_runtime.elastic import held, pickling
+from training_runtime.elastic import held, optimizers, pickling
 from training_runtime.elastic.transfer import Landing, Source, index_of, pack, replace
 
 Back = Callable[[bytes, pickling.Tensors], Any]  # makes objects of bytes and of the tensors that were put aside
@@ -36,7 +37,7 @@ class Buffers:
 @dataclass(frozen=True)
 class Live:
     """The user's objects that hold the state of a training. `loss` where it is a module. `shared`: other objects that every worker has, by
-    name; `hooks`: what is called at each step of the optimizer; `script`: the script's global names."""
+    name; `called`: what else is called in the training and may learn, by name; `script`: the script's global names."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -44,7 +45,7 @@ class Live:
     callbacks: Sequence[object] = ()
     schedulers: Sequence[Any] = ()
     shared: Mapping[str, object] = field(default_factory=dict)
-    hooks: Sequence[Callable[..., Any]] = ()
+    called: Mapping[str, object] = field(default_factory=dict)
     script: Mapping[str, Any] = field(default_factory=dict)
 
     def modules(self) -> list[nn.Module]:
@@ -53,7 +54,7 @@ class Live:
 
     def parameters(self) -> list[torch.Tensor]:
         """Every parameter of the optimizer, then those of the model and of the loss that it does not hold; each once."""
-        seen: dict[int, torch.Tensor] = {id(p): p for p in trained_parameters(self.optimizer)}
+        seen: dict[int, torch.Tensor] = {id(p): p for p in optimizers.parameters(self.optimizer)}
         for module in self.modules():
             for p in module.parameters(recurse=False):
                 seen.setdefault(id(p), p)
@@ -81,11 +82,24 @@ class Live:
         return named | {("shared", name): value for name, value in self.shared.items() if value is not None}
 
     def held(self, named: Mapping[tuple[Any, ...], object]) -> held.Found:
-        return held.find(self.callbacks, self.hooks, self.script, known={id(value): value for value in named.values()})
+        callbacks = {f"callback {i}": callback for i, callback in enumerate(self.callbacks)}
+        roots = {**callbacks, **self.called, "optimizer": self.optimizer}
+        return held.find(roots, self.script, known={id(value): value for value in named.values()})
 
+    def content(self, value: object) -> dict[str, Any]:
+        """What is in an object that is held, tensors as they are."""
+        return held.content(value) if self.is_leaf(value) else held.attributes(value)
 
-def trained_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return list({id(p): p for group in optimizer.param_groups for p in group["params"]}.values())
+    def put(self, value: object, content: dict[str, Any]) -> None:
+        """Make it what it was."""
+        if not self.is_leaf(value):
+            held.put_attributes(value, content)
+        elif held.fits(value, content):
+            held.put(value, content)
+
+    def is_leaf(self, value: object) -> bool:
+        """Of the optimizer there are only its own attributes to keep: its state and groups have a place of their own."""
+        return value is not self.optimizer and held.is_leaf(value)
 
 
 def contents(live: Live) -> dict[str, Any]:
@@ -94,8 +108,8 @@ def contents(live: Live) -> dict[str, Any]:
     return {
         "parameters": [p.detach() for p in parameters],
         "buffers": live.buffers(),
-        "optimizer": [optimizer.state.get(p, {}) for p in trained_parameters(optimizer)],
-        "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
+        "optimizer": optimizers.states(optimizer),
+        "groups": optimizers.groups(optimizer),
         **held.flags(modules, parameters),
         **held.texture(modules),
         "schedulers": [scheduler.state_dict() for scheduler in live.schedulers],
@@ -106,7 +120,7 @@ def learnt(live: Live) -> dict[str, Any]:
     """The tensors that are held elsewhere: what is in modules and the like, and tensors that callbacks keep as they are."""
     objects = live.held(live.named())
     return {
-        name: held.content(value) if held.is_leaf(value) else {k: v for k, v in vars(value).items() if isinstance(v, torch.Tensor)}
+        name: live.content(value) if live.is_leaf(value) else {k: v for k, v in live.content(value).items() if isinstance(v, torch.Tensor)}
         for name, value in objects.items()
     }
 
@@ -119,7 +133,8 @@ def capture(live: Live) -> dict[str, Any]:
         replace(values, tensors.add)
     common = len(tensors.found)
     objects = live.held(named)
-    names = {id(value): name for name, value in named.items()} | {id(value): ("held", name) for name, value in objects.items()}
+    names = {id(value): ("held", name) for name, value in objects.items() if not isinstance(value, FunctionType)}
+    names |= {id(value): name for name, value in named.items()}
     values = {name: value for name, value in found.items() if name not in ("parameters", "buffers")}
     by_name = named | {("held", name): value for name, value in objects.items()}
     device = device_of(live)
@@ -127,7 +142,7 @@ def capture(live: Live) -> dict[str, Any]:
     def back(data: bytes, put_aside: pickling.Tensors) -> Any:
         return pickling.Reader(by_name.__getitem__, [t.detach() for t in put_aside.found], device).loads(data)
 
-    values["held"] = _held(objects, names, back)
+    values["held"] = _held({name: live.content(value) for name, value in objects.items()}, names, back)
     data = pickling.dumps(values, names, tensors)
     kinds = {name: _kind(value) for name, value in objects.items()}
     whole = {name: _whole(value, names, tensors, back) for name, value in objects.items() if "." in name}
@@ -144,10 +159,8 @@ def capture(live: Live) -> dict[str, Any]:
     }
 
 
-def _held(objects: held.Found, names: pickling.Names, back: Back) -> dict[str, Any]:
-    """What is in each of them. Of an object's attributes those that can be pickled and read back; the rest stays each process's own: a
-    file, a lock, a lambda."""
-    found = {name: held.content(value) if held.is_leaf(value) else dict(sorted(vars(value).items())) for name, value in objects.items()}
+def _held(found: dict[str, dict[str, Any]], names: pickling.Names, back: Back) -> dict[str, dict[str, Any]]:
+    """Of what is in each object that which can be pickled and read back; the rest stays each process's own: a file, a lock, a lambda."""
     if not pickling.can_be_pickled(found, names, back):
         for name, values in found.items():
             found[name] = {key: value for key, value in values.items() if pickling.can_be_pickled(value, names, back)}
@@ -155,7 +168,8 @@ def _held(objects: held.Found, names: pickling.Names, back: Back) -> dict[str, A
 
 
 def _kind(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    kind = value if isinstance(value, FunctionType) else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _whole(value: object, names: pickling.Names, tensors: pickling.Tensors, back: Back) -> bytes:
@@ -197,24 +211,18 @@ def restore(tree: Mapping[str, Any], source: Source, live: Live, *, foreign: boo
     is not taken from there."""
     read, there, objects = _reader(tree, [source.make(leaf) for leaf in tree["tensors"]], live, foreign=foreign)
     values = read(tree["values"])
-    parameters, optimizer = live.parameters(), live.optimizer
+    parameters = live.parameters()
     with torch.no_grad():
         for target, leaf in zip([*parameters, *live.buffers()], [*tree["parameters"], *tree["buffers"]], strict=True):
             source.fill(target, leaf)
     held.put_flags(live.modules(), parameters, values)
     held.put_texture(live.modules(), values)
-    for p, state in zip(trained_parameters(optimizer), values["optimizer"], strict=True):
-        optimizer.state.pop(p, None)
-        if state:
-            optimizer.state[p] = state
-    for group, each in zip(optimizer.param_groups, values["groups"], strict=True):
-        group.update(each)
-    follow(optimizer)
+    optimizers.put(live.optimizer, values["optimizer"], values["groups"])
     for scheduler, each in zip(live.schedulers, values["schedulers"], strict=True):
         scheduler.load_state_dict(each)
     for name, each in values["held"].items():
         if name in objects and there.get(name) is objects[name]:
-            _put(objects[name], each)
+            live.put(objects[name], each)
 
 
 @contextmanager
@@ -229,13 +237,6 @@ def unchanged(live: Live) -> Iterator[None]:
         os.close(kept)
 
 
-def _put(value: object, content: dict[str, Any]) -> None:
-    if not held.is_leaf(value):
-        vars(value).update(content)
-    elif held.fits(value, content):
-        held.put(value, content)
-
-
 def device_of(live: Live) -> torch.device:
     return next((p.device for p in live.parameters()), torch.device("cpu"))
 
@@ -245,24 +246,10 @@ def move(live: Live, device: torch.device) -> None:
     live.model.to(device)
     if live.loss is not None:
         live.loss.to(device)
-    for p in trained_parameters(live.optimizer):
+    for p in optimizers.parameters(live.optimizer):
         if p.device != device:  # one that is not the model's own
             p.data = p.data.to(device)
-    follow(live.optimizer)
-
-
-def follow(optimizer: torch.optim.Optimizer) -> None:
-    """Have the optimizer's state where its parameters are. Scalars (Adam's step) stay on the CPU as torch has them, but for optimizers that
-    count on the device."""
-    for group in optimizer.param_groups:
-        scalars = bool(group.get("capturable") or group.get("fused"))
-        for p in group["params"]:
-            if p.device.type != "cpu" and p in optimizer.state:
-                optimizer.state[p] = replace(optimizer.state[p], partial(_to_device, p.device, scalars))
-
-
-def _to_device(device: torch.device, scalars: bool, value: torch.Tensor) -> torch.Tensor:
-    return value.to(device) if scalars or value.dim() else value
+    optimizers.follow(live.optimizer)
 
 
 def touch(tensors: Iterable[torch.Tensor]) -> None:
