@@ -1,0 +1,32 @@
+"""Random scripts that cross what users' scripts do, some of them here: exact on any schedule, or refused on all. More with
+`python -m benchmarks.exactness --programs`."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks._network import LOOPBACK
+from benchmarks._programs import ALL, program
+from benchmarks._stage import LIMIT_S, REFUSED, Stage
+
+SEEDS = (5, 1635, 3474, 2402, 3061, 3808, 3380, 8, 18, 20, 23, 25, 57, 161, 376, 0)
+ALONE = {"changes": [(0, (0,))], "faults": []}
+# It grows, loses a worker, is suspended, and goes on elsewhere.
+MOVED = {
+    "changes": [(0, (0,)), (2, (0, 1, 2)), (5, ()), (6, (3, 1))],
+    "holds": [3, 6, 7],
+    "faults": [{"phase": "backward", "step": 4, "rank": 1}],
+}
+
+
+def test_there_is_a_program_with_each_piece():
+    assert {piece.name for piece in ALL} == {name for seed in SEEDS for name in program(seed).features}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_program_comes_to_the_same_whoever_computes_it(warm, seed):
+    stage, made = Stage(warm, warm, LOOPBACK, 1, LIMIT_S), program(seed)
+    alone, _, _ = stage.play(made.text, (), ALONE)
+    moved, generations, _ = stage.play(made.text, (), MOVED)
+    assert moved == alone, made.features
+    assert len(generations) > 1 or alone[0] == REFUSED
