@@ -253,6 +253,17 @@ def test_what_an_optimizer_keeps_beside_its_state_is_kept(tmp_path, own, way):
     assert digests(target) == digests(source)
 
 
+def test_entries_of_the_optimizers_state_stay_in_their_order(tmp_path, own, way):
+    source, target = (job_of(tmp_path, own.Callback()) for _ in range(2))
+    source.model.requires_grad_(False)[3].requires_grad_(True)  # the last layer learns first
+    stepped(source)
+    source.model.requires_grad_(True)
+    stepped(source)
+    way(source, target)
+    found = [list(job.optimizer.state_dict()["state"]) for job in (source, target)]
+    assert found[0] == found[1] == [4, 5, 0, 1, 2, 3]
+
+
 # -- on the disk
 
 

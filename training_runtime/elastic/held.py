@@ -146,7 +146,12 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 def content(value: Any) -> dict[str, Any]:
     """What is in a leaf, tensors as they are."""
     if isinstance(value, torch.optim.Optimizer):
-        return {"states": optimizers.states(value), "groups": optimizers.groups(value), "attributes": attributes(value)}
+        return {
+            "states": optimizers.states(value),
+            "groups": optimizers.groups(value),
+            "order": optimizers.order(value),
+            "attributes": attributes(value),
+        }
     if isinstance(value, torch.Generator):
         return {"state": value.get_state()}
     if not isinstance(value, nn.Module):
@@ -179,8 +184,8 @@ def has_extra(module: nn.Module) -> bool:
 def fits(value: Any, held: Mapping[str, Any]) -> bool:
     """Whether `held` can be put into a leaf."""
     if isinstance(value, torch.optim.Optimizer):
-        theirs = [len(held.get(name, ())) for name in ("states", "groups")]
-        return theirs == [len(optimizers.parameters(value)), len(value.param_groups)]
+        counts = [len(held.get(name, ())) for name in ("states", "groups")]
+        return "order" in held and counts == [len(optimizers.parameters(value)), len(value.param_groups)]
     if isinstance(value, torch.Generator):
         return "state" in held and tuple(held["state"].shape) == tuple(value.get_state().shape)  # of one kind of device
     if not isinstance(value, nn.Module):
@@ -193,7 +198,7 @@ def fits(value: Any, held: Mapping[str, Any]) -> bool:
 def put(value: Any, held: Mapping[str, Any]) -> None:
     """Make a leaf what it was."""
     if isinstance(value, torch.optim.Optimizer):
-        optimizers.put(value, held["states"], held["groups"])
+        optimizers.put(value, held["states"], held["groups"], held["order"])
         put_attributes(value, held.get("attributes", {}))
         return
     if isinstance(value, torch.Generator):

@@ -22,15 +22,24 @@ def states(optimizer: torch.optim.Optimizer) -> list[Mapping[str, Any]]:
     return [optimizer.state.get(p, {}) for p in parameters(optimizer)]
 
 
+def order(optimizer: torch.optim.Optimizer) -> list[int]:
+    """The places of the parameters that have a state, in the order in which they came to one: that of the entries of a `state_dict`."""
+    places = {id(p): i for i, p in enumerate(parameters(optimizer))}
+    return [places[id(p)] for p in optimizer.state if id(p) in places]
+
+
 def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
-def put(optimizer: torch.optim.Optimizer, states: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> None:
-    for p, state in zip(parameters(optimizer), states, strict=True):
+def put(
+    optimizer: torch.optim.Optimizer, states: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], order: Sequence[int]
+) -> None:
+    held = parameters(optimizer)
+    for p in held:
         optimizer.state.pop(p, None)
-        if state:
-            optimizer.state[p] = state
+    for place in order:
+        optimizer.state[held[place]] = states[place]
     for group, each in zip(optimizer.param_groups, groups, strict=True):
         group.update(each)
     follow(optimizer)

@@ -110,6 +110,7 @@ def contents(live: Live) -> dict[str, Any]:
         "buffers": live.buffers(),
         "optimizer": optimizers.states(optimizer),
         "groups": optimizers.groups(optimizer),
+        "order": optimizers.order(optimizer),
         **held.flags(modules, parameters),
         **held.texture(modules),
         "schedulers": [scheduler.state_dict() for scheduler in live.schedulers],
@@ -217,7 +218,7 @@ def restore(tree: Mapping[str, Any], source: Source, live: Live, *, foreign: boo
             source.fill(target, leaf)
     held.put_flags(live.modules(), parameters, values)
     held.put_texture(live.modules(), values)
-    optimizers.put(live.optimizer, values["optimizer"], values["groups"])
+    optimizers.put(live.optimizer, values["optimizer"], values["groups"], values["order"])
     for scheduler, each in zip(live.schedulers, values["schedulers"], strict=True):
         scheduler.load_state_dict(each)
     for name, each in values["held"].items():
