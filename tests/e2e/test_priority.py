@@ -73,9 +73,9 @@ def alice_takes_all_and_bob_reads_why(alice: Page, bob: Page, studio: Studio, al
     opens_priority_and_slots(alice)
     types_priority(alice, 9000)
     preview = alice.locator("#preview")
-    expect(preview.get_by_role("row", name="bobs-digits bob")).to_contain_text("2 → 0")
+    expect(preview.get_by_role("row", name="a run in another project bob")).to_contain_text("2 → 0")
     expect(preview.get_by_role("row", name="alices-digits alice")).to_contain_text("2 → 4")
-    expect(preview).to_contain_text("gave 2 slots to alice's run alices-digits (priority 9000)")
+    expect(preview).to_contain_text("gave 2 slots to alice's run in another project (priority 9000)")
     assert studio.held() == {alices: 2, bobs: 2}, "a preview changes nothing"
     alice.get_by_role("button", name="Set priority").click()
     expect(alice.get_by_text("The priority of alices-digits is now 9000.")).to_be_visible()
@@ -90,7 +90,7 @@ def alice_takes_all_and_bob_reads_why(alice: Page, bob: Page, studio: Studio, al
 def alice_puts_it_back(alice: Page, bob: Page, studio: Studio, alices: int, bobs: int) -> None:
     opens_priority_and_slots(alice)
     types_priority(alice, 5000)
-    expect(alice.locator("#preview").get_by_role("row", name="bobs-digits bob")).to_contain_text("0 → 2")
+    expect(alice.locator("#preview").get_by_role("row", name="a run in another project bob")).to_contain_text("0 → 2")
     alice.get_by_role("button", name="Set priority").click()
     expect(alice.locator("dialog#change")).to_be_hidden()
     shows_slots(bob, 2)
@@ -115,7 +115,7 @@ def the_history_says_who_did_what(alice: Page, bob: Page, studio: Studio, alices
     expect(alice.locator("main")).to_contain_text("alice changed the priority from 5000 to 9000.")
     expect(alice.locator("main")).to_contain_text("alice changed the priority from 9000 to 5000.")
     bob.goto(f"{studio.url}/runs/{bobs}/overview/")
-    for words in ("gave 2 slots to alice's run alices-digits (priority 9000)", "Paused by bob.", "Resumed by bob."):
+    for words in ("gave 2 slots to alice's run in another project (priority 9000)", "Paused by bob.", "Resumed by bob."):
         expect(bob.locator("main")).to_contain_text(words)
 
 
