@@ -25,7 +25,7 @@ def test_there_is_a_program_with_each_piece():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_program_comes_to_the_same_whoever_computes_it(warm, seed):
-    stage, made = Stage(warm, warm, LOOPBACK, 1, LIMIT_S), program(seed)
+    stage, made = Stage(warm, warm, LOOPBACK[0], 1, LIMIT_S), program(seed)
     alone, _, _ = stage.play(made.text, (), ALONE)
     moved, generations, _ = stage.play(made.text, (), MOVED)
     assert moved == alone, made.features
