@@ -318,9 +318,9 @@ def _why_none(demand: Demand, scene: Scene) -> str:
 
 
 def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
-    if demand.rooms is not None:
-        return _bound(demand, needs, scene)
     limits, device = scene.shares.limits, demand.run.device
+    if demand.rooms is not None and not demand.rooms >= _rooms(demand, scene):
+        return _bound(demand, needs, scene)
     room = scene.at_once[device]
     if room:
         return f"{needs}, and {room} {'is' if room == 1 else 'are'} free{_together(device, scene)}"
@@ -331,11 +331,19 @@ def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
     return f"{needs}, and {held} held by {scene.holders[device]}{at}"
 
 
+def _usable_classes(demand: Demand, scene: Scene) -> list[Device]:
+    return [each for each in scene.shares.limits.machines if demand.run.device in (None, each)]
+
+
+def _rooms(demand: Demand, scene: Scene) -> frozenset[str]:
+    """All machines that have slots of its class: where it is bound to no fewer of them, that is not why it waits."""
+    return frozenset(room for each in _usable_classes(demand, scene) for room in scene.shares.limits.machines[each].room)
+
+
 def _bound(demand: Demand, needs: str, scene: Scene) -> str:
     """What is free where a run can be that cannot use every machine, and why it cannot."""
     limits, rooms = scene.shares.limits, demand.rooms or frozenset()
-    classes = limits.machines if demand.run.device is None else [each for each in limits.machines if each == demand.run.device]
-    free = max((limits.machines[each].room.get(room, 0) for each in classes for room in rooms), default=0)
+    free = max((limits.machines[each].room.get(room, 0) for each in _usable_classes(demand, scene) for room in rooms), default=0)
     there = f"{free or 'none'} {'is' if free == 1 else 'are'} free on {listed(sorted(rooms))}"
     return f"{needs}, and {there}, {BOUND[demand.bound]}"
 
