@@ -24,9 +24,51 @@ def programs() -> Path | None:
     return Path(found.origin).parent / "pginstall" / "bin" if found is not None and found.origin else None
 
 
+class Server:
+    """A server on data of its own. It may be ended and started again; whoever holds `url` finds the same data."""
+
+    def __init__(self, programs: Path, folder: Path, user: int | None) -> None:
+        self._programs, self._folder, self._user = programs, folder, user
+        self.url = f"postgres://edt@/postgres?host={folder}"
+        data = folder / "data"
+        made = [programs / "initdb", "-D", data, "-U", "edt", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8"]
+        subprocess.run(made, user=user, group=user, check=True, capture_output=True, cwd=folder)
+        self.start()
+
+    def start(self) -> None:
+        options = ["-k", self._folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._folder / "data", *options],
+                user=self._user,
+                group=self._user,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=_die_with_parent,
+            )
+        self._await()
+
+    def _await(self) -> None:
+        end = time.monotonic() + STARTS_WITHIN_S
+        while subprocess.run([self._programs / "pg_isready", "-q", "-h", self._folder], check=False).returncode:
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < end, f"PostgreSQL did not start within {STARTS_WITHIN_S} s"
+            time.sleep(0.05)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """SIGTERM lets its clients finish, SIGINT does not; SIGQUIT is a crash, from which it recovers when it is started again."""
+        self._process.send_signal(how)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
 @contextlib.contextmanager
-def running() -> Iterator[str]:
-    """The DATABASE_URL of a server that is gone, data and all, afterwards."""
+def server() -> Iterator[Server]:
+    """A running server that is gone, data and all, afterwards."""
     there = programs()
     assert there is not None
     folder = Path(tempfile.mkdtemp(prefix="edt-pg-", dir="/tmp"))
@@ -35,49 +77,25 @@ def running() -> Iterator[str]:
         if user is not None:
             os.chown(folder, user, user)
             there = _reachable(there, folder)
-        data = folder / "data"
-        made = [there / "initdb", "-D", data, "-U", "edt", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8"]
-        subprocess.run(made, user=user, group=user, check=True, capture_output=True, cwd=folder)
-        yield from _serve(there, folder, user)
+        made = Server(there, folder, user)
+        try:
+            yield made
+        finally:
+            made.end()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(there: Path, folder: Path, user: int | None) -> Iterator[str]:
-    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(
-            [there / "postgres", "-D", folder / "data", *options],
-            user=user,
-            group=user,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            preexec_fn=_die_with_parent,
-        )
-    try:
-        _wait(there, folder, server)
-        yield f"postgres://edt@/postgres?host={folder}"
-    finally:
-        server.terminate()
-        try:
-            server.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """The DATABASE_URL of such a server."""
+    with server() as made:
+        yield made.url
 
 
 def _die_with_parent() -> None:
     """A test run that is killed leaves no server behind: it gets SIGQUIT (shut down at once) when its parent is gone."""
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
-
-
-def _wait(there: Path, folder: Path, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + STARTS_WITHIN_S
-    while subprocess.run([there / "pg_isready", "-q", "-h", folder], check=False).returncode:
-        assert server.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < end, f"PostgreSQL did not start within {STARTS_WITHIN_S} s"
-        time.sleep(0.05)
 
 
 def _reachable(there: Path, folder: Path) -> Path:
