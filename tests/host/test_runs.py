@@ -18,7 +18,7 @@ import pytest
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, is_root, until
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client, processes, settings, sockets
-from training_runtime.protocol import Apply, Stop, Subscribe, decode, encode
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Stop, Subscribe, decode, encode
 
 
 def pids_of(host: HostUnderTest, run: int) -> list[int]:
@@ -312,7 +312,9 @@ def test_a_subscriber_that_does_not_read_holds_nobody_up_and_gets_the_latest(hos
     assert len(read) < 300
 
 
-@pytest.mark.parametrize("hostile", [b"{}\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100 + b"\n", b"x" * (2 << 20), encode(Stop("x"))])
+@pytest.mark.parametrize(
+    "hostile", [b"{}\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100 + b"\n", b"x" * (MAX_STUDIO_LINE_BYTES + 1), encode(Stop("x"))]
+)
 def test_a_client_that_talks_nonsense_is_cut_off(host: HostUnderTest, hostile: bytes) -> None:
     with sockets.connect(client.socket_path(host.home, NODE), timeout_s=20) as connection:
         with contextlib.suppress(OSError):
