@@ -130,7 +130,7 @@ def test_loggers_that_raise_at_every_step_get_a_few_lines_and_their_number(start
     run.members(0)
     assert run.wait() == 0, run.tail()
     told = [w.message for w in run.events("warning")]
-    for who in ("the driver's logger callback", "a callback"):
+    for who in ("the driver's logger callback", "the worker's logger callback"):
         line = f"{who} raised KeyError: 'telemetry'"
         of_it = [message for message in told if message.startswith(line)]
         assert of_it == [line] * 3 + [f"{line} (10 times by now)", f"{line} (96 times in all)"]

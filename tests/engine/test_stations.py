@@ -97,7 +97,7 @@ def test_a_driver_that_dies_costs_no_step_on_any_machine(together, fixed, method
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
     until_gone(run.pid)
-    assert other.wait() == AGAIN
+    assert other.wait() == AGAIN, other.tail()
     until_gone(other.pid)
     before = run.step()
     for machine in (run, other):

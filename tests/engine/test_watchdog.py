@@ -27,12 +27,12 @@ def slow(outputs, targets):
 """
 SLOW_STATE = """
 import os, time
-from training_runtime.elastic import state
+from training_runtime.elastic import transfer
 for _name in ("write_all", "read_all"):
-    def _slow(*args, _inner=getattr(state, _name)):
+    def _slow(*args, _inner=getattr(transfer, _name)):
         time.sleep(0.1)
         _inner(*args)
-    setattr(state, _name, _slow)
+    setattr(transfer, _name, _slow)
 """
 
 

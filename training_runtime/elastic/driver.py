@@ -159,7 +159,7 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
     if code and not session.stopped:
         message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
         session.failed(message)
-    return 1 if code == storage.EXIT_CODE else code  # that one is ours to say
+    return 1 if code == storage.EXIT_CODE and not session.spec.station else code  # that one is ours to say, as a station does
 
 
 def _user_traceback(error: BaseException) -> str:

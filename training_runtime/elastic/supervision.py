@@ -58,9 +58,9 @@ class Supervision:
             slot = next(seated.slot.id for seated in workers if seated.seat == found.seat)
             yield found.seat, found.told(slot)
         holders = [_holder(arena, seated, record, retiring) for seated in workers if not seated.killed]
-        if waits := [arena.get(s.seat, BEAT) for s in workers if arena.get(s.seat, EXCUSED) == WAITS]:
+        if any(arena.get(seated.seat, EXCUSED) == WAITS for seated in workers):
             # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.
-            holders = [dataclasses.replace(holder, gives=True, beat=sum(waits)) for holder in holders]
+            holders = [dataclasses.replace(holder, gives=True, beat=int(now * 1000)) for holder in holders]
         for holder in self._release.overdue(now, holders, wanted):
             grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
             yield holder.seat, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
