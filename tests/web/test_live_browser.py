@@ -292,7 +292,7 @@ def test_the_table_of_the_lanes_follows_their_window(visit: Visit, site: Site) -
     go(page, site, "cluster")
     page.get_by_text("The lanes as a table").click()
     table = page.locator("#lanes-table")
-    expect(table).to_contain_text("Wider net")
+    expect(table).to_contain_text("Learning rates")
     page.get_by_role("button", name="1 min", exact=True).click()
     expect(table.locator("tbody tr")).to_have_count(4)  # who holds them now; who held them before is out of it
     page.get_by_role("button", name="1 h", exact=True).click()
