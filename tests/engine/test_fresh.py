@@ -73,6 +73,25 @@ def test_a_datasets_function_that_starts_a_thread_is_found_too(start, fixed):
     until_gone(run.pid)
 
 
+def test_a_thread_that_python_knows_nothing_of_is_found_where_there_should_be_none(start, fixed):
+    thread = "import _thread, threading\n_thread.start_new_thread(threading.Event().wait, ())\n"
+    run = start(SMALL.replace("parser = ", thread + "parser = ", 1), *LONG, env={"OMP_NUM_THREADS": "1"})
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    (told,) = [w.message for w in run.events("warning")]
+    assert "because compiled code in it runs " in told
+    assert "EDT_START_METHOD=fork forks it all the same" in told
+    assert run.weights() == fixed(*LONG).weights()
+    until_gone(run.pid)
+
+
+def test_a_script_with_no_thread_but_the_engines_own_is_forked(start):
+    run = start(SMALL, *LONG, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert run.events("warning") == []
+
+
 def test_a_worker_that_comes_to_another_model_is_refused(start):
     code = SMALL.replace("nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)", "nn.Conv2d(1, width, 3), nn.BatchNorm2d(width)")
     code = code.replace("model = nn", "width = 9 if os.path.exists(os.environ['RESULT_DIR'] + '/ran') else 8\nmodel = nn", 1)

@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,22 @@ def why_not_fork() -> str:
     names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
     if names:
         return f"it runs threads ({', '.join(names)[:200]})"
-    return "it has initialised CUDA, or asked for its devices in a way that does" if _has_touched_cuda() else ""
+    if _has_touched_cuda():
+        return "it has initialised CUDA, or asked for its devices in a way that does"
+    pools = os.environ.get("OMP_NUM_THREADS") != "1" and int(os.environ.get("EDT_THREADS_PER_SLOT") or 1) == 1
+    count = 0 if pools else native_threads()
+    return f"compiled code in it runs {count} thread{'s' * (count != 1)} ({START_METHOD}=fork forks it all the same)" if count else ""
+
+
+def native_threads() -> int:
+    """Threads of this process that Python did not start: pools of compiled libraries. What they held stays held in a fork as well. (Where
+    OpenMP and BLAS have pools by default, outside of the studio, they are no reason: a worker with one thread does not use them.)"""
+    for _ in range(10):
+        known = {os.getpid(), *(thread.native_id for thread in threading.enumerate())}  # after a fork the main thread says another
+        if not (count := sum(int(task.name) not in known for task in Path("/proc/self/task").iterdir())):
+            break
+        time.sleep(0.01)  # a thread that was just joined is gone for Python a moment before it is for the kernel
+    return count
 
 
 def _has_touched_cuda() -> bool:
