@@ -9,11 +9,29 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from xdist.scheduler import LoadFileScheduling
 
 from experiments import notify
 from experiments.models import Node, Project, User
 from tests import cast
 from webapp.home import prepare
+
+FIRST = ("e2e", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Where tests run side by side (`-n`): a file stays in one process, and of whole studios there is one at a time."""
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "e2e" if nodeid.startswith("tests/e2e/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture

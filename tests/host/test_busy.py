@@ -40,10 +40,10 @@ def work(seconds: float) -> None:
 
 
 def test_a_cpu_slot_is_as_busy_as_its_worker_and_never_more_than_it_is_held() -> None:
+    began = boot_s()
     run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
     meter.sample([run])
     assert run.busy_s == 0, "what was before the meter is not counted"
-    began = boot_s()
     work(0.2)
     meter.sample([run])
     assert run.busy_s is not None
