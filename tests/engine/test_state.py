@@ -66,10 +66,13 @@ def stepped(job: Job) -> Job:
 
 
 def moved(source: Job, target: Job, *, parts: int = 1) -> None:
+    """As workers do it: the one who takes over has made room before."""
     fd = os.memfd_create("state")
+    tree = state.capture(source.live)
+    landing = transfer.Landing(fd, transfer.packed_bytes(tree))
     for part in range(parts):
-        transfer.pack(fd, state.capture(source.live), part, parts)
-    state.restore(transfer.index_of(fd), transfer.Landing(fd, 0), target.live)
+        transfer.pack(fd, tree, part, parts)
+    state.restore(transfer.index_of(fd), landing, target.live)
     os.close(fd)
 
 
@@ -116,6 +119,20 @@ def test_an_object_that_somebody_else_refers_to_stays_that_object(tmp_path, own)
     assert (target.user_callbacks[0].best, target.user_callbacks[0].average) == before
     assert before[0].steps == [7]
     assert torch.equal(before[1].weight, source.user_callbacks[0].average.weight)
+
+
+def test_random_generators_stand_where_they_stood(tmp_path, own):
+    source, target = (job_of(tmp_path, own.Callback()) for _ in range(2))
+    for job in (source, target):
+        job.user_callbacks[0].kept, job.user_callbacks[0].rng = torch.randn(1000), torch.Generator().manual_seed(7)
+    source.user_callbacks[0].more = torch.Generator().manual_seed(8)
+    (callback,) = source.user_callbacks
+    for rng in (callback.rng, callback.more):
+        torch.rand(3, generator=rng)
+    moved(source, target)
+    (got,) = target.user_callbacks
+    assert torch.equal(torch.rand(9, generator=got.rng), torch.rand(9, generator=callback.rng))
+    assert torch.equal(torch.rand(9, generator=got.more), torch.rand(9, generator=callback.more))
 
 
 def test_what_cannot_be_pickled_stays_each_process_own(tmp_path, own):

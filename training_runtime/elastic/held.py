@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import optimizers
+from training_runtime.elastic import optimizers, pickling
 from training_runtime.elastic.pickling import is_users, is_users_module
 
 _DEPTH = 4
@@ -202,7 +202,7 @@ def put(value: Any, held: Mapping[str, Any]) -> None:
         put_attributes(value, held.get("attributes", {}))
         return
     if isinstance(value, torch.Generator):
-        value.set_state(held["state"].cpu())
+        pickling.set_generator(value, held["state"])
         return
     if not isinstance(value, nn.Module):
         value.load_state_dict(held["state"])

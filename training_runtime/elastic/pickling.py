@@ -86,8 +86,13 @@ class _Pickler(pickle.Pickler):
 def generator(kind: str, state: torch.Tensor) -> torch.Generator:
     """One on a device of this kind that stands where another stood."""
     made = torch.Generator(kind)
-    made.set_state(state)
+    set_generator(made, state)
     return made
+
+
+def set_generator(it: torch.Generator, state: torch.Tensor) -> None:
+    """Have it stand at `state`. Torch looks at the whole memory that a tensor is a part of, and crashes where that is more than its own."""
+    it.set_state(state.detach().cpu().clone())
 
 
 def dumps(value: Any, names: Names, tensors: Tensors) -> bytes:
