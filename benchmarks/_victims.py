@@ -25,7 +25,7 @@ def found(home: Path, processes: list[psutil.Process], studio: int) -> dict[str,
     kinds: dict[str, list[int]] = defaultdict(list)
     kinds["studio"] = [studio]
     for name in SUPERVISED:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended, or the disk was full
             kinds[name] = [int((home / "run" / f"{name}.pid").read_text().split()[0])]
     names: dict[int, str] = {}
     parents: dict[int, int] = {}

@@ -82,11 +82,24 @@ class Child:
             )
         self.process = look(self.popen.pid)
         assert self.process is not None, "a child that is not reaped has an entry in /proc"
-        self.note.write_text(f"{self.process.pid} {self.process.start_ticks} {program.version}\n")
+        self._write_down()
         if program.standard_input and self.popen.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self.popen.stdin.write(program.standard_input())
                 self.popen.stdin.close()
+
+    def _write_down(self) -> None:
+        """OSError where that cannot be, as on a full disk: then it is ended, for no later studio would find it."""
+        assert self.process is not None
+        assert self.popen is not None
+        try:
+            self.note.write_text(f"{self.process.pid} {self.process.start_ticks} {self.program.version}\n")
+        except OSError:
+            kill_family(self.process)
+            self.popen.wait()
+            self.process = self.popen = None
+            self.note.unlink(missing_ok=True)
+            raise
 
     def take_over(self) -> bool:
         """Adopt the process that an earlier studio left; False where there is none, or where it is of another version: that one is ended
