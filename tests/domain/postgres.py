@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,9 +34,14 @@ class Server:
         data = folder / "data"
         made = [programs / "initdb", "-D", data, "-U", "edt", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8"]
         subprocess.run(made, user=user, group=user, check=True, capture_output=True, cwd=folder)
+        self._starter = ThreadPoolExecutor(1)  # the server dies with the thread that started it, and timers start it too
         self.start()
 
     def start(self) -> None:
+        """Also after `end`, from any thread."""
+        self._starter.submit(self._start).result()
+
+    def _start(self) -> None:
         options = ["-k", self._folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
