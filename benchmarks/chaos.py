@@ -334,7 +334,9 @@ def run(minutes: float, seed: int, *, use_postgres: bool) -> tuple[Counter[str],
             studio.stop()
             with contextlib.suppress(AssertionError):
                 wait_until(lambda: not studio.processes(), "no process is left", deadline_s=30)
-            count["processes_left"] = len(studio.processes())
+            count["processes_left"] = len(left := studio.processes())
+            for process in left:
+                print(f"left: {process.pid} {process.status()} {process.name()} {' '.join(process.cmdline())[:200]}\n{studio.tail()}")
         finally:
             subprocess.run(["rm", "-rf", str(aside)], check=True)
     table("What was broken", ("what", "times"), sorted(chaos.count.items()))

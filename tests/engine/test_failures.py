@@ -215,3 +215,9 @@ def test_what_happened_lately_is_counted_and_what_happened_long_ago_is_not():
     recent = Recent(600)
     assert [recent.happened(now) for now in (0, 100, 200)] == [1, 2, 3]
     assert [recent.happened(now) for now in (750, 1500, 2500)] == [2, 1, 1]
+
+
+def test_what_happened_before_a_run_got_on_is_not_counted():
+    recent = Recent(600)
+    assert [recent.happened(now, step=step) for now, step in ((0, 5), (9, 6), (12, 7))] == [1, 2, 3], "a step or two are not enough"
+    assert [recent.happened(now, step=step) for now, step in ((60, 7), (70, 40), (100, 80))] == [4, 1, 1]

@@ -11,7 +11,7 @@ import pytest
 
 from training_runtime import journal
 from training_runtime.host import fabric, node_facts
-from training_runtime.host.live import journal_size, outcome_in_journal
+from training_runtime.host.journals import has_trained, journal_size, outcome_in_journal
 from training_runtime.host.sandbox import Abilities
 from training_runtime.processor import gpus, processor
 
@@ -65,6 +65,16 @@ def test_the_outcome_of_an_earlier_attempt_does_not_count(tmp_path: Path) -> Non
     write_journal(tmp_path, journal.Warned("the next attempt"))
     assert outcome_in_journal(str(tmp_path), start) is None
     assert outcome_in_journal(str(tmp_path), 0) == 0
+
+
+def test_whether_an_attempt_has_trained_is_read_from_its_own_part_of_the_journal(tmp_path: Path) -> None:
+    start = write_journal(tmp_path, journal.Train(1, 1, {"loss": 1.0}, 4, 1, 0.1))
+    write_journal(tmp_path, journal.Warned("the next attempt"))
+    assert has_trained(str(tmp_path), 0)
+    assert not has_trained(str(tmp_path), start)
+    write_journal(tmp_path, journal.Train(2, 1, {"loss": 1.0}, 4, 1, 0.1))
+    assert has_trained(str(tmp_path), start)
+    assert not has_trained(str(tmp_path / "none"), 0)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "link", "pipe", "folder"])

@@ -191,7 +191,8 @@ SEEN = st.builds(
     overdue_since=TIMES,
     evicted_at=TIMES,
     folder_lost=st.booleans(),
-    lived_s=st.sampled_from([0.0, 1000.0]),
+    lived_s=st.sampled_from([0.0, 20.0, 1000.0]),
+    got_on=st.booleans(),
 )
 WISHES = st.dictionaries(st.integers(1, 4), st.tuples(st.sampled_from([(), (1,), (1, 2)]), st.booleans(), st.integers(1, 6)), max_size=4)
 
@@ -282,6 +283,13 @@ def test_a_driver_that_has_run_for_long_begins_to_count_its_crashes_anew() -> No
     assert goes_on(often[7], RULES)
     assert actions(wish(1), often) == (Start(7, 10, 1, "the driver was killed by SIGKILL; restart 1 of 3"),)
     assert not goes_on(dataclasses.replace(often[7], lived_s=599.0), RULES)
+
+
+def test_a_driver_that_has_trained_for_a_while_begins_to_count_its_crashes_anew_too() -> None:
+    often = seen("ended", exit_code=-9, attempt=9, restarts=3, ended_at=50.0, lived_s=10.0, got_on=True)
+    assert actions(wish(1), often) == (Start(7, 10, 1, "the driver was killed by SIGKILL; restart 1 of 3"),)
+    for too_little in ({"got_on": False}, {"lived_s": 9.9}):
+        assert not goes_on(dataclasses.replace(often[7], **too_little), RULES)  # type: ignore[arg-type]
 
 
 def test_a_driver_that_found_its_disk_full_is_started_again_for_ever_and_less_and_less_often() -> None:

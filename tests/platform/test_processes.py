@@ -18,15 +18,17 @@ def test_a_process_that_cannot_be_written_down_is_ended(tmp_path: Path) -> None:
     with small_disk(tmp_path / "run", 1 << 20) as disk:
         program = Program("host", (sys.executable, "-c", "import signal; signal.pause()"), {}, tmp_path, tied=False)
         child = Child(program, tmp_path)
+        before = psutil.Process().children()
         disk.fill()
-        with pytest.raises(OSError, match="No space left"):
-            child.start()
-        assert not child.alive()
-        assert not psutil.Process().children()
-        disk.make_room()
-        child.start()
         try:
+            with pytest.raises(OSError, match="No space left"):
+                child.start()
+            assert not child.alive()
+            assert psutil.Process().children() == before
+            disk.make_room()
+            child.start()
             assert Child(program, tmp_path).take_over(), "a later studio finds it"
         finally:
-            child.kill()
-            child.popen.wait()
+            if child.popen is not None:
+                child.kill()
+                child.popen.wait()

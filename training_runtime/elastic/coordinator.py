@@ -142,7 +142,7 @@ class Coordinator:
     def _start_anew(self, household: Household, why: str) -> None:
         """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
         self._read_all()  # who was forked last
-        too_often = self.template_deaths.happened(time.monotonic()) >= DEATHS_OF_THE_TEMPLATE
+        too_often = self.template_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_TEMPLATE
         self.outposts.end(over=False)
         household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid], self._hear_host)
         self._read_all()  # what they have said since

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
+from training_runtime.crashes import GOT_ON_S
+
 TIMES_AT_ONE_STEP = 3  # deaths with a cause before the same unit that fail the run: it would die for ever
 FRUITLESS = 10  # deaths one after the other without a step between that fail the run
 WINDOW_S = 3600.0  # how long a failure of a slot is remembered
@@ -57,14 +59,19 @@ class Verdict:
 
 
 class Recent:
-    """How often something happened within the last `window_s` seconds."""
+    """How often something happened within the last `window_s` seconds. What happened before the run had got on for GOT_ON_S, with steps
+    that were done meanwhile, is not counted."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._times: deque[float] = deque()
+        self._step = 0
 
-    def happened(self, now: float) -> int:
-        """Once more; how often by now."""
+    def happened(self, now: float, *, step: int = 0) -> int:
+        """Once more, after this step; how often by now."""
+        if self._times and step > self._step and now >= self._times[-1] + GOT_ON_S:
+            self._times.clear()
+        self._step = step
         self._times.append(now)
         while self._times[0] < now - self._window_s:
             self._times.popleft()

@@ -10,8 +10,9 @@ import signal
 from pathlib import Path
 
 from training_runtime.host import ending, processes, talk
+from training_runtime.host.journals import journal_size, outcome_in_journal
 from training_runtime.host.kernel import DRIVER_NAME, KEEPER_NAME
-from training_runtime.host.live import LiveRun, folder_of, journal_size, outcome_in_journal
+from training_runtime.host.live import LiveRun, folder_of
 from training_runtime.host.node import Node
 from training_runtime.host.state import Saved, SavedRun
 
@@ -55,7 +56,7 @@ def search(node: Node, runs: Path, *, now: float) -> None:
         run = LiveRun(number, _attempt(node, number), str(_folder_of(console, runs)), phase="alive", uid=driver.uid)
         run.pid, run.start_ticks, run.keeper, run.keeper_ticks = driver.pid, driver.start_ticks, keeper.pid, keeper.start_ticks
         run.station = console.parent.name.startswith("station-")
-        run.began_at, run.found = now, True
+        run.began_at, run.found = now - processes.age_s(run.start_ticks), True
         run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
         node.runs[number] = run
         log.warning("a run of an earlier host was found among the processes run=%d attempt=%d pid=%d", number, run.attempt, run.pid)
@@ -89,7 +90,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.busy_s, run.counted_s = record.busy_s, record.counted_s
     run.station, run.losses = record.station, record.losses
     run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
-    run.began_at = run.ended_at = now
+    run.began_at, run.ended_at = now - processes.age_s(run.start_ticks), now
     with contextlib.suppress(OSError):
         run.folder = folder_of(run.result_dir)
     return run

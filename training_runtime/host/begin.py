@@ -19,8 +19,9 @@ from training_runtime import journal, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import ending, environment, fabric, sandbox, sockets, talk
 from training_runtime.host.environment import Places
+from training_runtime.host.journals import journal_size
 from training_runtime.host.launch import GO, Hello, Launch, Ready, to_line
-from training_runtime.host.live import LiveRun, folder_of, journal_size
+from training_runtime.host.live import LiveRun, folder_of
 from training_runtime.host.node import Node
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.settings import Settings

@@ -11,8 +11,9 @@ import time
 
 from training_runtime.errors import ProtocolError
 from training_runtime.host import processes, talk
+from training_runtime.host.journals import has_trained, journal_size, outcome_in_journal
 from training_runtime.host.launch import Ready
-from training_runtime.host.live import LiveRun, being_written, folder_of, journal_size, outcome_in_journal
+from training_runtime.host.live import LiveRun, being_written, folder_of
 from training_runtime.host.node import Node
 from training_runtime.protocol import build
 
@@ -177,6 +178,7 @@ def check_cleared(node: Node, run: LiveRun) -> None:
         run.exit_code, run.problem = 1, f"The run's folder {run.result_dir} was moved or deleted while it ran: put it back and run it anew."
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
     run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
+    run.got_on = not run.station and has_trained(run.result_dir, run.journal_start)
     run.ended_at = time.monotonic()
     node.socket_file(run).unlink(missing_ok=True)
     node.changed = True

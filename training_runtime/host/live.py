@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training_runtime import journal
-from training_runtime.errors import JournalError
+from training_runtime.crashes import ended_how
 from training_runtime.host.processes import Traces
-from training_runtime.host.reconcile import Phase, SeenRun, at_work_since, ended_how, holding
+from training_runtime.host.reconcile import Phase, SeenRun, at_work_since, holding
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
-
-_TAIL_BYTES = 1 << 18
 
 
 @dataclass(eq=False)
@@ -33,6 +29,7 @@ class LiveRun:
     there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one.
     `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
     the attempt began; `folder_lost`: it is another now, or none.
+    `got_on`: when it ended, this attempt had trained.
     """
 
     run: int
@@ -88,6 +85,7 @@ class LiveRun:
     written: tuple[str, int] = ("", 0)
     folder: tuple[int, int] | None = None
     folder_lost: bool = False
+    got_on: bool = False
 
     def traces(self) -> Traces:
         return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
@@ -121,6 +119,7 @@ class LiveRun:
             evicted_at=self.evicted_at,
             wrote_at=self.wrote_at,
             folder_lost=self.folder_lost,
+            got_on=self.got_on,
         )
 
     def overdue(self) -> dict[int, float]:
@@ -216,39 +215,3 @@ def being_written(result_dir: str) -> tuple[str, int]:
     except OSError:
         return "", 0
     return max(((name, each.st_size) for name, each in found if name.startswith(".engine.pt.")), default=("", 0))
-
-
-def journal_size(result_dir: str) -> int:
-    """The journal's size in bytes; 0 where there is none or where user code has put something else in its place."""
-    try:
-        found = Path(result_dir, journal.FILE_NAME).lstat()
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-
-def outcome_in_journal(result_dir: str, start: int) -> int | None:
-    """How an attempt ended according to its journal from byte `start` on: 0, 1, or None where it does not say.
-
-    Asked where nobody was left to be told the driver's exit code. Reads the end of the file only.
-    """
-    try:
-        fd = os.open(Path(result_dir, journal.FILE_NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        offset = max(start, found.st_size - _TAIL_BYTES)
-        lines = os.pread(fd, _TAIL_BYTES, offset).splitlines()
-    finally:
-        os.close(fd)
-    for raw in reversed(lines):
-        try:
-            event = journal.parse(raw).event
-        except JournalError:
-            continue
-        if isinstance(event, journal.Finished):
-            return int(event.outcome == "failed")
-    return None

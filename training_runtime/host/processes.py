@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,11 @@ def processor_s(pid: int, start_ticks: int) -> float | None:
         return None
     fields = raw[raw.rindex(b")") + 2 :].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if int(fields[19]) == start_ticks else None
+
+
+def age_s(start_ticks: int) -> float:
+    """How long ago a process began, by what the kernel says of its start; 0 where it is not known."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")) if start_ticks else 0.0
 
 
 def memory_bytes(pid: int) -> int | None:

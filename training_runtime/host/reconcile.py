@@ -10,11 +10,11 @@ before the other is started.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from training_runtime.crashes import GOT_ON_S, ended_how
 from training_runtime.protocol import SlotRef, WantedRun
 
 # launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
@@ -29,7 +29,8 @@ class Rules:
     how long workers may take to write down their state when their driver is gone. `stopped_driver_s`: how long a driver may be stopped by
     a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; `steady_s`: one that has
     lived so long begins to count anew. `restart_pause_s`, `restart_longest_pause_s`, `driver_steady_s`: the same of drivers, which begin
-    again at once after a first crash. `release_grace_s`: how long a slot that was asked back may stay in use."""
+    again at once after a first crash; `got_on_s` where they have trained. `release_grace_s`: how long a slot that was asked back may
+    stay in use."""
 
     stop_grace_s: float = 10.0
     term_grace_s: float = 2.0
@@ -43,6 +44,7 @@ class Rules:
     restart_pause_s: float = 0.5
     restart_longest_pause_s: float = 60.0
     driver_steady_s: float = 600.0
+    got_on_s: float = GOT_ON_S
     release_grace_s: float = 30.0
 
 
@@ -59,6 +61,7 @@ class SeenRun:
     killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
     `wrote_at`: when it was last seen to write its state. `folder_lost`: its result folder is not there any more.
+    `got_on`: this attempt has done steps that none had done before.
     """
 
     run: int
@@ -85,6 +88,7 @@ class SeenRun:
     evicted_at: float | None = None
     wrote_at: float = 0.0
     folder_lost: bool = False
+    got_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,7 +278,7 @@ def _begin_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> S
         return Start(facts.run, facts.attempt + 1, facts.restarts, "it was interrupted; the run goes on where it was", facts.losses)
     if not goes_on(facts, rules):
         return None
-    restarts, losses = (0, 0) if facts.lived_s >= rules.driver_steady_s else (facts.restarts, facts.losses)
+    restarts, losses = (0, 0) if _is_steady(facts, rules) else (facts.restarts, facts.losses)
     if facts.exit_code == LOST:
         pause_s, why, losses = rules.restart_pause_s * 2**losses, "there was no room on its disk", losses + 1
     else:
@@ -316,26 +320,22 @@ def has_given_up(facts: SeenRun, rules: Rules) -> bool:
 def goes_on(facts: SeenRun, rules: Rules) -> bool:
     """Whether an ended run gets another attempt by itself as long as it is wanted: then its end is not the studio's to see.
 
-    That is after an interruption, where the disk was full, and after a signal that nobody here has sent, a limited number of times within
-    `driver_steady_s`. Any other exit code above zero is the script's own doing and would only repeat. A station is started again until it
-    has failed too often.
+    That is after an interruption, where the disk was full, and after a signal that nobody here has sent, a limited number of times
+    without getting on. Any other exit code above zero is the script's own doing and would only repeat. A station is started again until
+    it has failed too often.
     """
     if facts.station:
         return facts.phase == "ended" and not has_given_up(facts, rules)
     if facts.phase != "ended" or facts.interrupted:
         return facts.phase == "ended"
     crashed = facts.exit_code is not None and facts.exit_code < 0
-    again = crashed and (facts.restarts < rules.max_restarts or facts.lived_s >= rules.driver_steady_s)
+    again = crashed and (facts.restarts < rules.max_restarts or _is_steady(facts, rules))
     return facts.stop_asked_at is None and not facts.folder_lost and (again or facts.exit_code == LOST)
 
 
-def ended_how(exit_code: int | None, who: str = "driver") -> str:
-    if exit_code is None or exit_code >= 0:
-        return f"the {who} is gone" if exit_code is None else f"the {who} ended with code {exit_code}"
-    try:
-        return f"the {who} was killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"the {who} was killed by signal {-exit_code}"
+def _is_steady(facts: SeenRun, rules: Rules) -> bool:
+    """Whether the attempts before this one do not count any more: it got on, or lasted where that cannot be told."""
+    return facts.lived_s >= (rules.got_on_s if facts.got_on else rules.driver_steady_s)
 
 
 def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
