@@ -14,6 +14,7 @@ schedules. One that ends with a sentence that refuses it must be refused on ever
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import random
 import time
@@ -141,20 +142,25 @@ def main() -> None:
     began = time.monotonic()
     with staged(given.machines, given.link) as stage:
         found = programs(given.seed) if given.programs else cases(given.seed, machines=given.machines, cable=bool(given.link))
-        fixed: dict[object, tuple[object, ...]] = {}
-        for case in itertools.islice(found, given.count or (12 if given.quick else 2000)):
-            if time.monotonic() > began + given.seconds:
-                break
-            if case.key not in fixed:
-                fixed = {case.key: fixed_run(stage, case)}
-                count["programs"] += 1
-            count["schedules"] += 1
-            compare(stage, case, fixed[case.key], count)
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the figures so far
+            play(stage, itertools.islice(found, given.count or (12 if given.quick else 2000)), count, until=began + given.seconds)
     names = ("schedules", "programs", "generations", "redone", "drivers", "refused", "differences")
     columns = ("schedules", "scripts", "generations", "steps redone", "drivers killed", "refused", "differences", "time")
     report.table("Exactness", columns, [(*(count[name] for name in names), f"{time.monotonic() - began:.0f} s")])
     kept = {name: count[name] for name in ("schedules", "programs", "refused", "differences")}
     report.finish("exactness", {**kept, "last_seed": given.seed + count["schedules"] - 1})
+
+
+def play(stage: Stage, found: Iterator[Case], count: Counter[str], *, until: float) -> None:
+    fixed: dict[object, tuple[object, ...]] = {}
+    for case in found:
+        if time.monotonic() > until:
+            break
+        if case.key not in fixed:
+            fixed = {case.key: fixed_run(stage, case)}
+            count["programs"] += 1
+        compare(stage, case, fixed[case.key], count)
+        count["schedules"] += 1
 
 
 def fixed_run(stage: Stage, case: Case) -> tuple[object, ...]:

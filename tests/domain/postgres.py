@@ -51,6 +51,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                env={name: value for name, value in os.environ.items() if not name.startswith("EDT_")},  # it is no part of a studio
                 preexec_fn=_die_with_parent,
             )
         self._await()

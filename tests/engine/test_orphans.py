@@ -169,7 +169,8 @@ def test_a_state_that_is_long_on_its_way_to_a_slow_disk_is_waited_for_while_byte
 
 
 def test_a_template_that_dies_again_and_again_fails_the_run(start):
-    run = start(SCRIPT, "--epochs", "100000")
+    soon = "from training_runtime.elastic import coordinator\ncoordinator.DEATHS_OF_THE_TEMPLATE = 3\n"
+    run = start(soon + SCRIPT, "--epochs", "100000")
     run.members(0)
     for count in range(3):
         run.until(lambda count=count: len(run.events("generation")) > count and run.workers, what="a worker")

@@ -61,7 +61,13 @@ class HostUnderTest:
     ) -> None:
         command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", self.node]
         command += ["--driver", driver, "--preload", preload]
-        base = {"PATH": os.environ["PATH"], "EDT_UID_BASE": str(self.uid_base), "EDT_STOP_GRACE_S": "0.5", "EDT_TERM_GRACE_S": "0.2"}
+        base = {
+            "PATH": os.environ["PATH"],
+            "EDT_UID_BASE": str(self.uid_base),
+            "EDT_STOP_GRACE_S": "0.5",
+            "EDT_MAX_RESTARTS": "3",
+            "EDT_TERM_GRACE_S": "0.2",
+        }
         base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5", "EDT_STATION_PAUSE_S": "0.005"}
         with open(self.log_file, "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)

@@ -30,7 +30,7 @@ from training_runtime.elastic.supervision import Supervision
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
-DEATHS_OF_THE_TEMPLATE, WITHIN_S = 3, 600.0  # so many in so short a time fail the run
+DEATHS_OF_THE_TEMPLATE, WITHIN_S = 10, 600.0  # so many in so short a time fail a run that does not get on meanwhile
 
 
 class Coordinator:

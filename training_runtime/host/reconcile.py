@@ -37,7 +37,7 @@ class Rules:
     kill_again_s: float = 0.2
     orphan_grace_s: float = 30.0
     stopped_driver_s: float = 20.0
-    max_restarts: int = 3
+    max_restarts: int = 6
     station_pause_s: float = 0.5
     station_longest_pause_s: float = 8.0
     steady_s: float = 60.0

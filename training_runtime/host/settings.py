@@ -87,7 +87,7 @@ def _rules(environment: Mapping[str, str]) -> Rules:
         term_grace_s=_number(environment, "EDT_TERM_GRACE_S", 2.0),
         orphan_grace_s=_number(environment, "EDT_ORPHAN_GRACE_S", 30.0),
         stopped_driver_s=_number(environment, "EDT_STOPPED_DRIVER_S", 20.0),
-        max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 3)),
+        max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 6)),
         station_pause_s=_number(environment, "EDT_STATION_PAUSE_S", 0.5),
         restart_pause_s=_number(environment, "EDT_RESTART_PAUSE_S", 0.5),
         driver_steady_s=_number(environment, "EDT_STEADY_S", 600.0),
