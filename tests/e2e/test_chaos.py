@@ -18,7 +18,7 @@ def test_nothing_is_lost_whatever_breaks() -> None:
     command = [sys.executable, "-m", "benchmarks.chaos", "--minutes", "0.5", "--seed", "7"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    figures = json.loads(done.stdout.splitlines()[-1])["figures"]
     assert {name: figures[name] for name in TALLY} == dict.fromkeys(TALLY, 0), done.stdout
     assert figures["runs"] >= 4
     assert figures["blows"] > 5
