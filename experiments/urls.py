@@ -1,4 +1,7 @@
-"""The app's addresses. All need a login (views.logged_in) but the login page itself and health; all else is checked by access."""
+"""The app's addresses. All need a login (views.logged_in) but the login page itself and health; all else is checked by access.
+
+Those of scripts (experiments.wmla) ask for a password or a token instead, each time.
+"""
 
 from django.urls import URLPattern, URLResolver, path
 
@@ -24,8 +27,10 @@ from experiments.views import (
     usage,
     watches,
 )
+from experiments.wmla.urls import urlpatterns as wmla
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    *wmla,
     path("", projects.home, name="home"),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),

@@ -12,12 +12,14 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.http import parse_cookie
 from django.urls import Resolver404, resolve
+from django.utils import timezone
 
 django = get_asgi_application()
 
 from experiments import accounts  # noqa: E402  (models must be loaded first)
 from experiments.consumers import websocket_urlpatterns  # noqa: E402
 from experiments.views import uploads  # noqa: E402
+from experiments.wmla import callers  # noqa: E402
 from webapp.origin import OwnPagesOnly  # noqa: E402
 from webapp.request_limits import App, Limits, RequestLimits, Scope  # noqa: E402
 
@@ -44,7 +46,14 @@ def large_body(path: str) -> int | None:
 
 @database_sync_to_async
 def person_of(scope: Scope) -> int | None:
-    cookies = parse_cookie(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1"))
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    said = {"authorization": headers.get(b"authorization", ""), "token": headers.get(b"x-auth-token", "")}
+    if any(said.values()):  # a script
+        try:
+            return callers.who(**said, address=(scope.get("client") or ("", 0))[0], now=timezone.now()).pk
+        except callers.Refused:
+            return None
+    cookies = parse_cookie(headers.get(b"cookie", ""))
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
     user = accounts.logged_in([key]).get(key)
     return user.pk if user else None

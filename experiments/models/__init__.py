@@ -1,6 +1,6 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
-from experiments.models.accounts import LoginFailure
+from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
@@ -29,6 +29,7 @@ __all__ = [
     "DataUpload",
     "DefinitionVersion",
     "Delivery",
+    "EndedToken",
     "Experiment",
     "ExperimentDefinition",
     "ExperimentWatch",

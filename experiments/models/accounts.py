@@ -1,4 +1,4 @@
-"""What is known of logins that failed."""
+"""What is known of logins that failed, and of access tokens that were logged off."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ class LoginFailure(models.Model):
             models.Index(fields=["username", "at"], name="login_failure_of_name"),
             models.Index(fields=["address", "at"], name="login_failure_of_address"),
         ]
+
+
+class EndedToken(models.Model):
+    """An access token that was logged off before its time (`wmla.tokens`): by its own number, until it would have ended anyway."""
+
+    key = models.CharField(max_length=64, unique=True)
+    until = models.DateTimeField()

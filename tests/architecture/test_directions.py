@@ -29,7 +29,7 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "consumers", "tasks", "management", "agent"),
+    ("views", "consumers", "tasks", "management", "agent", "wmla"),
     ("templatetags",),
     ("selectors", "forms"),
     ("access",),

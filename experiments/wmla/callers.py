@@ -1,0 +1,104 @@
+"""Who calls: by a token (`X-Auth-Token` or `Authorization: Bearer`) or by name and password (`Authorization: Basic`). Never by a cookie.
+
+Passwords are tried no faster than at the log-in page (`logins`). A client of the first generation sends the password with every call, and
+checking one costs a third of a second on purpose: one that was right is remembered for a while, in this process, as a keyed hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import hmac
+import threading
+from collections import OrderedDict
+
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.core.exceptions import ValidationError
+from django.utils.crypto import constant_time_compare
+
+from experiments import logins
+from experiments.addresses import network_of
+from experiments.models import User
+from experiments.wmla import tokens
+
+REMEMBERED = dt.timedelta(minutes=5)
+MOST_REMEMBERED = 1000
+LONGEST_NAME = 150
+LOG_ON = "Log on first: send name and password (Basic), or the accessToken of /auth/v1/logon as X-Auth-Token or as Bearer."
+OVER = "The token is not valid, or no longer: log on again."
+WRONG = "The username or the password is wrong. Both are case-sensitive."
+
+_right: OrderedDict[bytes, tuple[int, str, dt.datetime]] = OrderedDict()  # person, hash of their session, until when
+_lock = threading.Lock()  # requests come in several threads
+
+
+class Refused(Exception):
+    """Not answered. The message says what to do."""
+
+    def __init__(self, status: int, says: str) -> None:
+        super().__init__(says)
+        self.status = status
+
+
+def who(*, authorization: str, token: str, address: str, now: dt.datetime) -> User:
+    """The person behind the two headers, "" where one was not sent. Raises Refused."""
+    kind, _, said = authorization.partition(" ")
+    said = token.strip() or said.strip()
+    if token or kind.lower() == "bearer":
+        user = tokens.owner(said, now=now)
+        if user is None:
+            raise Refused(401, OVER)
+        return user
+    if kind.lower() != "basic":
+        raise Refused(401, LOG_ON)
+    name, password = _basic(said)
+    return by_password(name, password, address=address, now=now)
+
+
+def by_password(name: str, password: str, *, address: str, now: dt.datetime) -> User:
+    if not name or not password or len(name) > LONGEST_NAME or not name.isprintable() or "\0" in password:
+        raise Refused(401, WRONG)
+    key = hmac.digest(settings.SECRET_KEY.encode(), b"experiments.wmla.callers:" + repr((name, password)).encode(), "sha256")
+    if (user := _known(key, now)) is not None:
+        return user
+    try:
+        with logins.checking(logins.Attempt(name, network_of(address)[:64]), now=now):
+            user = authenticate(username=name, password=password)  # type: ignore[assignment]
+            if user is None:
+                raise ValidationError(WRONG)
+    except ValidationError as error:
+        raise Refused(429 if getattr(error, "code", "") == "held_up" else 401, error.messages[0]) from None
+    _remember(key, user, now)
+    return user
+
+
+def _basic(said: str) -> tuple[str, str]:
+    try:
+        raw = base64.b64decode(said, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(401, "The Authorization header is not Basic with name:password in base64.") from None
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")  # as the Python package requests sends it
+    name, _, password = text.partition(":")
+    return name, password
+
+
+def _known(key: bytes, now: dt.datetime) -> User | None:
+    with _lock:
+        person, session, until = _right.get(key, (0, "", now))
+    if until <= now:
+        return None
+    user = User.objects.filter(pk=person, is_active=True).first()
+    return user if user is not None and constant_time_compare(session, user.get_session_auth_hash()) else None
+
+
+def _remember(key: bytes, user: User, now: dt.datetime) -> None:
+    with _lock:
+        _right[key] = (user.pk, user.get_session_auth_hash(), now + REMEMBERED)
+        _right.move_to_end(key)
+        while len(_right) > MOST_REMEMBERED:
+            _right.popitem(last=False)

@@ -1,0 +1,42 @@
+"""Every address of WMLA's interface: nobody gets an answer without saying who they are, and none redirects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from experiments.models import User
+from experiments.wmla.urls import urlpatterns
+from tests.web import wmla
+
+METHODS = ("get", "post", "head", "put", "patch", "delete", "options")
+SAMPLES: dict[str, Any] = {}
+
+
+def address(pattern: Any) -> str:
+    if pattern.name == "wmla_unknown":
+        return "/platform/rest/deeplearning/v1/models/lenet/trainings"
+    return reverse(pattern.name, kwargs={key: SAMPLES[key] for key in pattern.pattern.regex.groupindex})
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain", "*/*"])
+def test_nobody_gets_an_answer_without_saying_who_they_are(db: None, accept: str) -> None:
+    wrong = []
+    for pattern in urlpatterns:
+        for slash in ("", "/"):
+            for method in METHODS:
+                answer = getattr(Client(enforce_csrf_checks=True), method)(address(pattern) + slash, headers={"Accept": accept})
+                plain = answer["Content-Type"] == ("application/json" if "json" in accept else "text/plain; charset=utf-8")
+                said_405 = answer.status_code == 405 and pattern.name.endswith(("logon", "auth", "authorize"))
+                if not (plain and (answer.status_code == 401 or said_405)):
+                    wrong.append((pattern.name, slash, method, answer.status_code, answer["Content-Type"]))
+    assert not wrong
+
+
+def test_what_is_not_there_is_said_to_who_may_ask(alice: User) -> None:
+    answer = wmla.of(alice).get(f"{wmla.DL}/models/lenet/trainings", Accept="application/json")
+    assert (answer.status_code, answer.json()) == (404, {"statusCode": 404, "message": "There is no such address."})
+    assert wmla.of(alice).call("delete", f"{wmla.DL}/conf").status_code == 405
