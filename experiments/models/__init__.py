@@ -20,6 +20,7 @@ from experiments.models.installation import Installation, Tombstone
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
+from experiments.models.submissions import Submission
 
 __all__ = [
     "Bundle",
@@ -57,6 +58,7 @@ __all__ = [
     "Slot",
     "SlotUse",
     "Station",
+    "Submission",
     "Tombstone",
     "TrainingDefinition",
     "TrainingRun",

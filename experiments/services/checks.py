@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Never, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -13,11 +13,13 @@ from django.db.models import Choices, Model, QuerySet
 
 from experiments import datastore
 from experiments.models import DataAsset, User
+from training_runtime import variables as runtime_variables
 
 NAME_LIMIT = 120
 DESCRIPTION_LIMIT = 4000
 COMMAND_LIMIT = 2000
 FOLDER_LIMIT = 500
+MOST_VARIABLES, MOST_VARIABLES_CHARACTERS = 100, 32_000
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
@@ -66,6 +68,18 @@ def whole(value: object, *, field: str, least: int, most: int) -> int:
     if not least <= value <= most:
         refuse(field, f"{value} is not possible: give a whole number from {least} to {most}.")
     return value
+
+
+def variables(given: Mapping[str, str], *, field: str = "environment") -> dict[str, str]:
+    """Environment variables that a run may be given."""
+    if len(given) > MOST_VARIABLES:
+        refuse(field, f"{len(given)} environment variables are too many: give at most {MOST_VARIABLES}.")
+    if sum(len(key) + len(said) for key, said in given.items()) > MOST_VARIABLES_CHARACTERS:
+        refuse(field, f"The environment variables are too long: at most {MOST_VARIABLES_CHARACTERS} characters in all are taken.")
+    for key, said in given.items():
+        if refusal := runtime_variables.refusal(key, said):
+            refuse(field, refusal)
+    return dict(given)
 
 
 def data_folder(value: str, *, asset: DataAsset | None = None, field: str = "source_folder") -> str:

@@ -79,13 +79,16 @@ def create_experiment(
     return experiment
 
 
-def create_and_run(project: Project, *, by: User, request_id: uuid.UUID | None = None, **said: Any) -> Experiment:
-    """`create_experiment` and its first runs: both or nothing. Fields as there."""
+def create_and_run(
+    project: Project, *, by: User, request_id: uuid.UUID | None = None, environment: Mapping[str, str] | None = None, **said: Any
+) -> Experiment:
+    """`create_experiment` and its first runs: both or nothing. Fields as there, and environment."""
     with transaction.atomic():
         # First of all, as whoever deletes it does: the rows of its experiments would else lock it in part, and two would wait in a circle.
         Project.objects.select_for_update().get(pk=project.pk)
         experiment = create_experiment(project, by=by, request_id=request_id, **said)
-        run_experiment(experiment, by=by, request_id=request_id)  # sent twice, it finds the runs of the first time
+        # Sent twice, it finds the runs of the first time.
+        run_experiment(experiment, by=by, request_id=request_id, environment=environment)
     return experiment
 
 
@@ -141,10 +144,19 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
 
 
 def run_experiment(
-    experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    experiment: Experiment,
+    *,
+    by: User,
+    request_id: uuid.UUID | None = None,
+    environment: Mapping[str, str] | None = None,
+    now: dt.datetime | None = None,
 ) -> list[TrainingRun]:
-    """One queued run for each definition of the experiment, in its order. Raises ValidationError where it cannot run any more."""
+    """One queued run for each definition of the experiment, in its order, each with these variables in its environment.
+
+    Raises ValidationError where it cannot run any more. Field: environment.
+    """
     now = now or timezone.now()
+    variables = checks.variables(environment or {})
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
         with transaction.atomic():
@@ -152,7 +164,8 @@ def run_experiment(
                 return before
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
-            runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
+            queue = functools.partial(_queue, experiment, by=by, folder=folder, environment=variables, request_id=request_id, now=now)
+            runs = [queue(part, alone=len(parts) == 1) for part in parts]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
     except IntegrityError:
@@ -207,6 +220,7 @@ def _queue(
     *,
     by: User,
     folder: str,
+    environment: dict[str, str],
     request_id: uuid.UUID | None,
     alone: bool,
     now: dt.datetime,
@@ -220,6 +234,7 @@ def _queue(
         submitted_at=now,
         command=experiment.global_command or part.command or version.command,
         data_folder=folder,
+        environment=environment,
         max_slots=version.max_slots,
         request_id=request_id,
         position=part.position,

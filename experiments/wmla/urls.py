@@ -2,10 +2,11 @@
 
 from django.urls import URLPattern, re_path
 
-from experiments.wmla import logon
+from experiments.wmla import execs, logon, logs
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
+EXEC = "(?P<exec_id>[^/]+)"
 CONDUCTOR = "platform/rest/conductor/v1"
 
 
@@ -21,5 +22,11 @@ urlpatterns = [
     _at(f"{CONDUCTOR}/auth/logon", logon.log_on, "conductor_logon"),
     _at(f"{DEEP_LEARNING}/conf", logon.conf, "conf"),
     _at(f"{DEEP_LEARNING}/status", logon.status, "status"),
+    _at(f"{DEEP_LEARNING}/execs/frameworks", execs.all_frameworks, "frameworks"),
+    _at(f"{DEEP_LEARNING}/execs", execs.execs, "execs"),
+    _at(f"{DEEP_LEARNING}/execs/{EXEC}", execs.one, "exec"),
+    _at(f"{DEEP_LEARNING}/execs/{EXEC}/stop", execs.stop, "stop_exec"),
+    _at(f"{DEEP_LEARNING}/execs/{EXEC}/log", logs.train_log, "exec_log"),
+    _at(f"{DEEP_LEARNING}/execs/{EXEC}/result", logs.result, "exec_result"),
     re_path("^(?:platform/rest|auth/v1)/", logon.unknown, name="wmla_unknown"),
 ]

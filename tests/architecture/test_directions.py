@@ -15,12 +15,13 @@ LONGEST_FUNCTION = 60
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += ("training_runtime.errors", "training_runtime.watchdog")
+RUNTIME_FACE += ("training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
 PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
 STANDARD_ONLY = (*PURE, "training_runtime.protocol", "training_runtime.journal", "training_runtime.errors", "training_runtime.crashes")
+STANDARD_ONLY += ("training_runtime.variables",)
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
 TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.warm")
@@ -36,7 +37,7 @@ LAYERS = (
     ("services",),
     ("scheduling", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states", "accounts"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarballs"),
     ("logins", "addresses"),
     ("models", "page_layer", "bulk"),
 )

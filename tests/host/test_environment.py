@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from training_runtime import variables
 from training_runtime.host.environment import Places, folder_name, run_environment, user_environment, warm_environment
 from training_runtime.protocol import RunSpec
 
@@ -60,6 +61,14 @@ def test_a_variable_that_could_change_which_code_runs_is_left_out(name: str) -> 
 def test_the_users_own_variables_are_passed_on_but_do_not_replace_the_studios() -> None:
     found = environment(EDT_PULL_WEIGHT_TIME_OUT="5", MY_FLAG="1", RESULT_DIR="/elsewhere")
     assert (found["EDT_PULL_WEIGHT_TIME_OUT"], found["MY_FLAG"], found["RESULT_DIR"]) == ("5", "1", "/r")
+
+
+def test_what_is_not_refused_is_passed_on_as_it_was_given() -> None:
+    """Whoever gives a variable is told where it would not arrive: the side that asks and the host decide by the same rules."""
+    names = [*environment(), "EDT_PULL_WEIGHT_TIME_OUT", "NCCL_DEBUG", "MY_FLAG"]
+    taken = [name for name in names if not variables.refusal(name, "mine")]
+    assert {"EDT_PULL_WEIGHT_TIME_OUT", "NCCL_DEBUG", "MY_FLAG"} <= set(taken)
+    assert {name: environment(**{name: "mine"})[name] for name in taken} == dict.fromkeys(taken, "mine")
 
 
 def test_the_warm_process_keeps_nothing_that_is_not_on_the_list_and_nothing_that_looks_like_a_secret() -> None:

@@ -13,7 +13,7 @@ from experiments.wmla.urls import urlpatterns
 from tests.web import wmla
 
 METHODS = ("get", "post", "head", "put", "patch", "delete", "options")
-SAMPLES: dict[str, Any] = {}
+SAMPLES: dict[str, Any] = {"exec_id": "wmla-1"}
 
 
 def address(pattern: Any) -> str:

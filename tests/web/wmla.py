@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.test import Client
 
 from experiments.models import User
@@ -37,6 +38,15 @@ class Script:
         answer = self.get(path, Accept="application/json")
         assert answer.status_code == 200, (path, answer.status_code, answer.content)
         return answer.json()
+
+
+def body(answer: Any) -> bytes:
+    """Of an answer that may be sent in pieces, as under ASGI."""
+    return b"".join(async_to_sync(_pieces)(answer)) if answer.streaming else bytes(answer.content)
+
+
+async def _pieces(answer: Any) -> list[bytes]:
+    return [piece async for piece in answer.streaming_content]
 
 
 def of(user: User) -> Script:

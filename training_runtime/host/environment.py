@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from training_runtime import variables
 from training_runtime.protocol import RunSpec
 
 _KEPT = frozenset(
@@ -17,29 +18,6 @@ _KEPT = frozenset(
 )
 _KEPT_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_")
 _SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|DATABASE|REDIS|BROKER")
-_USER_NAME = re.compile(r"[A-Z_][A-Z0-9_]*\Z")
-_REFUSED_PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
-_REFUSED = frozenset(
-    {
-        "PATH",
-        "IFS",
-        "ENV",
-        "BASH_ENV",
-        "HOME",
-        "SHELL",
-        "USER",
-        "LOGNAME",
-        "TMPDIR",
-        "EDT_SANDBOX",
-        "EDT_HOME",
-        "EDT_UID_BASE",
-        "EDT_ADDRESS",
-        "EDT_RELEASE_GRACE_S",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_DEVICE_ORDER",
-        "PYTORCH_NVML_BASED_CUDA_CHECK",
-    }
-)
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -66,12 +44,8 @@ def warm_environment(own: Mapping[str, str], *, home: str) -> dict[str, str]:
 
 
 def user_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The user's own variables without those that could change which code is run; names that no shell would take are left out as well."""
-    return {
-        name: value
-        for name, value in env.items()
-        if _USER_NAME.match(name) and "\0" not in value and name not in _REFUSED and not name.startswith(_REFUSED_PREFIXES)
-    }
+    """The user's own variables without those that nobody may give (`variables`): the studio has refused them before, with a sentence."""
+    return {name: value for name, value in env.items() if not variables.refusal(name, value)}
 
 
 def folder_name(name: str) -> str:

@@ -1,0 +1,66 @@
+"""The frameworks that jobs name with --exec-start, and what each is here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.models import DefinitionVersion
+from experiments.wmla import answers
+
+Distributed = DefinitionVersion.Distributed
+
+
+@dataclass(frozen=True)
+class Framework:
+    """`name` and `app_name` are WMLA's; `distributed` is what a training definition says."""
+
+    name: str
+    app_name: str
+    distributed: str
+    about: str
+
+    @property
+    def elastic(self) -> bool:
+        return self.distributed == Distributed.ELASTIC
+
+    def described(self) -> dict[str, object]:
+        start = f"$ python dlicmd.py --exec-start {self.name} <connection-options>"
+        return {
+            "name": self.name,
+            "description": "",
+            "desc": [
+                self.about,
+                "Examples:",
+                f"{start} --cs-datastore-meta type=fs,data_path=mnist --model-main main.py --model-dir model",
+            ],
+            "deployMode": "cluster",
+            "hasTask0": "",
+            "execMode": "distributed" if self.elastic else "single",
+            "appName": self.app_name,
+            "workerMemory": "",
+            "frameworkCmdGenerator": "",
+            "backend": "pytorch",
+            "prebuiltModelMain": "",
+            "prebuiltModelDir": "",
+            "frameworkVersion": "",
+        }
+
+
+ALL = (
+    Framework("edtPyTorch", "ElasticPyTorchTrain", Distributed.ELASTIC, "PyTorch - Elastic Distributed Training (FabricModel)"),
+    Framework("PyTorch", "SingleNodePytorchTrain", Distributed.SINGLE, "PyTorch - a script on one slot"),
+)
+
+
+def named(name: str) -> Framework:
+    """Capitals do not count. Raises Refused."""
+    found = next((each for each in ALL if each.name.lower() == name.lower()), None)
+    if found is None:
+        there = ", ".join(each.name for each in ALL)
+        answers.refuse(f"Framework {name[:64]} is not available here: name one of {there} with --exec-start.")
+    return found
+
+
+def of(distributed: str) -> Framework:
+    """That of a run that was started on the pages."""
+    return next((each for each in ALL if each.distributed == distributed), ALL[-1])

@@ -1,0 +1,86 @@
+"""The files of a submission as one zip of model code: a zip as it is, a tar packed anew, or scripts put together."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, BinaryIO, cast
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+
+from experiments import tarballs
+from experiments.wmla import answers
+from experiments.zipcheck import Limits
+
+NOT_CODE = (".yml", ".yaml", ".txt")  # lists of packages that some clients send along
+DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class SentCode:
+    """`only`: the one script that was sent, where that is all. `unused`: names of files that are not part of the code."""
+
+    zip: BinaryIO
+    name: str
+    only: str
+    unused: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def taken(files: Sequence[UploadedFile]) -> Iterator[SentCode]:
+    """The code, as long as the block lasts. Raises Refused, and BundleRefused for what is wrong within a tar."""
+    scripts = [each for each in files if _name(each).endswith(".py")]
+    archives = [each for each in files if each not in scripts and _is_archive(each)]
+    others = [each for each in files if each not in scripts and each not in archives]
+    unknown = [_name(each) for each in others if not _name(each).lower().endswith(NOT_CODE)]
+    if unknown:
+        answers.refuse(f"{unknown[0]} is neither a tar, a zip nor a .py file: pack the folder with the model's code and send that.")
+    if len(archives) > 1 or (archives and scripts):
+        answers.refuse("Several files with code were sent: pack them into one folder, and send that as one tar or zip.")
+    if not archives and not scripts:
+        answers.refuse("No code was sent: send the model's folder as a tar or zip, or one .py file, as a part of multipart/form-data.")
+    unused = tuple(_name(each) for each in others)
+    with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as draft:
+        if scripts:
+            _together(scripts, draft)
+            only = _name(scripts[0]) if len(scripts) == 1 else ""
+            yield SentCode(cast(BinaryIO, draft), _name(scripts[0]), only, unused)
+        elif _head(archives[0]).startswith(b"PK"):
+            yield SentCode(cast(BinaryIO, archives[0]), _name(archives[0]), "", unused)
+        else:
+            tarballs.repack(cast(BinaryIO, archives[0]), name=_name(archives[0]), into=cast(IO[bytes], draft), limits=_limits())
+            yield SentCode(cast(BinaryIO, draft), _name(archives[0]), "", unused)
+
+
+def _together(scripts: Sequence[UploadedFile], into: IO[bytes]) -> None:
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in scripts:
+            info = zipfile.ZipInfo(_name(each), date_time=DATE)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(info, "w", force_zip64=True) as entry:
+                for chunk in each.chunks():
+                    entry.write(chunk)
+
+
+def _limits() -> Limits:
+    return Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+
+
+def _is_archive(file: UploadedFile) -> bool:
+    return _head(file).startswith(b"PK") or tarballs.is_tar(cast(BinaryIO, file)) or _name(file).endswith(".tar")
+
+
+def _head(file: UploadedFile) -> bytes:
+    file.seek(0)
+    head = bytes(file.read(4))
+    file.seek(0)
+    return head
+
+
+def _name(file: UploadedFile) -> str:
+    """Django has made it the last part of a path."""
+    return file.name or "code"

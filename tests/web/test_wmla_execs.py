@@ -1,0 +1,363 @@
+"""Submitting as notebooks and dlicmd.py of both generations do, and what becomes of it: ordinary experiments and runs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
+
+from experiments import services, states
+from experiments.models import DefinitionVersion, Experiment, Project, RunState, TrainingDefinition, TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+from tests.web import wmla
+from tests.web.conftest import As
+from tests.web.wmla import DL, Script, basic
+
+MAIN = "import argparse\nimport elog\nprint('trains')\n"
+FLAT = {
+    "id",
+    "args",
+    "submissionId",
+    "creator",
+    "state",
+    "schedulerUrl",
+    "workDir",
+    "appId",
+    "appName",
+    "createTime",
+    "elastic",
+    "nameSpace",
+}
+GEN_A = (
+    "--exec-start edtPyTorch         --cs-datastore-meta type=fs,data_path=pytorch-mnist         --model-dir pytorch-mnist-edt-model"
+    "         --edt-options maxWorkers=3         --model-main pytorch_mnist_EDT.py         --epochs 10"
+)
+GEN_B = "--exec-start edtPyTorch --cs-datastore-meta type=fs  --numWorker 2    --model-main elastic-main.py --model-dir resnet-wmla"
+
+
+def tar(files: dict[str, str], mode: str = "w:gz", kind: dict[str, bytes] | None = None) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            info.type = (kind or {}).get(name, tarfile.REGTYPE)
+            if info.type != tarfile.REGTYPE:
+                info.size, info.linkname = 0, "/etc/passwd"
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return content.getvalue()
+
+
+def part(content: bytes, name: str = "model.modelDir.tar", field: str = "file") -> dict[str, Any]:
+    return {field: SimpleUploadedFile(name, content)}
+
+
+def submit(script: Script, args: str, data: dict[str, Any] | None = None, query: str = "", slash: str = "", **headers: str) -> Any:
+    """The args stand raw in the address, as the notebooks write them: what quotes them is the HTTP client."""
+    address = f"{DL}/execs{slash}?{query}args={args.replace('%', '%25').replace(' ', '%20')}"
+    return script.call("post", address, {} if data is None else data, Accept="application/json", **headers)
+
+
+@pytest.fixture
+def script(alice: User, said: Said) -> Script:
+    return wmla.of(alice)
+
+
+def run_of(answer: Any) -> TrainingRun:
+    assert answer.status_code == 200, answer.content
+    return TrainingRun.objects.get(pk=int(answer.json()["id"].removeprefix("wmla-")))
+
+
+@pytest.fixture
+def data(home: Path) -> None:
+    (home / "data" / "pytorch-mnist").mkdir()
+
+
+def test_the_first_generation_submits_a_folder_as_tar_and_finds_three_ids(
+    alice: User, data: None, said: Said, django_capture_on_commit_callbacks: Any
+) -> None:
+    files = {"pytorch-mnist-edt-model/pytorch_mnist_EDT.py": MAIN, "pytorch-mnist-edt-model/elog.py": ""}
+    content = tar(files)
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = submit(Script(basic("alice")), GEN_A, part(content, "pytorch-mnist-edt-model.modelDir.tar"), query="sigName=dli-edt&")
+    run, said_ = run_of(answer), answer.json()
+    assert {said_["id"], said_["submissionId"], said_["appId"]} == {f"wmla-{run.pk}"}
+    assert said_["sigName"] == "dli-edt"
+    assert len(said_["sigId"]) == 36
+    assert (run.command, run.data_folder, run.max_slots) == ("pytorch_mnist_EDT.py --epochs 10", "pytorch-mnist", 3)
+    assert (run.version.distributed, run.version.definition.name) == ("elastic", "pytorch-mnist-edt-model")
+    assert "schedule" in said.task_names()
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("mode", ["w:gz", "w", "w:bz2"])
+def test_the_second_generation_submits_with_a_token_with_and_without_a_slash(script: Script, mode: str, slash: str) -> None:
+    answer = submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN}, mode)), slash=slash)
+    assert run_of(answer).command == "elastic-main.py"
+    found = script.json(f"{DL}/execs/{answer.json()['id']}{slash}")
+    assert found == answer.json()
+    assert not FLAT - set(found)
+    assert all(isinstance(value, str | int | float | bool) for value in found.values()), "notebooks make one row of a table of it"
+    assert (found["state"], found["framework"], found["appName"]) == ("PENDING_CRD_SCHEDULER", "edtPyTorch", "ElasticPyTorchTrain")
+    assert (found["creator"], found["numWorker"], found["elastic"], found["args"]) == ("alice", 2, True, GEN_B)
+
+
+@pytest.mark.parametrize(
+    ("files", "main"),
+    [
+        (lambda: part(tar({"./main.py": MAIN, "./net.py": ""}, "w")), "main.py"),
+        (lambda: part(tar({"model/main.py": MAIN, "other/net.py": ""})), "model/main.py"),
+        (lambda: part(cast.zipped({"model/main.py": MAIN}).getvalue(), "model.zip"), "main.py"),
+        (lambda: part(cast.zipped({"main.py": MAIN, "net.py": ""}).getvalue(), "model.zip", field="model.zip"), "main.py"),
+        (lambda: part(MAIN.encode(), "main.py"), "main.py"),
+        (lambda: part(MAIN.encode(), "main.py", field="main.py") | part(b"X = 1\n", "net.py", field="net.py"), "main.py"),
+        (lambda: part(MAIN.encode(), "main.py") | part(b"name: edt\n", "conda.yaml", field="conda"), "main.py"),
+    ],
+)
+def test_code_arrives_as_tar_zip_or_scripts_under_any_field_name(script: Script, files: Any, main: str) -> None:
+    run = run_of(submit(script, "--exec-start PyTorch --model-dir model --model-main main.py -- --numWorker 9 --lr=0.1 'a b'", files()))
+    assert run.command == f"{main} --numWorker 9 --lr=0.1 'a b'"
+    assert (run.version.distributed, run.max_slots) == ("single", 1)
+
+
+def test_a_file_that_is_not_used_is_said(script: Script) -> None:
+    files = part(MAIN.encode(), "main.py") | part(b"name: edt\n", "conda.yaml", field="conda")
+    run = run_of(submit(script, "--exec-start edtPyTorch", files))
+    assert run.experiment.description == "Sent along and not used: conda.yaml."
+
+
+def test_later_clients_say_it_in_a_field_of_the_form(script: Script, data: None) -> None:
+    spec = {
+        "args": "--exec-start edtPyTorch --model-main main.py --numWorker 2",
+        "hardwareSpec": {"nodes": {"num_nodes": 4, "mem": {"size": "16g"}, "gpu": {"num_gpu": 2}, "cpu": {"units": "0.25"}}},
+        "dataSource": [{"type": "fs", "location": {"paths": "pytorch-mnist"}}],
+    }
+    sent = {**part(MAIN.encode(), "main.py"), "data": json.dumps(spec)}
+    answer = script.call("post", f"{DL}/execs", sent, Accept="application/json")
+    run = run_of(answer)
+    assert (run.max_slots, run.data_folder, answer.json()["args"]) == (8, "pytorch-mnist", spec["args"])
+
+
+def test_a_submission_is_an_ordinary_run_of_an_ordinary_project(script: Script, alice: User, bob: User, as_: As) -> None:
+    answer = submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN})))
+    run, client = run_of(answer), as_(alice)
+    project = run.experiment.project
+    assert (project.name, project.created_by, run.name) == ("WMLA submissions", alice, "resnet-wmla")
+    assert "resnet-wmla" in client.get(f"/projects/{project.pk}/jobs/").content.decode()
+    assert client.get(f"/runs/{run.pk}/").status_code == 200
+    assert answer.json()["url"].endswith(f"/runs/{run.pk}/")
+    assert as_(bob).get(f"/runs/{run.pk}/").status_code == 404
+
+
+def test_the_same_code_is_one_definition_and_changed_code_its_next_version(script: Script, alice: User) -> None:
+    first = part(tar({"m/main.py": MAIN}))
+    args = "--exec-start edtPyTorch --model-dir m --model-main main.py --epochs "
+    runs = [run_of(submit(script, f"{args}{epochs}", part(tar({"m/main.py": MAIN})))) for epochs in (1, 2)]
+    runs.append(run_of(submit(script, f"{args}3", part(tar({"m/main.py": MAIN + "# better\n"})))))
+    assert first
+    assert [run.version.number for run in runs] == [1, 1, 2]
+    assert (Project.objects.count(), TrainingDefinition.objects.count(), Experiment.objects.count()) == (1, 1, 3)
+    Project.objects.update(name="Mine")
+    assert run_of(submit(script, f"{args}4", part(tar({"m/main.py": MAIN})))).experiment.project.name == "Mine", "it was given another name"
+
+
+def test_who_is_no_member_of_their_own_project_any_more_is_told(script: Script, alice: User, bob: User) -> None:
+    project = run_of(submit(script, "--exec-start PyTorch", part(MAIN.encode(), "main.py"))).experiment.project
+    services.add_member(project, by=alice, username="bob", role="admin")
+    services.remove_member(project, by=bob, username="alice")
+    answer = submit(script, "--exec-start PyTorch", part(MAIN.encode(), "main.py"))
+    assert (answer.status_code, "ask one of its admins" in answer.json()["message"]) == (400, True)
+    assert TrainingRun.objects.count() == 1
+
+
+def test_variables_and_the_priority_reach_the_run(script: Script) -> None:
+    args = "--exec-start edtPyTorch --msd-env EDT_PULL_WEIGHT_TIME_OUT=600 --msd-env OPTS=a=b --msd-priority 7000 --model-main main.py"
+    run = run_of(submit(script, args, part(MAIN.encode(), "main.py")))
+    assert (run.environment, run.priority) == ({"EDT_PULL_WEIGHT_TIME_OUT": "600", "OPTS": "a=b"}, 7000)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("--model-main main.py", "--exec-start"),
+        ("--exec-start tensorflow --model-main main.py", "edtPyTorch, PyTorch"),
+        ("--exec-start edtPyTorch --model-main other.py", "other.py is not in the zip"),
+        ("--exec-start edtPyTorch --model-main main.py --numWorker two", "whole number"),
+        ("--exec-start edtPyTorch --model-main main.py --numWorker 5000", "4096"),
+        ("--exec-start edtPyTorch --model-main main.py --cs-datastore-meta type=fs,data_path=nowhere", "no folder nowhere"),
+        ("--exec-start edtPyTorch --model-main main.py --cs-datastore-meta type=fs,data_path=../..", "outside the data"),
+        ("--exec-start edtPyTorch --model-main main.py --cs-datastore-meta type=cos,bucket=x", "type cos"),
+        ("--exec-start edtPyTorch --model-main main.py --msd-env PATH=/tmp", "PATH could change"),
+        ("--exec-start edtPyTorch --model-main main.py --msd-env DATA_DIR=/tmp", "DATA_DIR is set by the studio"),
+        ("--exec-start edtPyTorch --model-main main.py --msd-env A", "NAME=VALUE"),
+        ("--exec-start edtPyTorch --model-main main.py --msd-priority 0", "1 to 10000"),
+        ("--exec-start edtPyTorch --user-cmd -- python main.py", "--user-cmd"),
+        ("--exec-start edtPyTorch --pbmodel-name MNIST", "prebuilt"),
+        ("--exec-start edtPyTorch --model-main 'main.py", "quotation mark"),
+        ("--exec-start", "has no value"),
+        ("--exec-start edtPyTorch --model-main main.py --data-source [", "JSON"),
+        ("", "--exec-start"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence_and_leaves_nothing(script: Script, args: str, says: str) -> None:
+    answer = submit(script, args, part(MAIN.encode(), "main.py"))
+    assert answer.status_code == 400, answer.content
+    assert says in answer.json()["message"]
+    assert not TrainingRun.objects.exists()
+    assert not DefinitionVersion.objects.exists()
+    plain = script.call("post", f"{DL}/execs", part(MAIN.encode(), "main.py"), Accept="text/plain")
+    assert plain.content.decode().startswith("Error 400: ")
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (lambda: {}, "No code was sent"),
+        (lambda: part(tar({"m/main.py": MAIN, "m/link": ""}, kind={"m/link": tarfile.SYMTYPE})), "m/link is a link"),
+        (lambda: part(tar({"m/main.py": MAIN, "m/null": ""}, kind={"m/null": tarfile.CHRTYPE})), "special file"),
+        (lambda: part(tar({"../main.py": MAIN})), "leads out of the folder"),
+        (lambda: part(tar({"/etc/main.py": MAIN})), "absolute path"),
+        (lambda: part(tar({"m/main.py": MAIN})[:-30]), "damaged"),
+        (lambda: part(gzip.compress(b"\0" * 3000)), "holds no files"),
+        (lambda: part(gzip.compress(b"nothing of a tar" * 100)), "damaged"),
+        (lambda: part(tar({"m/main.py": MAIN}) + b"x", "m.tar") | part(MAIN.encode(), "main.py", field="b"), "Several files"),
+        (lambda: part(b"\x7fELF", "main"), "neither a tar"),
+        (lambda: part(huge_name()), "more than a megabyte"),
+        (lambda: part(b"PK\x05\x06", "m.zip"), "zip"),
+    ],
+)
+def test_files_that_are_not_model_code_are_refused(script: Script, files: Any, says: str) -> None:
+    answer = submit(script, "--exec-start edtPyTorch --model-main main.py", files())
+    assert answer.status_code == 400, answer.content
+    assert says in answer.json()["message"], answer.json()
+    assert not TrainingRun.objects.exists()
+
+
+def huge_name() -> bytes:
+    """A header that says that the name which follows has a gigabyte."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    return gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(8192))
+
+
+def test_a_tar_that_unpacks_to_more_than_is_allowed_is_refused(script: Script, settings: Any) -> None:
+    settings.EDT_MAX_UNPACKED_BYTES = 1 << 20
+    bomb = part(tar({"m/main.py": MAIN, "m/data.txt": "0" * (2 << 20)}))
+    answer = submit(script, "--exec-start edtPyTorch --model-main main.py", bomb)
+    assert (answer.status_code, "unpacks to more than 1 MiB" in answer.json()["message"]) == (400, True)
+    settings.EDT_MAX_UPLOAD_ENTRIES = 1
+    many = part(tar({"m/main.py": MAIN, "m/net.py": ""}))
+    assert "more than 1 entries" in submit(script, "--exec-start edtPyTorch --model-main main.py", many).json()["message"]
+
+
+def test_a_body_that_is_no_form_is_refused(script: Script) -> None:
+    for kind in ("application/json", "multipart/form-data", "multipart/form-data; boundary=\u00ff", "text/plain"):
+        answer = script.client.post(f"{DL}/execs?args=--exec-start%20PyTorch", b"\xff{", content_type=kind, headers=script.headers)
+        assert answer.status_code == 400, kind
+    for field in ("[]", "{", "[" * 5000, '{"args": 5}', '{"args": "--exec-start PyTorch", "hardwareSpec": 5, "dataSource": 7}'):
+        answer = script.call("post", f"{DL}/execs", {**part(MAIN.encode(), "main.py"), "data": field}, Accept="application/json")
+        assert answer.status_code == 400, field[:20]
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        ("queued", "PENDING_CRD_SCHEDULER"),
+        ("starting", "RUNNING"),
+        ("running", "RUNNING"),
+        ("suspended", "PENDING_CRD_SCHEDULER"),
+        ("stopping", "RUNNING"),
+        ("completed", "FINISHED"),
+        ("failed", "ERROR"),
+        ("stopped", "KILLED"),
+    ],
+)
+def test_notebooks_poll_until_it_has_ended_and_no_longer(script: Script, state: str, word: str) -> None:
+    run = run_of(submit(script, "--exec-start PyTorch", part(MAIN.encode(), "main.py")))
+    TrainingRun.objects.filter(pk=run.pk).update(state=state)
+    assert script.json(f"{DL}/execs/wmla-{run.pk}")["state"] == word
+    assert script.json(f"{DL}/execs/{run.pk}")["state"] == word
+    going_on = word in {"PENDING_CRD_SCHEDULER", "SUBMITTED", "RUNNING"}
+    assert going_on == TrainingRun.objects.get(pk=run.pk).is_live()
+
+
+def test_the_list_is_of_ones_own_and_can_be_narrowed_and_sorted(script: Script, alice: User, bob: User, project: Project) -> None:
+    runs = [run_of(submit(script, "--exec-start PyTorch", part(MAIN.encode(), "main.py"))) for _ in range(3)]
+    on_pages, _of_bobs = cast.run(project, by=alice), cast.run(project, by=bob)
+    TrainingRun.objects.filter(pk__in=[runs[0].pk, runs[2].pk]).update(state="completed")
+    ids = lambda query: [each["id"] for each in script.json(f"{DL}/execs{query}")]  # noqa: E731
+    assert ids("") == [f"wmla-{run.pk}" for run in (*runs, on_pages)]
+    assert ids("/?state=FINISHED&sort_by=id:desc") == [f"wmla-{runs[2].pk}", f"wmla-{runs[0].pk}"]
+    assert ids("?limit=1&state=FINISHED&sort_by=id:desc") == [f"wmla-{runs[2].pk}"]
+    assert ids("?state=PENDING_CRD_SCHEDULER,RUNNING&sort_by=id:asc") == [f"wmla-{runs[1].pk}", f"wmla-{on_pages.pk}"]
+    assert ids("?state=NONSENSE&limit=x&sort_by=x") == []
+    shown = script.json(f"{DL}/execs/{on_pages.pk}")
+    assert shown["args"] == "--exec-start edtPyTorch --model-main main.py --epochs 2"
+
+
+def test_it_is_stopped_and_deleted_with_what_the_submission_had_made(script: Script) -> None:
+    run = run_of(submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN}))))
+    one = f"{DL}/execs/wmla-{run.pk}"
+    live = script.call("delete", one)
+    assert (live.status_code, "stop it" in live.content.decode()) == (400, True)
+    assert script.call("post", f"{one}/stop").status_code == 204
+    assert script.json(one)["state"] == "KILLED"
+    assert script.call("post", f"{one}/stop/").status_code == 204, "twice does no harm"
+    assert script.call("delete", one).status_code == 204
+    assert script.get(one).status_code == 400
+    assert (TrainingRun.objects.count(), Experiment.objects.count(), TrainingDefinition.objects.count()) == (0, 0, 0)
+    assert Project.objects.count() == 1
+
+
+def test_deleting_one_leaves_what_others_use(script: Script, alice: User) -> None:
+    one, other = (run_of(submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN})))) for _ in range(2))
+    again = services.run_experiment(one.experiment, by=alice)[0]
+    for run in (one, other, again):
+        states.transition(run, RunState.STOPPED, reason="over", now=timezone.now())
+    for run, left in ((one, (2, 2, 1)), (other, (1, 1, 1))):
+        assert script.call("delete", f"{DL}/execs/{run.pk}").status_code == 204
+        assert (TrainingRun.objects.count(), Experiment.objects.count(), TrainingDefinition.objects.count()) == left
+
+
+def test_deleting_all_takes_what_was_submitted_here_and_has_ended(script: Script, alice: User, project: Project) -> None:
+    ended, live = (run_of(submit(script, "--exec-start PyTorch", part(MAIN.encode(), "main.py"))) for _ in range(2))
+    on_pages = cast.run(project, by=alice)
+    TrainingRun.objects.filter(pk__in=[ended.pk, on_pages.pk]).update(state="completed")
+    assert script.call("delete", f"{DL}/execs/").status_code == 204
+    assert set(TrainingRun.objects.values_list("pk", flat=True)) == {live.pk, on_pages.pk}
+
+
+def test_a_stranger_is_told_that_there_is_no_such_task(script: Script, bob: User, charlie: User, dora: User) -> None:
+    run = run_of(submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN}))))
+    stranger, none = wmla.of(charlie), {"statusCode": 400, "message": f"Cannot find task wmla-{run.pk}."}
+    for method, path in (("get", ""), ("delete", ""), ("post", "/stop"), ("get", "/log"), ("get", "/result")):
+        answer = stranger.call(method, f"{DL}/execs/wmla-{run.pk}{path}", Accept="application/json")
+        assert (answer.status_code, answer.json()) == (400, none), (method, path)
+    assert stranger.json(f"{DL}/execs") == []
+    assert wmla.of(dora).call("post", f"{DL}/execs/{run.pk}/stop").status_code == 204, "administrators of the cluster may stop any run"
+    for odd in ("wmla-", "x", "wmla-99999999999999999999", "-1", "1e3", "%00", "\u0661"):
+        assert script.get(f"{DL}/execs/{odd}").status_code == 400, odd
+
+
+def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: Project, said: Said) -> None:
+    run, viewer = cast.run(project, by=alice), wmla.of(victor)
+    assert viewer.json(f"{DL}/execs/{run.pk}")["creator"] == "alice"
+    for method, path in (("delete", ""), ("post", "/stop")):
+        assert viewer.call(method, f"{DL}/execs/{run.pk}{path}").status_code == 403
+    run.refresh_from_db()
+    assert run.state == "queued"
+
+
+def test_the_frameworks_are_listed_as_clients_print_them(script: Script) -> None:
+    found = {each["name"]: each for each in script.json(f"{DL}/execs/frameworks/")}
+    assert set(found) == {"edtPyTorch", "PyTorch"}
+    assert found["edtPyTorch"]["appName"] == "ElasticPyTorchTrain"
+    assert "--exec-start edtPyTorch" in "\n".join(found["edtPyTorch"]["desc"])
