@@ -13,7 +13,13 @@ _PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
 _STUDIOS = frozenset(
     [
         "DATA_DIR",
+        "DATA_PATH",
         "DLI_DATA_FS",
+        "DLI_SHARED_FS",
+        "DL_NFS_PATH",
+        "DLI_CS_DATASTORE_META",
+        "RESUME_WEIGHT_PATH",
+        "EXEC_TYPE",
         "RESULT_DIR",
         "DLI_RESULT_FS",
         "SAVED_MODEL_DIR",

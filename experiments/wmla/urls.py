@@ -2,12 +2,16 @@
 
 from django.urls import URLPattern, re_path
 
-from experiments.wmla import execs, logon, logs
+from experiments.wmla import execs, logon, logs, scheduler
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
 EXEC = "(?P<exec_id>[^/]+)"
+EXECUTOR = "(?P<executor>[^/]+)"
+LOG = "(?P<kind>stdout|stderr|launcherlog)(?P<download>/download)?"
+SCHEDULER = f"{DEEP_LEARNING}/scheduler"
 CONDUCTOR = "platform/rest/conductor/v1"
+GROUP = f"{CONDUCTOR}/instances/(?P<group>[^/]+)"
 
 
 def _at(route: str, view: Do, name: str) -> URLPattern:
@@ -28,5 +32,20 @@ urlpatterns = [
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/stop", execs.stop, "stop_exec"),
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/log", logs.train_log, "exec_log"),
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/result", logs.result, "exec_result"),
+    _at(f"{SCHEDULER}/applications", scheduler.all_applications, "applications"),
+    _at(f"{SCHEDULER}/applications/{EXEC}", scheduler.one_application, "application"),
+    _at(f"{SCHEDULER}/applications/{EXEC}/stop", scheduler.stop, "stop_application"),
+    _at(f"{SCHEDULER}/applications/{EXEC}/driver/logs/{LOG}", scheduler.driver_log, "driver_log"),
+    _at(f"{SCHEDULER}/applications/{EXEC}/executor/{EXECUTOR}/logs/{LOG}", scheduler.executor_log, "executor_log"),
+    _at(f"{SCHEDULER}/applicationStatistic", scheduler.statistic, "statistic"),
+    _at(f"{SCHEDULER}/instances", scheduler.instances, "instances"),
+    _at(f"{SCHEDULER}/kubernetesobjects", scheduler.objects, "objects"),
+    _at(f"{SCHEDULER}/engine/applications", scheduler.engine_applications, "engine_applications"),
+    _at(f"{SCHEDULER}/engine/applications/{EXEC}", scheduler.engine_application, "engine_application"),
+    _at(f"{DEEP_LEARNING}/resplans/resplantree", scheduler.resource_tree, "resource_tree"),
+    _at(f"{DEEP_LEARNING}/resplans/resplan/(?P<name>[^/]+)", scheduler.resource_plan, "resource_plan"),
+    _at(f"{GROUP}/applications", scheduler.all_applications, "group_applications"),
+    _at(f"{GROUP}/applications/{EXEC}/logs/{LOG}", scheduler.driver_log, "group_driver_log"),
+    _at(f"{GROUP}/applications/{EXEC}/{EXECUTOR}/logs/{LOG}", scheduler.executor_log, "group_executor_log"),
     re_path("^(?:platform/rest|auth/v1)/", logon.unknown, name="wmla_unknown"),
 ]

@@ -13,7 +13,14 @@ from experiments.wmla.urls import urlpatterns
 from tests.web import wmla
 
 METHODS = ("get", "post", "head", "put", "patch", "delete", "options")
-SAMPLES: dict[str, Any] = {"exec_id": "wmla-1"}
+SAMPLES: dict[str, Any] = {
+    "exec_id": "wmla-1",
+    "name": "cluster",
+    "group": "0-0",
+    "executor": "1",
+    "kind": "stdout",
+    "download": "/download",
+}
 
 
 def address(pattern: Any) -> str:
