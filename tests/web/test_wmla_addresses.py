@@ -32,7 +32,7 @@ def address(pattern: Any) -> str:
 @pytest.mark.parametrize("accept", ["application/json", "text/plain", "*/*"])
 def test_nobody_gets_an_answer_without_saying_who_they_are(db: None, accept: str) -> None:
     wrong = []
-    for pattern in urlpatterns:
+    for pattern in (each for each in urlpatterns if each.name.startswith("wmla_")):
         for slash in ("", "/"):
             for method in METHODS:
                 answer = getattr(Client(enforce_csrf_checks=True), method)(address(pattern) + slash, headers={"Accept": accept})
