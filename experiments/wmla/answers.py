@@ -60,9 +60,9 @@ def _done(request: HttpRequest, methods: dict[str, Do], about: dict[str, Any]) -
     do = methods.get("GET" if request.method == "HEAD" else request.method or "")
     if do is None:
         allowed = ", ".join(methods)
-        answer = error(request, 405, f"{request.method} is not possible here, but {allowed}.")
-        answer["Allow"] = allowed
-        return answer
+        refusal = error(request, 405, f"{request.method} is not possible here, but {allowed}.")
+        refusal["Allow"] = allowed
+        return refusal
     answer = do(request, **about)
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

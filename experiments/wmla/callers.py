@@ -65,7 +65,7 @@ def by_password(name: str, password: str, *, address: str, now: dt.datetime) -> 
         return user
     try:
         with logins.checking(logins.Attempt(name, network_of(address)[:64]), now=now):
-            user = authenticate(username=name, password=password)  # type: ignore[assignment]
+            user = authenticate(username=name, password=password)
             if user is None:
                 raise ValidationError(WRONG)
     except ValidationError as error:

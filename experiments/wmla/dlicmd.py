@@ -45,7 +45,16 @@ output: -o json, -o custom-columns=NAME:.key,...; --query-args "limit=10&state=F
 """
 DL = "/platform/rest/deeplearning/v1"
 ACTIVE = "NEW SUBMITTED PENDING_JOB_SCHEDULER PENDING_CRD_SCHEDULER LAUNCHING RUNNING RECOVERING UNKNOWN".split()  # noqa: SIM905
-OWN = ("--rest-host", "--master-host", "--rest-port", "--dli-rest-port", "--username", "--password", "--jwt-token", "--ca-cert")
+OWN: tuple[str, ...] = (
+    "--rest-host",
+    "--master-host",
+    "--rest-port",
+    "--dli-rest-port",
+    "--username",
+    "--password",
+    "--jwt-token",
+    "--ca-cert",
+)
 OWN += ("--query-args", "-o", "--output", "--debug-level", "--data-source")
 EXEC_COLUMNS = "id creator=submit_user appName=name framework elastic=type state numWorker=num createTime=submit_time createTime=age"
 APP_COLUMNS = "id consumer submit_user name priority=pri type state task12n_num=num used_gpu=gpu used_mem=mem used_cpu=cpu"

@@ -23,6 +23,7 @@ from experiments.views import downloads
 from experiments.views.shown import person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
+from experiments.wmla.callers import Refused
 from experiments.wmla.described import exec_id as id_of
 from experiments.wmla.described import run_of
 
@@ -76,7 +77,7 @@ def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise answers.Refused(507, "There is no room to pack the result: tell an administrator of the studio.") from None
+            raise Refused(507, "There is no room to pack the result: tell an administrator of the studio.") from None
         size = draft.tell()
         answer = downloads.attachment(request, cast(BinaryIO, draft), name="result.zip", kind="application/zip")
         on_failure.pop_all()  # the answer closes it

@@ -96,8 +96,10 @@ def _resource_plan(request: HttpRequest, name: str) -> HttpResponse:  # noqa: AR
 def _plan(name: str) -> dict[str, object]:
     """The cluster, and below it each person with their weight: that is between whom slots are shared."""
     people = sharers()
-    leaves = [{"id": one, "pid": ROOT, "name": one, "shareRatio": weight, "childTreeDto": []} for one, weight in people.items()]
-    root = {"id": ROOT, "pid": "", "name": ROOT, "shareRatio": sum(people.values()), "childTreeDto": leaves}
+    leaves: list[dict[str, object]] = [
+        {"id": one, "pid": ROOT, "name": one, "shareRatio": weight, "childTreeDto": []} for one, weight in people.items()
+    ]
+    root: dict[str, object] = {"id": ROOT, "pid": "", "name": ROOT, "shareRatio": sum(people.values()), "childTreeDto": leaves}
     found = next((each for each in (root, *leaves) if each["id"] == name), None)
     if found is None:
         answers.refuse(f"There is no resource plan {name[:80]}.")

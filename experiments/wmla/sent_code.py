@@ -31,7 +31,7 @@ class SentCode:
 
 
 @contextlib.contextmanager
-def taken(files: Sequence[UploadedFile]) -> Iterator[SentCode]:
+def taken(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
     """The code, as long as the block lasts. Raises Refused, and BundleRefused for what is wrong within a tar."""
     scripts = [each for each in files if _name(each).endswith(".py")]
     archives = [each for each in files if each not in scripts and _is_archive(each)]
@@ -56,7 +56,7 @@ def taken(files: Sequence[UploadedFile]) -> Iterator[SentCode]:
             yield SentCode(cast(BinaryIO, draft), _name(archives[0]), "", unused)
 
 
-def _together(scripts: Sequence[UploadedFile], into: IO[bytes]) -> None:
+def _together(scripts: Sequence[UploadedFile[bytes]], into: IO[bytes]) -> None:
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
         for each in scripts:
             info = zipfile.ZipInfo(_name(each), date_time=DATE)
@@ -70,17 +70,17 @@ def _limits() -> Limits:
     return Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
 
 
-def _is_archive(file: UploadedFile) -> bool:
+def _is_archive(file: UploadedFile[bytes]) -> bool:
     return _head(file).startswith(b"PK") or tarballs.is_tar(cast(BinaryIO, file)) or _name(file).endswith(".tar")
 
 
-def _head(file: UploadedFile) -> bytes:
+def _head(file: UploadedFile[bytes]) -> bytes:
     file.seek(0)
     head = bytes(file.read(4))
     file.seek(0)
     return head
 
 
-def _name(file: UploadedFile) -> str:
+def _name(file: UploadedFile[bytes]) -> str:
     """Django has made it the last part of a path."""
     return file.name or "code"

@@ -32,7 +32,7 @@ _PROJECTS = uuid.UUID(
 )  # one request of each person's stands for their project, whatever it is called
 
 
-def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[UploadedFile], instance_group: str) -> TrainingRun:
+def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[UploadedFile[bytes]], instance_group: str) -> TrainingRun:
     """A queued run. Raises Refused, ValidationError or BundleRefused with what is wrong and what to do."""
     try:
         said = parse(args, spec)

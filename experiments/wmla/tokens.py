@@ -31,7 +31,7 @@ class Claims:
 
 def issue(user: User, *, now: dt.datetime) -> str:
     begin = int(now.timestamp())
-    claims = {
+    claims: dict[str, object] = {
         "username": user.username,
         "role": "Admin" if user.is_staff else "User",
         "permissions": ["access_catalog", "can_provision"],
