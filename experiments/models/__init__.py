@@ -4,6 +4,7 @@ from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
+from experiments.models.drafts import ModelDraft
 from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import (
     GenerationRecord,
@@ -45,6 +46,7 @@ __all__ = [
     "MetricSeries",
     "MetricStretch",
     "MetricWatch",
+    "ModelDraft",
     "Node",
     "Notice",
     "NoticeKind",

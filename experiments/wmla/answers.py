@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from django.contrib.auth.decorators import login_not_required
@@ -87,6 +87,33 @@ def error(request: HttpRequest, status: int, says: str) -> HttpResponse:
 
 def wants_json(request: HttpRequest) -> bool:
     return "application/json" in request.headers.get("Accept", "")
+
+
+def json_body(request: HttpRequest) -> dict[str, Any]:
+    """The object in the body. Raises Refused."""
+    try:
+        said = json.loads(request.body)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        refuse("The body is no JSON object.")
+    return said
+
+
+def text_of(said: Mapping[str, Any], key: str) -> str:
+    """The text under the key; empty where it is not there."""
+    value = said.get(key)
+    if value is not None and not isinstance(value, str):
+        refuse(f"{key} is no text.")
+    return value or ""
+
+
+def dict_of(said: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object under the key; empty where it is not there."""
+    value = said.get(key)
+    if value is not None and not isinstance(value, dict):
+        refuse(f"{key} is no JSON object.")
+    return value or {}
 
 
 def found(what: object, *, status: int = 200) -> HttpResponse:

@@ -2,11 +2,12 @@
 
 from django.urls import URLPattern, path, re_path
 
-from experiments.wmla import execs, logon, logs, program, scheduler
+from experiments.wmla import definitions, execs, logon, logs, program, scheduler, trainings
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
 EXEC = "(?P<exec_id>[^/]+)"
+KEY = "(?P<key>[^/]+)"
 EXECUTOR = "(?P<executor>[^/]+)"
 LOG = "(?P<kind>stdout|stderr|launcherlog)(?P<download>/download)?"
 SCHEDULER = f"{DEEP_LEARNING}/scheduler"
@@ -47,6 +48,13 @@ urlpatterns = [
     _at(f"{GROUP}/applications", scheduler.all_applications, "group_applications"),
     _at(f"{GROUP}/applications/{EXEC}/logs/{LOG}", scheduler.driver_log, "group_driver_log"),
     _at(f"{GROUP}/applications/{EXEC}/{EXECUTOR}/logs/{LOG}", scheduler.executor_log, "group_executor_log"),
+    _at("v2/spaces", definitions.spaces, "spaces"),
+    _at("v2/spaces/(?P<space>[^/]+)", definitions.one_space, "space"),
+    _at("ml/v4/model_definitions", definitions.all_definitions, "model_definitions"),
+    _at(f"ml/v4/model_definitions/{KEY}", definitions.one_definition, "model_definition"),
+    _at(f"ml/v4/model_definitions/{KEY}/model", definitions.code, "model_code"),
+    _at("ml/v4/trainings", trainings.trainings, "trainings"),
+    _at(f"ml/v4/trainings/{KEY}", trainings.one, "training"),
     path("ui/tools/dlicmd.py", program.dlicmd, name="dlicmd"),
-    re_path("^(?:platform/rest|auth/v1)/", logon.unknown, name="wmla_unknown"),
+    re_path("^(?:platform/rest|auth/v1|ml/v4|v2)/", logon.unknown, name="wmla_unknown"),
 ]

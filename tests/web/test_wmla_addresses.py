@@ -15,6 +15,8 @@ from tests.web import wmla
 METHODS = ("get", "post", "head", "put", "patch", "delete", "options")
 SAMPLES: dict[str, Any] = {
     "exec_id": "wmla-1",
+    "space": "1",
+    "key": "b7a7bb5e-3f27-4f1c-8d2a-90a1a7e5a001",
     "name": "cluster",
     "group": "0-0",
     "executor": "1",
