@@ -154,6 +154,14 @@ class CopyForm(RequestForm):
     project = forms.IntegerField(min_value=1, max_value=2**62)
 
 
+def variables_of(text: str) -> dict[str, str]:
+    """NAME=VALUE, a line each."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if wrong := next((line for line in lines if "=" not in line), None):
+        raise forms.ValidationError(f"{wrong[:80]} has no value: write NAME=VALUE, a line each.")
+    return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
+
+
 class ExperimentForm(RequestForm):
     """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
 
@@ -192,6 +200,18 @@ class ExperimentForm(RequestForm):
         required=False,
         widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
+
+    environment = forms.CharField(
+        label="Environment variables",
+        max_length=40_000,
+        required=False,
+        help_text="NAME=VALUE, a line each, for all its runs.",
+        widget=forms.Textarea(attrs={"rows": 2, "class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+    def clean_environment(self) -> dict[str, str]:
+        """Which names may be given is the service's business."""
+        return variables_of(self.cleaned_data["environment"])
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data

@@ -13,7 +13,7 @@ class Experiment(models.Model):
     """What a run of it reads and does; never changed once it is made.
 
     `source_folder` is the data folder, below `data_asset` where there is one, else below the shared data root. `global_command`, where set,
-    replaces each definition's own.
+    replaces each definition's own. `environment`: variables that its runs find in theirs.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="experiments")
@@ -22,6 +22,7 @@ class Experiment(models.Model):
     data_asset = models.ForeignKey(DataAsset, null=True, on_delete=models.PROTECT, related_name="experiments")
     source_folder = models.CharField(max_length=500, blank=True)
     global_command = models.CharField(max_length=2000, blank=True)
+    environment = models.JSONField(default=dict, blank=True)
     versions = models.ManyToManyField(DefinitionVersion, through="ExperimentDefinition", related_name="experiments")
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -42,14 +42,15 @@ def create_experiment(
     global_command: str = "",
     versions: Iterable[DefinitionVersion],
     commands: Mapping[int, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     thresholds: Iterable[watches.Crossing] = (),
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
     """An experiment that runs these versions, in this order.
 
     `commands`, by a version's id, replace its own; `global_command`, where given, replaces them all. `source_folder` is below `data_asset`
-    where one is given, else below the shared data root. `thresholds`: what its maker wants to be told of in each of its runs.
-    Fields: name, description, data_asset, source_folder, global_command, versions, thresholds.
+    where one is given, else below the shared data root. `environment`: variables for its runs. `thresholds`: what its maker wants to be
+    told of in each of its runs. Fields: name, description, data_asset, source_folder, global_command, versions, environment, thresholds.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
     if (before := checks.same_request(mine, request_id)) is not None:
@@ -58,7 +59,8 @@ def create_experiment(
     sent = {"name": name, "description": description, "source_folder": source_folder, "global_command": global_command}
     errors: list[ValidationError] = []
     wanted = checks.each(errors, lambda: watches.checked(thresholds))
-    facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, commands=commands, data_asset=data_asset, **sent))
+    said: dict[str, Any] = {**sent, "commands": commands, "environment": environment, "data_asset": data_asset}
+    facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, **said))
     checks.collected(errors)
     own = _own_commands(chosen, commands)
     try:
@@ -79,16 +81,13 @@ def create_experiment(
     return experiment
 
 
-def create_and_run(
-    project: Project, *, by: User, request_id: uuid.UUID | None = None, environment: Mapping[str, str] | None = None, **said: Any
-) -> Experiment:
-    """`create_experiment` and its first runs: both or nothing. Fields as there, and environment."""
+def create_and_run(project: Project, *, by: User, request_id: uuid.UUID | None = None, **said: Any) -> Experiment:
+    """`create_experiment` and its first runs: both or nothing. Fields as there."""
     with transaction.atomic():
         # First of all, as whoever deletes it does: the rows of its experiments would else lock it in part, and two would wait in a circle.
         Project.objects.select_for_update().get(pk=project.pk)
         experiment = create_experiment(project, by=by, request_id=request_id, **said)
-        # Sent twice, it finds the runs of the first time.
-        run_experiment(experiment, by=by, request_id=request_id, environment=environment)
+        run_experiment(experiment, by=by, request_id=request_id)  # sent twice, it finds the runs of the first time
     return experiment
 
 
@@ -102,6 +101,7 @@ def check_experiment(
     global_command: str,
     versions: Sequence[DefinitionVersion],
     commands: Mapping[int, str] | None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """The clean facts of such an experiment. Raises all that is wrong with it as one (fields as of `create_experiment`)."""
     errors: list[ValidationError] = []
@@ -109,6 +109,7 @@ def check_experiment(
         "name": checks.each(errors, lambda: checks.name(name)),
         "description": checks.each(errors, lambda: checks.text(description)),
         "data_asset": data_asset,
+        "environment": checks.each(errors, lambda: checks.variables(environment or {})),
     }
     if data_asset is not None and data_asset.project_id != project.pk:
         errors.append(ValidationError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
@@ -138,25 +139,17 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
         global_command=experiment.global_command,
         versions=[part.version for part in parts],
         commands={part.version_id: part.command for part in parts},
+        environment=experiment.environment,
         thresholds=watches.crossings(experiment, of=by),
         request_id=request_id,
     )
 
 
 def run_experiment(
-    experiment: Experiment,
-    *,
-    by: User,
-    request_id: uuid.UUID | None = None,
-    environment: Mapping[str, str] | None = None,
-    now: dt.datetime | None = None,
+    experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> list[TrainingRun]:
-    """One queued run for each definition of the experiment, in its order, each with these variables in its environment.
-
-    Raises ValidationError where it cannot run any more. Field: environment.
-    """
+    """One queued run for each definition of the experiment, in its order. Raises ValidationError where it cannot run any more."""
     now = now or timezone.now()
-    variables = checks.variables(environment or {})
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
         with transaction.atomic():
@@ -164,8 +157,7 @@ def run_experiment(
                 return before
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
-            queue = functools.partial(_queue, experiment, by=by, folder=folder, environment=variables, request_id=request_id, now=now)
-            runs = [queue(part, alone=len(parts) == 1) for part in parts]
+            runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
     except IntegrityError:
@@ -220,7 +212,6 @@ def _queue(
     *,
     by: User,
     folder: str,
-    environment: dict[str, str],
     request_id: uuid.UUID | None,
     alone: bool,
     now: dt.datetime,
@@ -234,7 +225,7 @@ def _queue(
         submitted_at=now,
         command=experiment.global_command or part.command or version.command,
         data_folder=folder,
-        environment=environment,
+        environment=experiment.environment,
         max_slots=version.max_slots,
         request_id=request_id,
         position=part.position,

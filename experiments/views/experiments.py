@@ -109,6 +109,7 @@ def _initial(again: Experiment | None) -> dict[str, object]:
         "source_folder": again.source_folder,
         "use_global": bool(again.global_command),
         "global_command": again.global_command,
+        "environment": "\n".join(f"{name}={value}" for name, value in again.environment.items()),
         "versions": [part.version_id for part in again.parts.all()],
     }
 
@@ -151,7 +152,8 @@ def _create_and_run(
 ) -> Experiment | None:
     """`added`: the training definition that was written on the same form."""
     versions = [*_associated(form, form.fields["versions"].queryset), *([added] if added else [])]  # type: ignore[attr-defined]
-    said = {key: form.cleaned_data[key] for key in ("name", "description", "data_asset", "source_folder", "global_command", "request_id")}
+    keys = ("name", "description", "data_asset", "source_folder", "global_command", "environment", "request_id")
+    said = {key: form.cleaned_data[key] for key in keys}
     said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
     return attempt(form, lambda: services.create_and_run(project, by=user, versions=versions, commands=commands, **said))
 
@@ -160,12 +162,12 @@ def _say_the_rest(project: Project, form: ExperimentForm, versions: list[Definit
     """What the service would refuse beside what the form has found, so that all that is wrong is said at once. Nothing of a field that
     hangs on one that is wrong. `versions`: None where some are still to be made."""
     sent = {name: form.cleaned_data.get(name) or "" for name in ("name", "description", "source_folder", "global_command")}
-    asset = form.cleaned_data.get("data_asset")
+    asset, variables = form.cleaned_data.get("data_asset"), form.cleaned_data.get("environment")
     said = {*form.errors, *(["source_folder"] if "data_asset" in form.errors else [])}
     if versions is None or (versions and "global_command" in form.errors):
         said.add("versions")
     try:
-        services.check_experiment(project, versions=versions or [], commands=commands, data_asset=asset, **sent)
+        services.check_experiment(project, versions=versions or [], commands=commands, data_asset=asset, environment=variables, **sent)
     except ValidationError as error:
         for name, wrong in error.message_dict.items():
             if name not in said:

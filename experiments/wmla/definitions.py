@@ -112,9 +112,14 @@ def _put_code(request: HttpRequest, key: str) -> HttpResponse:
             code.write(chunk)
         upload, name = cast(BinaryIO, code), f"{draft.name}.zip"
         if draft.version is None:
-            said = {"name": draft.name, "description": draft.description}
             made = services.create_definition(
-                draft.project, by=person(request), upload=upload, file_name=name, command=draft.command, **said
+                draft.project,
+                by=person(request),
+                name=draft.name,
+                description=draft.description,
+                upload=upload,
+                file_name=name,
+                command=draft.command,
             )
         else:
             before = draft.version.definition

@@ -153,6 +153,32 @@ def test_it_is_run_again_once_per_click(project: Project, alice: User, version: 
     assert experiment.runs.count() == 1
 
 
+def test_variables_reach_every_run_of_the_experiment_and_its_copies(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    client = as_(alice)
+    create(client, project, versions=[version.pk], environment="NCCL_DEBUG=INFO\n\n OPTS=a=b <c>\n")
+    experiment, given = Experiment.objects.get(), {"NCCL_DEBUG": "INFO", "OPTS": "a=b <c>"}
+    client.post(reverse("run_experiment", args=[experiment.pk]), {"request_id": str(uuid.uuid4())})
+    client.post(reverse("duplicate_experiment", args=[experiment.pk]), {"request_id": str(uuid.uuid4())})
+    assert [run.environment for run in TrainingRun.objects.all()] == [given, given]
+    assert [each.environment for each in Experiment.objects.all()] == [given, given]
+    again = client.get(reverse("new_experiment", args=[project.pk]), {"like": experiment.pk}).content.decode()
+    assert "NCCL_DEBUG=INFO\nOPTS=a=b &lt;c&gt;</textarea>" in again
+    for address in (reverse("experiment_overview", args=[experiment.pk]), reverse("run_overview", args=[TrainingRun.objects.first().pk])):
+        assert "<dt><code>OPTS</code></dt><dd><bdi>a=b &lt;c&gt;</bdi></dd>" in client.get(address).content.decode()
+
+
+@pytest.mark.parametrize(("typed", "says"), [("PATH=/tmp", "PATH could change"), ("lower=1", "capital letters"), ("NOTHING", "NAME=VALUE")])
+def test_a_variable_that_cannot_be_given_is_said_at_its_field(
+    typed: str, says: str, project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    page = create(as_(alice), project, versions=[version.pk], environment=typed).content.decode()
+    (said,) = (said for field, said in errors(page) if field == "environment")
+    assert says in said
+    assert not Experiment.objects.exists()
+
+
 def test_edit_as_new_starts_with_what_was_there(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     experiment = cast.experiment(project, by=alice, versions=[version], name="baseline")
     page = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": experiment.pk}).content.decode()
