@@ -21,6 +21,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from experiments.bundles import BundleRefused
 from experiments.wmla import callers
+from experiments.wmla.arguments import read_json
 from experiments.wmla.callers import Refused
 
 Do = Callable[..., HttpResponseBase]
@@ -92,7 +93,7 @@ def wants_json(request: HttpRequest) -> bool:
 def json_body(request: HttpRequest) -> dict[str, Any]:
     """The object in the body. Raises Refused."""
     try:
-        said = json.loads(request.body)
+        said = read_json(request.body)
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):

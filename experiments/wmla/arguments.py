@@ -113,6 +113,13 @@ def parse(args: str, spec: Mapping[str, Any] | None = None) -> Arguments:
     return Arguments(**facts, environment=environment, script=tuple(script))
 
 
+def read_json(text: str | bytes) -> Any:
+    """Raises ValueError, also for text that cannot be written down (halves of characters), and RecursionError."""
+    found = json.loads(text)
+    json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
 def _divided(words: list[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """The platform's options, the variables for the environment, and the rest."""
     said: dict[str, str] = {}
@@ -169,7 +176,7 @@ def _facts(said: Mapping[str, str]) -> dict[str, Any]:
 def _data_path(said: Mapping[str, str]) -> str:
     if source := said.get("--data-source"):
         try:
-            return _located(json.loads(source))
+            return _located(read_json(source))
         except (ValueError, RecursionError):
             raise WrongArguments('--data-source is no JSON: write \'[{"type": "fs", "location": {"paths": "mnist"}}]\'.') from None
     meta = _pairs(said.get("--cs-datastore-meta", ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,6 +13,7 @@ from experiments.models.runs import ENDED
 from experiments.views.shown import number, person
 from experiments.wmla import answers, frameworks, submissions
 from experiments.wmla.answers import api
+from experiments.wmla.arguments import read_json
 from experiments.wmla.described import described, run_of, states
 
 MOST_LISTED = 1000
@@ -40,7 +40,7 @@ def _spec(text: str) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        found = json.loads(text[: MOST_SPEC + 1]) if len(text) <= MOST_SPEC else None
+        found = read_json(text) if len(text) <= MOST_SPEC else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -12,6 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 from experiments.views.shown import person
 from experiments.wmla import answers, callers, tokens
 from experiments.wmla.answers import api
+from experiments.wmla.arguments import read_json
 from experiments.wmla.callers import Refused
 
 MOST_BODY_BYTES = 64 << 10
@@ -42,7 +41,7 @@ def _in_body(request: HttpRequest) -> tuple[str, str]:
     if request.headers.get("Authorization") or request.headers.get("X-Auth-Token"):
         return "", ""
     try:
-        said = json.loads(request.read(MOST_BODY_BYTES) or b"{}")
+        said = read_json(request.read(MOST_BODY_BYTES) or b"{}")
     except (ValueError, RecursionError):
         return "", ""
     if not isinstance(said, dict):

@@ -64,7 +64,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
         run = experiment.runs.select_related("experiment", "version__definition", "submitted_by").get()
         if said.priority is not None:
             run.priority = services.set_priority(run, by=by, priority=said.priority).priority
-        group = instance_group or said.instance_group
+        group = (instance_group or said.instance_group).replace("\0", "")
         Submission.objects.create(run=run, args=args, framework=framework.name, instance_group=group[:255])
     return run
 

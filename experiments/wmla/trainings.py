@@ -104,8 +104,9 @@ def _cancel(request: HttpRequest, key: str) -> HttpResponse:
 
 def _run(user: User, key: str) -> TrainingRun:
     """A training's id is the name of its folder."""
-    found = TrainingRun.objects.filter(folder=key[:40]).values_list("pk", flat=True).first()
-    if found is None or "\0" in key:
+    known = TrainingRun.objects.filter(folder=key[:40].replace("\0", ""))
+    found = known.values_list("pk", flat=True).first()
+    if found is None:
         raise Http404("There is no such training.")
     return access.run(user, found)
 

@@ -141,6 +141,34 @@ def test_any_submission(script: Script, args: str, spec: Any, content: bytes, na
     checked(script.call("post", path, sent, Accept="application/json"))
 
 
+HALF = b"\\ud800"  # of a character: it cannot be written down
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/ml/v4/trainings", b'{"name": "' + HALF + b'"}'),
+        ("/v2/spaces", b'{"name": "x", "description": "' + HALF + b'"}'),
+        ("/v2/spaces", b'{"name": "\\u0000"}'),
+        ("/icp4d-api/v1/authorize", b'{"username": "alice", "password": "' + HALF + b'"}'),
+    ],
+)
+def test_text_that_cannot_be_written_down(script: Script, path: str, body: bytes) -> None:
+    answer = script.client.post(path, body, content_type="application/json", headers=script.headers if "v1" not in path else {})
+    assert answer.status_code == (401 if "v1" in path else 400)
+
+
+def test_args_that_cannot_be_written_down(script: Script) -> None:
+    spec = b'{"args": "--exec-start PyTorch --consumer ' + HALF + b'"}'
+    sent = {"data": spec.decode(), "file": SimpleUploadedFile("main.py", cast.MAIN_PY.encode())}
+    assert script.call("post", f"{DL}/execs", sent).status_code == 400
+    located = '[{"location": {"paths": "' + HALF.decode() + '"}}]'
+    args = urllib.parse.quote(f"--exec-start PyTorch --data-source '{located}'")
+    assert script.call("post", f"{DL}/execs?args={args}", {"file": sent["file"]}).status_code == 400
+    odd = script.call("post", f"{DL}/execs?sigName=a%00b&args=--exec-start%20PyTorch", {"file": SimpleUploadedFile("main.py", b"1\n")})
+    assert (odd.status_code, odd.json()["sigName"]) == (200, "ab")
+
+
 @PATIENT
 @given(damage=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=6), mode=st.sampled_from(["w", "w:gz"]))
 def test_any_damaged_tar(script: Script, damage: list[tuple[int, int]], mode: str) -> None:
