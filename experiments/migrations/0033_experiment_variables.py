@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("experiments", "0031_model_drafts"),
+        ("experiments", "0032_model_drafts"),
     ]
 
     operations = [
