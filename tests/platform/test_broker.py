@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -42,9 +43,20 @@ def home() -> Iterator[Path]:
         yield home
     finally:
         child.ask_to_stop()
-        while child.alive():
-            pass
+        assert child.popen is not None
+        child.popen.wait(timeout=20)
         shutil.rmtree(home)
+
+
+def test_one_that_is_stopped_while_it_is_waited_for_is_said_not_to_answer(home: Path) -> None:
+    """The studio goes on then, and has it replaced: any other error would end the studio."""
+    pid = int((home / "run" / "broker.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(Refusal, match="did not answer within"):
+            broker.wait(homes.broker_urls(home, "")[1], deadline_s=0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_celerys_transport_gets_in_over_the_socket(home: Path) -> None:

@@ -96,7 +96,7 @@ def answers(url: str) -> bool:
     client = redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)
     try:
         return bool(client.ping())
-    except redis.exceptions.ConnectionError:
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):  # also one that reads its file back
         return False
     finally:
         client.close()
@@ -130,14 +130,7 @@ def require(url: str) -> None:
 def wait(url: str, *, deadline_s: float = 10.0) -> None:
     """Until the embedded server answers: some 40 ms, longer where it reads a long append-only file back."""
     end = time.monotonic() + deadline_s
-    while not _ready(url):
+    while not answers(url):
         if time.monotonic() > end:
             raise Refusal(f"The embedded Valkey did not answer within {deadline_s:.0f} s; its log is EDT_HOME/log/broker.log.")
         time.sleep(0.01)
-
-
-def _ready(url: str) -> bool:
-    try:
-        return answers(url)
-    except redis.exceptions.BusyLoadingError:
-        return False
