@@ -118,3 +118,28 @@ def test_changes_in_a_row_that_overtake_each_other(start, fixed):
     run.until(lambda: run.holding == (0, 1, 3), what="the last of the wishes")
     assert run.wait() == 0, run.tail()
     same(run, one)
+
+
+STEPPED = """
+import os
+def stepped(*_):
+    with open(f"{os.environ['RESULT_DIR']}/stepped-{os.getpid()}", "a") as file:
+        file.write(".")
+optimizer.register_step_post_hook(stepped)
+FabricModel("""
+
+
+def test_who_leaves_takes_no_part_in_the_rest_of_its_last_step(start):
+    """Nobody waits for it then, so the sums that it would read may be those of the next step."""
+    run = start(SMALL.replace("FabricModel(", STEPPED[1:]), "--samples", "100000")
+    run.members(0, 1)
+    run.until_workers(2)
+    run.until_step(20)
+    leaves = run.workers[1]
+    run.members(0)
+    run.until_workers(1)
+    run.until(lambda: 1 not in run.workers, what="it has left")
+    first_without = run.events("generation")[-1].step
+    assert len((run.result_dir / f"stepped-{leaves}").read_text()) == first_without - 2
+    run.stop()
+    assert run.wait() == 0, run.tail()

@@ -25,7 +25,7 @@ from training_runtime.elastic.arena import (
     Arena,
 )
 from training_runtime.elastic.compute import Compute, Figures
-from training_runtime.elastic.group import SLICE_S
+from training_runtime.elastic.group import SLICE_S, Moved
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
 from training_runtime.elastic.life import Left, Life
@@ -97,6 +97,7 @@ class Worker(Life):
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
             group.barrier(given=given.SUM)
+            self._leave_before(agreed)
         if alone:
             self.exchange.deliver_alone()
         else:
@@ -124,6 +125,12 @@ class Worker(Life):
             self.hooks.trained(rows, unit.epoch, group.size)
         self._save_by_time(unit)
         self._move_on(agreed)
+
+    def _leave_before(self, agreed: int) -> None:
+        """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
+        overwritten while it reads them."""
+        if agreed > self.group.number and self.seat not in self.arena.generation(agreed).seats:
+            raise Moved(agreed, abort=False)
 
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""

@@ -80,6 +80,7 @@ class Mirror:
         self._sent: dict[int, list[int]] = {}
         self._beaten: dict[int, float] = {}  # seat -> when its heartbeat alone was last sent
         self._passed: dict[int, int] = {}  # seat -> the last phase of which what was made has been sent
+        self._awaited: set[int] = set()  # seats whose last phase that was sent is of a generation with members at the other end
         self._head = dict.fromkeys((WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES), 0)
         self._ring = 0  # the last finished step that both ends know
         self._writers: dict[int, int] = {}
@@ -243,12 +244,15 @@ class Mirror:
         return False
 
     def _arrivals(self, now: dict[int, list[int]]) -> Iterator[Piece]:
-        """The words of seats that show something new, each seat's phase last."""
+        """The words of seats that show something new, each seat's phase last. Who has gone on from a generation with members at the other
+        end to one without is told of once more: they may still wait for its last arrival in the old one, which was not seen here."""
         told: list[tuple[int, int]] = []
         for seat, words in now.items():
-            if self._is_known(seat, words) or (self.here == HOME and not self._concerns(self._record(words[PHASE] >> 32))):
+            concerns = self.here != HOME or self._concerns(self._record(words[PHASE] >> 32))
+            if self._is_known(seat, words) or not (concerns or seat in self._awaited):
                 continue
             self._sent[seat] = words
+            (self._awaited.add if concerns else self._awaited.discard)(seat)
             at = self._first + seat * SEAT_WORDS
             told += [(at + i, words[i]) for i in (*range(1, SEAT_WORDS), PHASE)]
         if told:

@@ -1,0 +1,58 @@
+"""What one machine of a run shows another of its workers: looks at shared memory, however late they come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from training_runtime.elastic.arena import PHASE, SEAT_WORDS, Arena, GenerationRecord, Layout
+from training_runtime.elastic.spread.mirror import HOME, Mirror
+
+LAYOUT = Layout(seats=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
+AT_HOME, BEYOND = 0, 2  # a seat of each machine
+
+
+@pytest.fixture
+def home() -> Iterator[Arena]:
+    """The memory of the driver's machine; both machines have a worker in the first generation, which has begun."""
+    fd = os.memfd_create("arena")
+    arena = Arena(fd, LAYOUT, create=True)
+    arena.publish(GenerationRecord(1, (AT_HOME, BEYOND), ()), abort=False)
+    yield arena
+    os.close(fd)
+
+
+def arrives(arena: Arena, generation: int, barrier: int) -> None:
+    arena.set(AT_HOME, PHASE, generation << 32 | barrier)
+
+
+def told(mirror: Mirror) -> tuple[int, int] | None:
+    """Where the other machine is told that the worker at home has arrived, if it is told anything at this look."""
+    for piece in mirror.outgoing(mirror.look())[1]:
+        if piece.what == "words":
+            values = memoryview(piece.data).cast("q")
+            words = dict(zip(values[::2], values[1::2], strict=True))
+            phase = words.get(LAYOUT.offsets["seats"] // 8 + AT_HOME * SEAT_WORDS + PHASE)
+            if phase is not None:
+                return phase >> 32, phase & 0xFFFFFFFF
+    return None
+
+
+def test_who_waits_beyond_hears_that_those_at_home_went_on_without_it_however_late_the_look(home):
+    mirror = Mirror(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)
+    arrives(home, 1, 3)
+    assert told(mirror) == (1, 3)
+    arrives(home, 1, 4)  # not looked at; the other machine waits for it
+    home.publish(GenerationRecord(2, (AT_HOME,), ()), abort=False)
+    arrives(home, 2, 1)
+    assert told(mirror) == (2, 1)
+    arrives(home, 2, 2)
+    assert told(mirror) is None, "what follows is no concern of the other machine"
+
+
+def test_a_machine_without_members_hears_nothing_of_the_others(home):
+    home.publish(GenerationRecord(2, (AT_HOME,), ()), abort=False)
+    arrives(home, 2, 1)
+    assert told(Mirror(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)) is None
