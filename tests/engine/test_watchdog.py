@@ -11,10 +11,11 @@ import pytest
 from tests.engine.scripts import SMALL
 from training_runtime import journal
 from training_runtime.elastic import heartbeat
-from training_runtime.elastic.arena import BEAT, COMMITTED, Arena, Layout
+from training_runtime.elastic.arena import BEAT, COMMITTED, Arena, GenerationRecord, Layout
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.release import Holder, Release
 from training_runtime.elastic.roster import Seated
+from training_runtime.elastic.supervision import Supervision
 from training_runtime.elastic.vigil import Vigil
 from training_runtime.elastic.watch import Sign, Watch, excused_s
 from training_runtime.protocol import SlotRef
@@ -126,6 +127,19 @@ def test_who_gives_its_state_away_has_until_no_more_bytes_move():
     for now in range(0, 1000, 20):
         assert not release.overdue(now, (holder(0), holder(1, gives=True, beat=now)), (0,))
     assert [h.seat for h in release.overdue(1011, (holder(0), holder(1, gives=True, beat=980)), (0,))] == [1]
+
+
+def test_who_left_before_the_end_has_no_longer_for_it_while_the_model_is_written(arena):
+    supervision = Supervision(0.0)
+    writes, stays = (Seated(seat, SlotRef(seat, "", seat, "cpu"), 0, state, pid=1) for seat, state in ((0, "member"), (1, "left")))
+
+    def ended(at: float) -> list[int]:
+        for seat in (0, 1):
+            arena.set(seat, BEAT, int(at * 1000))
+        record, facts = GenerationRecord(1, (0,), ()), {"wanted": (0,), "durations": [], "done": False, "retiring": True}
+        return [seat for seat, _ in supervision.to_end(at, arena, (writes, stays), record, **facts)]
+
+    assert [at for at in range(0, 41, 5) if ended(at)] == [35, 40]
 
 
 def test_the_beats_of_a_step_are_not_enough():

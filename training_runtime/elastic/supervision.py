@@ -82,5 +82,5 @@ class Supervision:
 
 
 def _holder(arena: Arena, seated: Seated, record: GenerationRecord, retiring: bool) -> Holder:
-    gives = retiring or (seated.state == "leaving" and arena.get(seated.seat, PHASE) >> 32 >= record.number)
+    gives = (retiring and seated.state == "member") or (seated.state == "leaving" and arena.get(seated.seat, PHASE) >> 32 >= record.number)
     return Holder(seated.seat, seated.slot.id, gives, arena.get(seated.seat, BEAT))
