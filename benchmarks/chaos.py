@@ -289,7 +289,7 @@ def play(studio: Studio, chaos: Chaos, jobs: Jobs, rng: random.Random, *, second
         time.sleep(rng.uniform(*PAUSE_S))
         chaos.blow()
     chaos.peace()
-    wait_until(lambda: not patiently(jobs.live), f"all jobs have ended\n{studio.tail()}", deadline_s=ENDED_WITHIN_S, every_s=0.5)
+    wait_until(lambda: not patiently(jobs.live), lambda: f"all jobs have ended\n{studio.tail()}", deadline_s=ENDED_WITHIN_S, every_s=0.5)
     wait_until(lambda: patiently(lambda: _all_taken_in(studio)), "all that was written is in the database", deadline_s=60, every_s=0.5)
 
 
@@ -317,7 +317,7 @@ def staged(*, use_postgres: bool) -> Iterator[tuple[Studio, postgres.Server | No
         django.setup()
         from experiments.models import Slot
 
-        wait_until(lambda: Slot.objects.count() == JOBS, f"the node has said what it has\n{studio.tail()}")
+        wait_until(lambda: Slot.objects.count() == JOBS, lambda: f"the node has said what it has\n{studio.tail()}")
         yield studio, server, disk
 
 

@@ -27,13 +27,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, *, deadline_s: float = 60.0, every_s: float = 0.1) -> T:
-    """The first true value of `condition`; AssertionError with `what` when it does not come in time."""
+def wait_until(condition: Callable[[], T], what: str | Callable[[], str], *, deadline_s: float = 60.0, every_s: float = 0.1) -> T:
+    """The first true value of `condition`; AssertionError with `what`, asked then, when it does not come in time."""
     end = time.monotonic() + deadline_s
     while True:
         if value := condition():
             return value
-        assert time.monotonic() < end, f"after {deadline_s:.0f} s still not: {what}"
+        assert time.monotonic() < end, f"after {deadline_s:.0f} s still not: {what() if callable(what) else what}"
         time.sleep(every_s)
 
 

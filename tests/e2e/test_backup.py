@@ -75,7 +75,7 @@ def test_a_job_that_was_backed_up_while_it_trained_goes_on_elsewhere_to_the_same
     monday, tuesday, restore = COMMANDS
     studio.account("alice")
     run = int(studio.manage("shell", "--no-imports", "-c", SUBMIT.format(script=SLOW)).split()[-1])
-    wait_until(lambda: studio.rows(CHECKPOINT, run), f"a checkpoint\n{studio.tail()}")
+    wait_until(lambda: studio.rows(CHECKPOINT, run), lambda: f"a checkpoint\n{studio.tail()}")
     as_printed(monday, studio, places)
     assert studio.rows("SELECT state FROM experiments_trainingrun") == [("running",)]
     said = as_printed(tuesday, studio, places)
@@ -92,7 +92,7 @@ def test_a_job_that_was_backed_up_while_it_trained_goes_on_elsewhere_to_the_same
     assert list((restored.home / "code").iterdir()) == [], "it is unpacked when it is needed"
     restored.start()
     (restored.folder(run) / "go").touch()
-    wait_until(lambda: studio.rows(ENDED), f"the job ends where it began\n{studio.tail()}", deadline_s=120)
+    wait_until(lambda: studio.rows(ENDED), lambda: f"the job ends where it began\n{studio.tail()}", deadline_s=120)
     wait_until(lambda: restored.rows(ENDED), f"the job ends where it was restored\n{restored.tail()}", deadline_s=120)
     why = restored.rows("SELECT state_reason, error_message FROM experiments_trainingrun")
     assert studio.rows(ENDED) == restored.rows(ENDED) == [("completed",)], why

@@ -70,13 +70,13 @@ def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_
 
     wait_until(trains, "all four train", deadline_s=180)
     disk.fill()
-    wait_until(lambda: states(studio) == {"suspended"}, f"all four are suspended:\n{studio.tail()}", deadline_s=120)
+    wait_until(lambda: states(studio) == {"suspended"}, lambda: f"all four are suspended:\n{studio.tail()}", deadline_s=120)
     for (reason,) in studio.rows("SELECT state_reason FROM experiments_trainingrun"):
         assert "The disk of node local is full" in reason
     [(problem,)] = studio.rows("SELECT storage_problem FROM experiments_node")
     assert "go on by themselves when 40 MiB are" in problem
     disk.make_room()
-    wait_until(lambda: states(studio) == {"completed"}, f"all four are done:\n{studio.tail()}", deadline_s=300)
+    wait_until(lambda: states(studio) == {"completed"}, lambda: f"all four are done:\n{studio.tail()}", deadline_s=300)
     assert studio.rows("SELECT COUNT(*) FROM experiments_runtransition WHERE new = 'failed'") == [(0,)]
     [calm] = submit(studio, script, name="Calm", count=1)
     wait_until(lambda: states(studio) == {"completed"}, "the one without any trouble is done", deadline_s=180)

@@ -48,9 +48,9 @@ def test_a_job_moves_to_another_machine_when_its_own_is_taken_out_of_service(
 
     studio.join("second")
     takes_out_of_service(admin, studio, "local")
-    wait_until(lambda: machine_of(studio, run) == {"second"}, f"the run has slots on the other machine\n{studio.tail()}")
+    wait_until(lambda: machine_of(studio, run) == {"second"}, lambda: f"the run has slots on the other machine\n{studio.tail()}")
     before = len(steps_in_journal(studio, run))
-    wait_until(lambda: len(steps_in_journal(studio, run)) > before + 3, f"it goes on there\n{studio.tail()}")
+    wait_until(lambda: len(steps_in_journal(studio, run)) > before + 3, lambda: f"it goes on there\n{studio.tail()}")
     alice.goto(f"{studio.url}/runs/{run}/")
     expect(alice.locator("#head")).to_contain_text("holds 4 of 4 slots")
 
