@@ -22,7 +22,7 @@ COPY training_runtime /app/training_runtime
 COPY templates /app/templates
 COPY static /app/static
 COPY examples /app/examples
-RUN printf '/app\n/app/training_runtime/fabric/path\n' > /opt/edt/lib/python3.11/site-packages/edt_studio.pth
+RUN cd /app && /opt/edt/bin/python -m training_runtime.host.fabric /opt/edt
 ENV PATH=/opt/edt/bin:$PATH PYTHONUNBUFFERED=1 EDT_HOME=/var/lib/edt DJANGO_SETTINGS_MODULE=webapp.settings
 WORKDIR /app
 USER 10001

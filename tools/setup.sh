@@ -40,8 +40,7 @@ install() {
 
 # The user's `from fabric_model import FabricModel` works in this environment, as it does in a run.
 let_scripts_import_fabric() {
-    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    printf '%s\n%s\n' "$PWD" "$PWD/training_runtime/fabric/path" >"$site/edt_studio.pth"
+    "$venv/bin/python" -m training_runtime.host.fabric "$PWD/$venv" || stop "to write to $venv (the lines above say why)."
 }
 
 # A stamp holds the checksum of the files that it stands for, and the folder: a moved one is brought up to date as well.

@@ -15,6 +15,7 @@ import torch
 
 from tests.engine.scripts import SMALL
 from training_runtime import journal
+from training_runtime.elastic import script
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def laptop(tmp_path: Path, *args: str, slots: int = 2, code: str = SMALL, stdout: int = subprocess.PIPE, **more: str) -> subprocess.Popen:
     (tmp_path / "main.py").write_text(code)
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("EDT_", "RESULT_DIR"))}
-    env = {**keep, "PYTHONPATH": str(ROOT / "training_runtime/fabric/path"), "EDT_SLOTS": str(slots), "COLUMNS": "200", **more}
+    env = {**keep, "PYTHONPATH": os.pathsep.join(script.module_paths()), "EDT_SLOTS": str(slots), "COLUMNS": "200", **more}
     command = [sys.executable, "main.py", *args]
     return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=stdout, stderr=subprocess.STDOUT, text=True)
 

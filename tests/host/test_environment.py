@@ -8,7 +8,8 @@ from training_runtime import variables
 from training_runtime.host.environment import Places, folder_name, run_environment, user_environment, warm_environment
 from training_runtime.protocol import RunSpec
 
-PLACES = Places("/r/_submitted_code/x", "/r/log/driver", "/r/tmp", "/h/fabric", "/h/fabric/python")
+MODULES = ("/h/fabric/libs/fabric.zip", "/h/helpers")
+PLACES = Places("/r/_submitted_code/x", "/r/log/driver", "/r/tmp", "/h/fabric", "/h/fabric/python", MODULES)
 
 
 def environment(**env: str) -> dict[str, str]:

@@ -96,6 +96,7 @@ def test_fabric_home_holds_the_modules_that_scripts_import_from_a_zip(tmp_path: 
     home = fabric.build(tmp_path)
     fabric.build(tmp_path)  # once more changes nothing
     with zipfile.ZipFile(home / "libs" / "fabric.zip") as archive:
-        assert {"fabric_model.py", "callbacks.py", "emetrics.py", "elog.py"} <= set(archive.namelist())
+        assert set(archive.namelist()) == {"fabric_model.py", "callbacks.py", "pyedt/__init__.py", "pyedt/fabric_model.py"}
+    assert {"emetrics.py", "elog.py", "edtcallback.py"} <= {path.name for path in fabric.helpers(home).iterdir()}
     assert (home / "python" / "training_runtime" / "protocol.py").exists()
     assert oct((home / "libs" / "fabric.zip").stat().st_mode & 0o777) == "0o644"

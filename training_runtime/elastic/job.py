@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import buffers, digest, exchange, optimizers, state, transfer
+from training_runtime.elastic import batched, buffers, digest, exchange, optimizers, state, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
@@ -135,11 +135,11 @@ class Job:
         return True
 
     def load_datasets(self) -> tuple[int, int]:
-        """Call the user's datasets function once; the lengths of both sets. UserError where they cannot be used."""
+        """Call the user's datasets function once; the lengths of both sets in samples. UserError where they cannot be used."""
         found = self.datasets()
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise UserError(f"the datasets function must return (train_dataset, test_dataset), not {type(found).__name__}")
-        self.train_set, self.test_set = found
+        self.train_set, self.test_set = (batched.by_sample(data, name) for data, name in zip(found, ("train", "test"), strict=True))
         for name, data in (("train", self.train_set), ("test", self.test_set)):
             if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
                 raise UserError(f"the {name} dataset ({type(data).__name__}) must be map-style: it needs __getitem__ and __len__")

@@ -113,5 +113,7 @@ def _is_harmless(thread: threading.Thread) -> bool:
 
 
 def module_paths() -> list[str]:
-    """Folders that make `fabric_model`, `callbacks`, `emetrics`, `elog` and `pyedt` importable."""
-    return [str(Path(__file__).resolve().parent.parent / "fabric" / "path")]
+    """Folders that make `fabric_model`, `callbacks` and `pyedt` importable, and the helpers that a script may bring along itself:
+    `emetrics`, `elog`, `edtcallback`, `pth_parameter_mgr`. They come after the script's own folder, so that its files win."""
+    fabric = Path(__file__).resolve().parent.parent / "fabric"
+    return [str(fabric / "path"), str(fabric / "helpers")]

@@ -52,22 +52,15 @@ class Place:
         self.set_threads()
         if os.environ.get("EDT_KEEP_FREED_MEMORY", "1") != "0":
             keep_freed_memory()
-        if in_studio:
-            self._log_to(result_dir / "log" / f"worker-{self.slot}")
+        folder = result_dir / "log" / f"worker-{self.slot}"
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["LOG_DIR"] = str(folder)  # where a logger of the script writes; the driver's has a folder of its own
+        if in_studio:  # elsewhere all workers share one terminal
+            _log_to(folder / "console.log")
 
     def set_threads(self) -> None:
         """As many as a slot has."""
         torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
-
-    def _log_to(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ["LOG_DIR"] = str(folder)
-        fd = os.open(folder / "console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(fd, 1)
-        os.dup2(fd, 2)
-        os.close(fd)
 
     def _descriptors(self) -> tuple[int, ...]:
         return self.arena_fd, self.state_fd, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
@@ -91,6 +84,15 @@ class Place:
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
+
+
+def _log_to(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:

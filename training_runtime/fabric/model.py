@@ -6,16 +6,14 @@ Takes the parameters of every release of the original; unknown ones only warn. T
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import platform
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,18 +30,13 @@ from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.spread import outposts
 from training_runtime.elastic.spread.station import Station
 from training_runtime.errors import ExportFailed, UserError
+from training_runtime.fabric import download, laptop
+from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.console import Console
+from training_runtime.fabric.laptop import JOIN
 from training_runtime.fabric.onnx_export import Export
 from training_runtime.protocol import SlotRef
 
-ALIASES = {
-    "driver_logger": "driver_logger_callback",
-    "worker_logger": "worker_logger_callback",
-    "enable_onnx": "save_to_onnx",
-    "getDatasets": "datasets_function",
-    "user_callback": "user_callbacks",
-}
-JOIN = "EDT_JOIN"  # the result folder of a training on another machine, which that one shares with this one
 SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
@@ -77,21 +70,25 @@ class FabricModel:
         fn_batch_collate: Callable[[list[Any]], Any] | None = None,
         **others: Any,
     ) -> None:
-        given = _with_aliases(others)
-        self.model, self.metrics = model, None if metrics is None else _as_list(metrics)
+        given = with_aliases(others)
+        if is_logger(metrics):  # the first release: driver_logger, worker_logger, user_callback, enable_onnx, fn_step_train, fn_test
+            first = {"user_callbacks": driver_logger_callback, "fn_step_train": keras_custom_objects, "fn_test": fn_batch_collate}
+            given = {name: value for name, value in first.items() if value is not None} | given
+            metrics, driver_logger_callback, keras_custom_objects, fn_batch_collate = None, metrics, None, None
+        self.model, self.metrics = model, None if metrics is None else as_list(metrics)
         self.datasets_function = datasets_function or given.pop("datasets_function", None)
         self.loss_function, self.optimizer = loss_function, optimizer
         self.worker_logger_callback = worker_logger_callback or given.pop("worker_logger_callback", None)
         self.driver_logger_callback = driver_logger_callback or given.pop("driver_logger_callback", None)
         self.save_to_onnx = bool(save_to_onnx or given.pop("save_to_onnx", False))
         self.fn_batch_collate = fn_batch_collate
-        self.user_callbacks = _as_list(given.pop("user_callbacks", None))
+        self.user_callbacks = as_list(given.pop("user_callbacks", None))
         self.fn_step_train, self.fn_test = given.pop("fn_step_train", None), given.pop("fn_test", None)
         if keras_custom_objects is not None:
             warnings.warn("keras_custom_objects has no meaning for a PyTorch model and is ignored", stacklevel=2)
-        for name in given:
-            warnings.warn(f"FabricModel does not know the argument {name!r} and ignores it", stacklevel=2)
+        warn_of_unknown("FabricModel", given)
         self._check()
+        self._results: Path | None = None
 
     def _check(self) -> None:
         if not isinstance(self.model, nn.Module):
@@ -107,8 +104,8 @@ class FabricModel:
 
     def train(
         self,
-        epoch_number: int,
-        batch_size: int,
+        epoch_number: int = 0,
+        batch_size: int = 0,
         engines_number: int | None = None,
         num_dataloader_threads: int = 4,
         validation_freq: int = 1,
@@ -120,17 +117,17 @@ class FabricModel:
 
         engines: `engines_number`, or `effective_batch_size` / `batch_size`, the larger of both where both are given, else the most slots
         the run may have. Frequencies are in epochs, 0 is never. Afterwards the model holds the final weights. Raises UserError for
-        arguments that cannot work and TrainingFailed where the training ended with an error.
+        arguments that cannot work and TrainingFailed where the training ended with an error. `others`: `hardware_spec`, `worker_num` and
+        `worker_device_num` say the engines in other words; see `arguments`.
         """
-        for name in others:
-            warnings.warn(f"train() does not know the argument {name!r} and ignores it", stacklevel=2)
-        _check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
+        epoch_number, engines_number = in_other_words(epoch_number, engines_number, others)
+        check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
         others_whole = {"num_dataloader_threads": num_dataloader_threads, "validation_freq": validation_freq}
-        _check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
+        check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
         session, part = driver.current(), fresh.current()
         if part is not None and not part.is_turn():
             return
-        slots = () if session or part else local_slots()
+        slots = () if session or part else laptop.local_slots()
         most = session.spec.max_slots if session else len(slots)
         assert self.datasets_function is not None
         assert self.loss_function is not None
@@ -158,12 +155,24 @@ class FabricModel:
         if part is not None:
             part.work(job)
         FabricModel._calls += 1
+        self._results = job.result_dir
         if session.spec.station if session is not None else os.environ.get(JOIN):
             self._take_part(job, session, slots)
         elif session is not None:
             self._train_in_studio(job, session)
         else:
             self._train_here(job, slots)
+
+    def download(self, out_dir: str | os.PathLike[str] | None = None) -> str:
+        """What the last train() has made (the folder `model`) as a zip in `out_dir`, or else in the folder for temporary files. Its path.
+        UserError where nothing was trained."""
+        if (part := fresh.current()) is not None:  # a worker that runs the script to come to a later train(): the driver has done it
+            return str(download.path_of(part.terms.result_dir, out_dir))
+        if self._results is None:
+            raise UserError("download: nothing was trained yet, call train() first")
+        path = download.save(self._results, out_dir)
+        print(f"Save model:  {path}", flush=True)
+        return str(path)
 
     def _train_in_studio(self, job: Job, session: driver.Session) -> None:
         if session.trained:
@@ -273,61 +282,9 @@ def _conclude(exporting: Export | None, recorder: Recorder) -> None:
     recorder.write(journal.Checkpoint(recorder.last_step, recorder.epoch, "model", paths, size))
 
 
-def engines_of(batch_size: int, engines: int | None, effective: int | None, *, most: int) -> int:
-    """V: how many engines a global batch has. UserError where the arguments give none."""
-    sizes = {"engines_number": engines, "effective_batch_size": effective}
-    _check_whole({name: value for name, value in sizes.items() if value is not None}, least=1)
-    given = [value for value in (engines, None if effective is None else math.ceil(effective / batch_size)) if value is not None]
-    return max(given, default=most)
-
-
-def _check_whole(arguments: Mapping[str, object], *, least: int) -> None:
-    for name, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"train: {name} must be a whole number of at least {least}, not {value!r}")
-
-
-def local_slots() -> tuple[SlotRef, ...]:
-    """The slots of this machine: a GPU each, else EDT_SLOTS CPU slots (at most 4 by default)."""
-    gpus = torch.cuda.device_count()
-    count = int(os.environ.get("EDT_SLOTS") or gpus or min(4, os.cpu_count() or 1))
-    if count < 1:
-        raise UserError(f"EDT_SLOTS must be at least 1, not {count}")
-    return tuple(SlotRef(i, "localhost", i % gpus if gpus else i, "gpu" if gpus else "cpu") for i in range(count))
-
-
-def _local_results() -> Path:
-    """The folder of the training that this machine joins; RESULT_DIR, in which a training goes on where the last one stopped; else a new
-    folder."""
-    if joined := os.environ.get(JOIN):
-        if not Path(joined).is_dir():
-            raise UserError(
-                f"{JOIN}: there is no folder {joined} here; it must be the results folder of a training that was started with EDT_ADDRESS"
-            )
-        return Path(joined).resolve()
-    if given := os.environ.get("RESULT_DIR"):
-        path = Path(given).resolve()
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-    for number in itertools.count(1):
-        path = Path("edt-results", time.strftime("%Y%m%d-%H%M%S") + f"-{number}" * (number > 1)).resolve()
-        with suppress(FileExistsError):
-            path.mkdir(parents=True)
-            break
-    return path
-
-
-def _with_aliases(others: dict[str, Any]) -> dict[str, Any]:
-    return {ALIASES.get(name, name): value for name, value in others.items()}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
-
-
 def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
-    result_dir = Path(session.spec.result_dir) if session else _local_results()
+    result_dir = Path(session.spec.result_dir) if session else laptop.results()
     machines = outposts.MACHINES if outposts.address() else 1
     check_order(platform.machine(), most * machines)
     return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)

@@ -179,6 +179,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         temporary=temporary,
         fabric_home=str(home),
         packages=str(fabric.packages(home)),
+        modules=(str(fabric.archive(home)), str(fabric.helpers(home))),
     )
     variables = environment.run_environment(spec, places=places, warm=warm)
     if settings.slots is not None:
@@ -192,7 +193,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         driver=settings.driver,
         box=box,
         environment=variables,
-        python_path=(places.packages, str(fabric.archive(home))),
+        python_path=(places.packages, *places.modules),
         code_link=places.code_link,
         log_dir=places.log_dir,
         temporary=places.temporary,

@@ -23,13 +23,15 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True)
 class Places:
-    """Where things of a run and of the host are; absolute paths. `temporary` is inside the result folder, under a short name if need be."""
+    """Where things of a run and of the host are; absolute paths. `temporary` is inside the result folder, under a short name if need
+    be; `modules`: where what scripts of the original import is looked for, last of all."""
 
     code_link: str
     log_dir: str
     temporary: str
     fabric_home: str
     packages: str
+    modules: tuple[str, ...]
 
 
 def warm_environment(own: Mapping[str, str], *, home: str) -> dict[str, str]:
@@ -89,6 +91,6 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "CUDA_CACHE_PATH": f"{places.temporary}/cuda",
         "TRITON_CACHE_DIR": f"{places.temporary}/triton",
         "MPLBACKEND": "Agg",
-        "PYTHONPATH": f"{places.packages}:{places.fabric_home}/libs/fabric.zip",
+        "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
     return {"FABRIC_BACKEND": "pytorch"} | dict(warm) | user_environment(spec.env) | own

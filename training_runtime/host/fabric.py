@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import training_runtime
 
 _PACKAGE = Path(training_runtime.__path__[0]).resolve()
 SOURCES = _PACKAGE / "fabric" / "path"
+HELPERS = "fabric/helpers"  # below the runtime
 
 
 def folder(host_folder: Path) -> Path:
@@ -26,8 +29,14 @@ def packages(fabric_home: Path) -> Path:
     return fabric_home / "python"
 
 
+def helpers(fabric_home: Path) -> Path:
+    """The folder of the modules that a script may bring along itself, by way of that link."""
+    return packages(fabric_home) / "training_runtime" / HELPERS
+
+
 def build(host_folder: Path, sources: Path = SOURCES) -> Path:
-    """Makes FABRIC_HOME anew from the thin modules in `sources`; readable by every user. Returns it."""
+    """Makes FABRIC_HOME anew from the thin modules in `sources`; readable by every user. Returns it. The helpers that scripts bring along
+    themselves are not in the zip: scripts put that before their own folder."""
     home = folder(host_folder)
     for part in (home, home / "libs", packages(home)):
         part.mkdir(exist_ok=True)
@@ -46,3 +55,15 @@ def build(host_folder: Path, sources: Path = SOURCES) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(_PACKAGE)
     return home
+
+
+def let_scripts_import(venv: Path) -> None:
+    """In this interpreter's environment, the folder `venv`, a script finds `fabric_model`, the helpers and FABRIC_HOME as in a run."""
+    home = build(venv)
+    lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
+    lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
+    Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":  # tools/setup.sh
+    let_scripts_import(Path(sys.argv[1]))

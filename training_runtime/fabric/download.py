@@ -1,0 +1,37 @@
+"""What a training has made, as one zip."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+from training_runtime.errors import UserError
+
+MODEL = "model"
+
+
+def save(results: Path, out_dir: str | os.PathLike[str] | None) -> Path:
+    """The folder `model` of the results folder as a zip in `out_dir`; its path. Weights do not shrink, so nothing is compressed."""
+    files = sorted(path for path in (results / MODEL).rglob("*") if path.is_file())
+    if not files:
+        raise UserError(f"download: the training has left no model in {results / MODEL}")
+    target = path_of(results, out_dir)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for path in files:
+                archive.write(path, path.relative_to(results))
+        Path(beside).replace(target)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def path_of(results: Path, out_dir: str | os.PathLike[str] | None) -> Path:
+    """Under the number of the run, or the name of the results folder where there is no studio."""
+    name = os.environ.get("DLI_EXECID") or results.name
+    return Path(out_dir or tempfile.gettempdir(), f"{name}.zip").absolute()
