@@ -19,7 +19,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
 from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states, stations
-from experiments.models import Grant, Node, RunState, Slot, TrainingRun
+from experiments.models import DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.errors import HostUnavailable
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -248,6 +248,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.dat
 
 
 def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
+    data_root = datastore.root(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
         name=run.name,
@@ -255,12 +256,14 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
         argv=bundles.entry(run.version.bundle, run.command),
         code_dir=str(bundles.unpacked(run.version.bundle)),
         result_dir=str(runfiles.make(run)),
-        data_dir=str(datastore.root(run.experiment.data_asset) / run.data_folder),
+        data_dir=str(data_root / run.data_folder),
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,
         continue_from=str(_continued(run.continues)) if run.continues and not station else "",
         station=station,
+        data_root=str(data_root),
+        elastic=run.version.distributed == DefinitionVersion.Distributed.ELASTIC,
     )
 
 

@@ -47,7 +47,8 @@ class RunSpec:
     empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
     instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
-    up to train(), finds the driver, and forks the workers of this machine's slots.
+    up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
+    (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device.
     """
 
     run: int
@@ -62,6 +63,8 @@ class RunSpec:
     attempt: int = 1
     continue_from: str = ""
     station: bool = False
+    data_root: str = ""
+    elastic: bool = True
 
 
 @dataclass(frozen=True)

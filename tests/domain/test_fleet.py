@@ -100,7 +100,7 @@ def test_the_snapshot_names_all_that_a_driver_needs(run: TrainingRun, node: Node
     assert (spec.run, spec.user, spec.argv, spec.max_slots, spec.attempt) == (run.pk, "alice", ("main.py", "--epochs", "2"), 4, 1)
     assert (Path(spec.code_dir) / "main.py").is_file()
     assert Path(spec.result_dir).is_dir()
-    assert spec.data_dir == str(home / "data")
+    assert (spec.data_dir, spec.data_root, spec.elastic) == (str(home / "data"), str(home / "data"), True)
     assert [slot.id for slot in wanted.slots] == cast.slot_ids(node)
     assert not wanted.stop
     assert wanted.reason

@@ -4,6 +4,7 @@ interface's description alone."""
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 
 import pytest
@@ -155,6 +156,10 @@ def test_the_last_release_with_its_hardware_and_memory_and_a_download(start, tmp
     assert f"Save model:  {tmp_path}/out/41.zip\nis at {tmp_path}/out/41.zip" in said
     assert "worker_memory reserves no memory here" in said
     assert "does not know" not in said
+    assert said.index("Using pytorch backend.") < said.index("--------START TRAINING--------")
+    assert re.search(r"^--------END TRAINING: completed epoch 1 in time [\d.]+ --------$", said, re.MULTILINE)
+    done = [(run.result_dir / f"log/worker-{slot}/console.log").read_text() for slot in (0, 1)]
+    assert sum(int(re.search(r"END TRAINING: completed (\d+) iterations", each)[1]) for each in done) == 8, "batches of all workers"
     with zipfile.ZipFile(tmp_path / "out/41.zip") as archive:
         assert archive.testzip() is None
         assert "model/train/model_epoch_final.pth" in archive.namelist()

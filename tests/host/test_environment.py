@@ -36,6 +36,34 @@ def test_a_script_finds_the_variables_that_wmla_scripts_expect() -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+def given(**fields) -> dict[str, str]:
+    facts = {"run": 7, "name": "x", "user": "alice", "argv": ("main.py",), "code_dir": "/c", "result_dir": "/r", "max_slots": 4}
+    spec = RunSpec(**facts | {"data_dir": "/d/mnist/small", "data_root": "/d"} | fields)
+    return run_environment(spec, places=PLACES, warm={"CUDA_VISIBLE_DEVICES": "0,1"})
+
+
+def test_the_data_folder_is_found_below_the_data_file_system_by_its_path() -> None:
+    found = given()
+    assert (found["DATA_DIR"], found["DATA_PATH"], found["DLI_DATA_FS"]) == ("/d/mnist/small", "/d/mnist/small", "/d")
+    assert found["DLI_CS_DATASTORE_META"] == "type=fs,data_path=mnist/small"
+    assert given(data_dir="/d")["DLI_CS_DATASTORE_META"] == "type=fs"
+    assert {"DLI_SHARED_FS", "DL_NFS_PATH", "DLI_RESULT_FS", "DLI_LOGGER_LEVEL", "EXEC_TYPE"} <= found.keys()
+    assert found["RESUME_WEIGHT_PATH"] == ""
+    assert given(continue_from="/s")["RESUME_WEIGHT_PATH"] == "/r/checkpoint"
+
+
+def test_the_users_sub_run_and_log_level_are_passed_on() -> None:
+    found = given(env={"SUBID": "3", "DLI_LOGGER_LEVEL": "DEBUG"})
+    assert (found["SUBID"], found["DLI_LOGGER_LEVEL"]) == ("3", "DEBUG")
+    assert "SUBID" not in given()  # loggers of the original take any value for a sub-run
+
+
+def test_the_driver_of_an_elastic_run_sees_no_gpu_and_a_script_alone_on_its_slot_does() -> None:
+    assert given()["CUDA_VISIBLE_DEVICES"] == ""
+    alone = given(elastic=False)
+    assert (alone["CUDA_VISIBLE_DEVICES"], alone["DLI_IS_ELASTIC"]) == ("0,1", "false")
+
+
 @pytest.mark.parametrize(
     "name",
     [

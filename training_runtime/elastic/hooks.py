@@ -39,6 +39,8 @@ class WorkerHooks:
         self._all("on_train_end")
         self._guard(self._logger.end if self._logger else None)
         self._complain(self._complaints.rest())
+        if self._job.in_studio:
+            print(f"--------END TRAINING: completed {self._trained} iterations --------", flush=True)  # noqa: T201 - the worker's log
 
     def epoch_begin(self, epoch: int) -> None:
         self._all("on_epoch_begin", epoch)

@@ -41,6 +41,9 @@ SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
 )
+# What the original's driver says, which people and programs look for in its log.
+BEGINS = ("Using pytorch backend.", "--------START TRAINING--------")
+ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 
@@ -185,11 +188,14 @@ class FabricModel:
         recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console)
         _warn_of_threads(recorder, job)
         session.trained = True
-        exporting = None
+        exporting, began = None, time.monotonic()
+        for line in BEGINS:
+            console.say(line)
         try:
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
             session.stopped = coordinator.run() == "stopped"
             if not session.stopped:
+                console.say(ENDS.format(recorder.epoch, time.monotonic() - began))
                 exporting = _take_final(job, recorder)
         finally:
             session.step, session.metrics = recorder.last_step, recorder.metrics

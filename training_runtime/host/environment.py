@@ -6,6 +6,7 @@ forked from it) and that of a run. Neither holds a secret; the user's own variab
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,10 +63,17 @@ def log_folder(node: str, *, station: bool) -> str:
 
 def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a run's driver and, by inheritance, of everything it starts (WMLA.md's table of script variables)."""
-    result = spec.result_dir
+    result, data_root = spec.result_dir, spec.data_root or spec.data_dir
+    below = os.path.relpath(spec.data_dir, data_root) if spec.data_dir else "."
     own = {
         "DATA_DIR": spec.data_dir,
-        "DLI_DATA_FS": spec.data_dir,
+        "DATA_PATH": spec.data_dir,
+        "DLI_DATA_FS": data_root,
+        "DLI_SHARED_FS": data_root,
+        "DL_NFS_PATH": data_root,
+        "DLI_CS_DATASTORE_META": "type=fs" if below == "." else f"type=fs,data_path={below}",
+        "RESUME_WEIGHT_PATH": f"{result}/checkpoint" if spec.continue_from else "",
+        "EXEC_TYPE": "batch",
         "RESULT_DIR": result,
         "DLI_RESULT_FS": result,
         "SAVED_MODEL_DIR": f"{result}/model",
@@ -79,7 +87,7 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "FABRIC_HOME": places.fabric_home,
         "FABRIC_BACKEND": "pytorch",
         "FRAME_WORK": "PyTorch",
-        "DLI_IS_ELASTIC": "true",
+        "DLI_IS_ELASTIC": "true" if spec.elastic else "false",
         "HOME": result,
         "USER": folder_name(spec.user),
         "LOGNAME": folder_name(spec.user),
@@ -93,4 +101,6 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "MPLBACKEND": "Agg",
         "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
-    return {"FABRIC_BACKEND": "pytorch"} | dict(warm) | user_environment(spec.env) | own
+    # A worker gets the GPU of its slot. The driver of an elastic run computes nothing; what it took of a device others would lack.
+    devices = {"CUDA_VISIBLE_DEVICES": ""} if spec.elastic else {}
+    return {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"} | dict(warm) | user_environment(spec.env) | own | devices
