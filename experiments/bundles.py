@@ -1,7 +1,8 @@
-"""Uploaded zips of model code: checked before they are kept, stored by content hash, unpacked once, read-only.
+"""Uploaded model code: checked before it is kept, stored by content hash, unpacked once, read-only. What is kept is a zip: a tar or a
+single Python file becomes one first.
 
-The checks are in `zipcheck`; here is the way from an upload to `EDT_HOME/bundles/SHA.zip`, `EDT_HOME/code/SHA/` and a Bundle row, and
-from a command to its script. Nothing here knows projects or people.
+The checks are in `zipcheck` and `tarcheck`; here is the way from an upload to `EDT_HOME/bundles/SHA.zip`, `EDT_HOME/code/SHA/` and a
+Bundle row, and from a command to its script. Nothing here knows projects or people.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import IO, BinaryIO
 
 from django.conf import settings
 
-from experiments import zipcheck
+from experiments import tarcheck, zipcheck
 from experiments.models import Bundle
 from experiments.zipcheck import BundleRefused, Contents, Limits
 
@@ -35,17 +36,20 @@ _SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 
 
 def keep(file: BinaryIO, *, file_name: str) -> Bundle:
-    """Check the zip, keep it as `EDT_HOME/bundles/SHA.zip` and unpack it to `EDT_HOME/code/SHA/`. The same content is one bundle.
+    """Check the upload (a zip, a tar, a gzipped tar or a Python file), keep it as `EDT_HOME/bundles/SHA.zip` and unpack it to
+    `EDT_HOME/code/SHA/`. The same content is one bundle.
 
     `file` is read from its start (an open binary file or Django's UploadedFile). Raises BundleRefused; then nothing is left behind.
     """
     shown = "".join(c if c.isprintable() else "?" for c in file_name)[:120] or "The upload"
     with contextlib.ExitStack() as cleanup:
         draft, sha256, size_bytes = _draft(file, shown, cleanup)
+        limits = _limits()
+        if (kind := tarcheck.kind_of(draft, name=shown)) != "zip":
+            draft, sha256, size_bytes = _repacked(draft, kind, shown, limits, cleanup)
         known = Bundle.objects.filter(sha256=sha256).first()
         if known is not None and code_dir(known).is_dir() and _zip_path(sha256).is_file():
             return known
-        limits = Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
         with zipcheck.opened(draft, name=shown) as archive:
             found = zipcheck.contents(archive, limits=limits)
             folder = _unpack(archive, found, limits, cleanup)
@@ -77,7 +81,7 @@ def unpacked(bundle: Bundle) -> Path:
     folder = code_dir(bundle)
     if folder.is_dir():
         return folder
-    limits = Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+    limits = _limits()
     name = f"bundles/{bundle.sha256}.zip"
     try:
         with contextlib.ExitStack() as cleanup, zipcheck.opened(_zip_path(bundle.sha256), name=name) as archive:
@@ -128,6 +132,26 @@ def entry(bundle: Bundle, command: str) -> tuple[str, ...]:
     raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
 
 
+def _limits() -> Limits:
+    return Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+
+
+def _repacked(upload: Path, kind: str, shown: str, limits: Limits, cleanup: contextlib.ExitStack) -> tuple[Path, str, int]:
+    """The zip of a tar or of a script, as `_draft` gives it."""
+    handle, name = tempfile.mkstemp(prefix="upload-", suffix=".zip", dir=settings.EDT_HOME / "tmp")
+    cleanup.callback(Path(name).unlink, missing_ok=True)
+    with os.fdopen(handle, "w+b") as target:
+        if kind == "tar":
+            tarcheck.tar_as_zip(upload, name=shown, into=target, limits=limits)
+        else:
+            tarcheck.script_as_zip(upload, name=shown.rsplit("/", 1)[-1], into=target)
+        target.flush()
+        os.fsync(target.fileno())
+        target.seek(0)
+        digest = hashlib.file_digest(target, "sha256")
+        return Path(name), digest.hexdigest(), target.seek(0, os.SEEK_END)
+
+
 def _draft(file: BinaryIO, shown: str, cleanup: contextlib.ExitStack) -> tuple[Path, str, int]:
     """The upload on disk, its SHA-256 and its size; removed when `cleanup` ends, unless it was moved into place."""
     handle, name = tempfile.mkstemp(prefix="upload-", suffix=".zip", dir=settings.EDT_HOME / "tmp")
@@ -149,7 +173,7 @@ def _copy(file: BinaryIO, draft: IO[bytes], shown: str) -> tuple[str, int]:
         digest.update(chunk)
         draft.write(chunk)
     if not size_bytes:
-        raise BundleRefused(f"{shown} is empty: choose the zip with your model code.")
+        raise BundleRefused(f"{shown} is empty: choose the file with your model code.")
     return digest.hexdigest(), size_bytes
 
 

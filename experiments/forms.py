@@ -20,7 +20,7 @@ from experiments.services.watches import MOST_WATCHES, Crossing
 
 T = TypeVar("T")
 EMPTY_LINES = 2
-FILE_AGAIN = "Choose the .zip file again: browsers do not keep a chosen file when a form comes back."
+FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
 
 
 def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
@@ -84,10 +84,10 @@ def _code(*, required: bool, help_text: str) -> forms.FileField:
         label="Training source code",
         required=required,
         help_text=help_text,
-        widget=forms.FileInput(attrs={"accept": ".zip,application/zip"}),
+        widget=forms.FileInput(attrs={"accept": ".zip,.tar,.tar.gz,.tgz,.py"}),
         error_messages={
-            "required": "Choose a .zip file with the model code.",
-            "empty": "This file is empty: choose the .zip file with the model code.",
+            "required": "Choose a .zip, .tar, .tar.gz or .py file with the model code.",
+            "empty": "This file is empty: choose the file with the model code.",
         },
     )
 
@@ -95,7 +95,7 @@ def _code(*, required: bool, help_text: str) -> forms.FileField:
 class DefinitionForm(AttributesForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    upload = _code(required=True, help_text="A .zip file, flat or with one top folder.")
+    upload = _code(required=True, help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
     field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -15,7 +15,7 @@ from experiments.services.data import begin_upload, drop_upload
 def begin_code(project: Project, *, by: User, file_name: str, size_bytes: int) -> DataUpload:
     """Announce a zip: the upload that the person has begun of a file of this name and size is gone on with. Field: upload."""
     if not size_bytes:
-        checks.refuse("upload", f"{file_name} is empty: choose the .zip file with the model code.")
+        checks.refuse("upload", f"{file_name} is empty: choose the file with the model code.")
     for before in DataUpload.objects.filter(project=project, created_by=by, for_code=True):
         if before.parts == [[file_name, size_bytes]]:
             return before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     project = access.project(user, pk, need="write")
     in_panel = request.headers.get("HX-Request") == "true"
     begun = arrived.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
-    initial = {"kept": begun.pk, "name": begun.name.removesuffix(".zip")} if begun else {}
+    initial = {"kept": begun.pk, "name": _plain_name(begun.name)} if begun else {}
     form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s", initial=initial)
     if request.method == "POST" and form.is_valid():
         version = attempt(form, lambda: make(project, user, form))
@@ -232,6 +233,16 @@ def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[st
     return [(name, of(old), of(new)) for name, of in shown if of(old) != of(new)]
 
 
+def _plain_name(file_name: str) -> str:
+    """Of an upload, without what says how it was packed."""
+    return re.sub(r"(?i)(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py)$", "", file_name)
+
+
+def _zip_name(file_name: str) -> str:
+    """What is kept of any upload is a zip."""
+    return file_name if file_name.lower().endswith(".zip") else f"{_plain_name(file_name) or 'code'}.zip"
+
+
 @require_safe
 def download(request: HttpRequest, pk: int) -> HttpResponseBase:
     version = access.version(person(request), pk)
@@ -240,4 +251,4 @@ def download(request: HttpRequest, pk: int) -> HttpResponseBase:
         opened = open(path, "rb")  # noqa: SIM115  (closed by the one who sends it)
     except FileNotFoundError:
         raise Http404("The zip of this version is not there any more.") from None
-    return attachment(request, opened, name=version.file_name or "code.zip", kind="application/zip")
+    return attachment(request, opened, name=_zip_name(version.file_name), kind="application/zip")

@@ -76,6 +76,8 @@ async function chosen(zone, input) {
   if (!file) return scripts(form, []);
   const name = /** @type {HTMLElement} */ (zone.querySelector('[data-drop-name]'));
   name.textContent = `${file.name} (${readable(file.size)})`;
+  if (/\.py$/i.test(file.name)) return scripts(form, [file.name]);
+  if (/\.(tar|tgz|tar\.gz)$/i.test(file.name)) return scripts(form, []); // what is in it the server says
   const found = await zip.names(file).catch(() => null);
   if (found === null) name.textContent += ': this does not look like a .zip file';
   else scripts(form, found.filter((path) => path.endsWith('.py') && !path.includes('__pycache__')));

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
@@ -32,7 +36,7 @@ def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User
     ("changes", "field", "said"),
     [
         ({"name": "x" * 300}, "name", "at most 120"),
-        ({"upload": None}, "upload", "Choose a .zip file"),
+        ({"upload": None}, "upload", "Choose a .zip, .tar, .tar.gz or .py"),
         ({"max_slots": "0"}, "max_slots", "greater than or equal to 1"),
         ({"max_slots": "many"}, "max_slots", "whole number"),
         ({"command": "train.py"}, "command", "main.py"),
@@ -58,7 +62,7 @@ def test_a_bad_zip_is_refused_and_the_file_must_be_chosen_again(project: Project
     assert 'id="id_upload_error"' in page
     assert "evil.py" in page
     again = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(max_slots="0")).content.decode()
-    assert "Choose the .zip file again" in again
+    assert "Choose the file with the code again" in again
 
 
 def test_the_same_form_sent_twice_makes_one(project: Project, bob: User, as_: As) -> None:
@@ -165,6 +169,25 @@ def test_it_is_copied_to_a_project_that_one_may_write(project: Project, alice: U
     assert as_(bob).post(address, {}).url == reverse("definition", args=[version.definition.pk])
 
 
+def test_a_tar_and_a_script_are_taken_and_given_back_as_a_zip(project: Project, bob: User, as_: As) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, data in (("resnet/main.py", b"x = 1"), ("resnet/net.py", b"y = 2")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    for name, data, shown in (("resnet.modelDir.tar", content.getvalue(), "resnet.zip"), ("main.py", b"print(1)", "main.zip")):
+        upload = SimpleUploadedFile(name, data)
+        answer = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(name=shown, upload=upload))
+        assert answer.status_code == 302, answer.content.decode()
+        version = DefinitionVersion.objects.get(definition__name=shown)
+        assert version.file_name == name
+        taken = as_(bob).get(reverse("download_version", args=[version.pk]))
+        assert f'filename="{shown}"' in taken["Content-Disposition"]
+        with zipfile.ZipFile(io.BytesIO(b"".join(taken))) as zip_:
+            assert zip_.testzip() is None
+
+
 def arrive(client: Client, project: Project, content: bytes, name: str = "code.zip") -> int:
     """Send a zip in two pieces, as the page does with a large one; the number by which a form names it."""
     said = json.dumps({"code": True, "files": [{"path": name, "size": len(content)}]})
@@ -188,7 +211,7 @@ def test_a_zip_that_arrived_in_pieces_is_taken_by_a_definition_and_by_a_version(
     assert f"code.zip</bdi> ({len(content)} B) has arrived" in client.get(address, {"kept": kept}).content.decode()
     wrong = client.post(address, definition_form(upload=None, kept=kept, max_slots="0")).content.decode()
     assert "has arrived" in wrong
-    assert "Choose the .zip file" not in wrong
+    assert "Choose the file" not in wrong
     sent = definition_form(upload=None, kept=kept)
     for _ in range(2):
         assert client.post(address, sent).status_code == 302, "sent twice, it finds what came of it"
