@@ -19,8 +19,10 @@ from pathlib import Path
 from django.conf import settings
 
 from experiments.models import TrainingRun
+from training_runtime.protocol import UNCHANGED_CODE_NS
 
 HIGHEST = ".highest"  # the highest number of a run that has had a folder, beside the folders
+CODE = "_submitted_code"  # with the working folder in it
 DRIVER_LOG = "log/driver/console.log"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe without a writer would hold the reader for ever
@@ -138,7 +140,8 @@ def open_below(top: Path, path: str) -> int:
 
 
 def walk(run: TrainingRun, *, limit: int) -> Walked:
-    """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own.
+    """Regular files below the run's folder, folder by folder in order, at most `limit`; not its tmp/, nor what is the engine's own, nor of
+    its working folder the files of its code that are as they were.
 
     What is looked at is bounded too, folders included: user code can make any number of them.
     """
@@ -167,7 +170,9 @@ def walk(run: TrainingRun, *, limit: int) -> Walked:
             break
         if below.count("/") < MAX_DEPTH - 2:
             inside = (f"{below}/{name}" if below else name for name in sorted(folders, reverse=True))
-            pending += [path for path in inside if path != "tmp"]
+            pending += [path for path in inside if path not in ("tmp", CODE)]
+            if not below and CODE in folders:  # last: it may have as many files as a listing looks at
+                pending.insert(0, CODE)
     return found
 
 
@@ -188,7 +193,7 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
         return
     with contextlib.suppress(OSError):  # gone in between
         facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-        if not stat.S_ISREG(facts.st_mode):
+        if not stat.S_ISREG(facts.st_mode) or (path.startswith(f"{CODE}/") and facts.st_mtime_ns == UNCHANGED_CODE_NS):
             return
         if _UNNAMEABLE.search(path):
             found.unnameable += 1

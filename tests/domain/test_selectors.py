@@ -15,6 +15,7 @@ from experiments.journal_rows import NewPoint, Rows
 from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
+from training_runtime.host import workdir
 from training_runtime.journal import Generation, Member, Test
 
 pytestmark = pytest.mark.django_db
@@ -275,6 +276,27 @@ def test_files_are_the_regular_ones_with_their_roles(run: TrainingRun, folder: P
         ("model/model_epoch_1.pth", "model"),
     ]
     assert len(selectors.files(run, limit=3)) == 3
+
+
+def test_of_the_working_folder_what_the_script_has_written_is_listed_and_after_all_else(
+    run: TrainingRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, work = tmp_path / "code", folder / "_submitted_code" / "digits"
+    code.mkdir()
+    for name in ("main.py", "config.yaml", *(f"lib{n}.py" for n in range(30))):
+        (code / name).write_text("as uploaded")
+    work.parent.mkdir()
+    workdir.make(code, work)
+    (work / "config.yaml").write_text("lr: 0.1")
+    (work / "outputs").mkdir()
+    (work / "outputs" / "model.pt").write_text("weights")
+    found = [file.path for file in selectors.files(run)]
+    assert [path for path in found if path.startswith("_")] == [
+        "_submitted_code/digits/config.yaml",
+        "_submitted_code/digits/outputs/model.pt",
+    ]
+    monkeypatch.setattr(runfiles, "MOST_LOOKED", 40)  # what is looked at is bounded, and the code may be all of it
+    assert "model/model_epoch_1.pth" in [file.path for file in selectors.listed(run, limit=12).files]
 
 
 def test_a_listed_file_can_be_opened(run: TrainingRun, folder: Path) -> None:

@@ -80,8 +80,11 @@ def test_user_code_can_write_in_its_run_folder_and_nowhere_else(host: HostUnderT
 own = Path(os.environ["RESULT_DIR"])
 for folder in ("model", "checkpoint", "tmp", "log/driver", "."):
     findings["own " + folder] = attempt(lambda: (own / folder / "file").write_text("x"))
-findings["code"] = attempt(lambda: Path("main.py").write_text("x"))
-findings["code beside"] = attempt(lambda: Path("new.py").write_text("x"))
+findings["own code"] = attempt(lambda: Path("main.py").write_text("x"))
+findings["own code beside"] = attempt(lambda: Path("new.py").write_text("x"))
+findings["code"] = attempt(lambda: Path({str(host.home)!r}, "code", "7", "main.py").write_text("x"))
+findings["code beside"] = attempt(lambda: Path({str(host.home)!r}, "code", "7", "new.py").write_text("x"))
+findings["code mode"] = attempt(lambda: Path({str(host.home)!r}, "code", "7", "main.py").chmod(0o777) if os.geteuid() else open("/none"))
 findings["data"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").write_text("x"))
 findings["data removed"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").unlink())
 findings["data mode"] = attempt(lambda: Path(os.environ["DATA_DIR"], "images").chmod(0o777) if os.geteuid() else open("/none"))
@@ -97,7 +100,8 @@ findings["library"] = attempt(lambda: Path(os.__file__).open("a"))
     others = {name: finding for name, finding in findings.items() if name not in own}
     assert all(finding[0] == "done" for finding in own.values()), own
     if "user" not in host.look().node.sandbox_level:
-        others.pop("data mode")  # Landlock has no right for chmod; there the mode protects nothing anyway
+        others.pop("data mode")
+        others.pop("code mode")  # Landlock has no right for chmod; there the mode protects nothing anyway
     assert all(finding[0] != "done" for finding in others.values()), others
     assert (host.home / "data" / "images").read_text() == "data"
 

@@ -56,7 +56,7 @@ def test_each_machine_has_its_own_slots_of_the_run_and_its_own_log(alpha: HostUn
     assert (home.station, guest.station) == (False, True)
     result = alpha.result(7)
     assert (result / "log" / "station-beta" / "console.log").read_text() == "a station speaks\n"
-    code = alpha.home / "code" / "7"
+    code = result / "_submitted_code" / "run_7"
     assert (result / "driver").read_text().split() == [f"{result}/log/driver", "127.0.0.1", str(code), "1"]
     assert starts(beta) == [f"{result}/log/station-beta 127.0.0.1 {code} 1"]
 

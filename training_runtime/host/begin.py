@@ -174,7 +174,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
         temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
-        code_link=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
+        work_dir=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
         log_dir=f"{spec.result_dir}/log/{environment.log_folder(settings.node, station=spec.station)}",
         temporary=temporary,
         fabric_home=str(home),
@@ -189,12 +189,13 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
     variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
     return Launch(
-        spec=dataclasses.replace(spec, attempt=run.attempt),
+        spec=dataclasses.replace(spec, attempt=run.attempt, code_dir=places.work_dir),
         driver=settings.driver,
         box=box,
         environment=variables,
         python_path=(places.packages, *places.modules),
-        code_link=places.code_link,
+        code=spec.code_dir,
+        work_dir=places.work_dir,
         log_dir=places.log_dir,
         temporary=places.temporary,
     )

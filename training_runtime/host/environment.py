@@ -27,7 +27,7 @@ class Places:
     """Where things of a run and of the host are; absolute paths. `temporary` is inside the result folder, under a short name if need
     be; `modules`: where what scripts of the original import is looked for, last of all."""
 
-    code_link: str
+    work_dir: str
     log_dir: str
     temporary: str
     fabric_home: str
@@ -81,9 +81,9 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "JOB_STATE_DIR": result,
         "DLI_EXECID": str(spec.run),
         "TRAINING_ID": str(spec.run),
-        "DLI_WORK_DIR": places.code_link,
-        "MODEL_PATH": places.code_link,
-        "PS_PATH": places.code_link,
+        "DLI_WORK_DIR": places.work_dir,
+        "MODEL_PATH": places.work_dir,
+        "PS_PATH": places.work_dir,
         "FABRIC_HOME": places.fabric_home,
         "FABRIC_BACKEND": "pytorch",
         "FRAME_WORK": "PyTorch",

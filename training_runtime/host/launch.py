@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from training_runtime import storage
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import inheritance, kernel, processes, sandbox
+from training_runtime.host import inheritance, kernel, processes, sandbox, workdir
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import RunSpec, build
 
@@ -36,14 +36,16 @@ MAX_LAUNCH_BYTES = 4 << 20
 @dataclass(frozen=True)
 class Launch:
     """The orders of one driver. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit code.
-    `secret`: what the host says first on each connection to the listener."""
+    `spec` names the working folder as that of the code, which is copied from `code` into it. `secret`: what the host says first on each
+    connection to the listener."""
 
     spec: RunSpec
     driver: str
     box: Box
     environment: dict[str, str]
     python_path: tuple[str, ...]
-    code_link: str
+    code: str
+    work_dir: str
     log_dir: str
     temporary: str
     secret: str = ""
@@ -145,17 +147,17 @@ def _settle_in(launch: Launch) -> None:
     result = Path(launch.spec.result_dir)
     inherited = inheritance.open_checkpoint(launch.spec, result)
     sandbox.enter(launch.box)
-    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.code_link).parent):
+    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
         Path(folder).mkdir(parents=True, exist_ok=True)
     if inherited is not None:
         inheritance.take(inherited, result)
-    _link(Path(launch.code_link), launch.spec.code_dir)
+    workdir.make(Path(launch.code), Path(launch.work_dir))
     if launch.temporary.startswith(f"{sandbox.SHARED_MEMORY}/"):
         _link(Path(launch.temporary), str(result / "tmp"))
     _take_console(Path(launch.log_dir, "console.log"))
     os.environ.clear()
     os.environ.update(launch.environment)
-    os.chdir(launch.code_link)
+    os.chdir(launch.work_dir)
     # What stood first was the folder the warm process was started in; modules of the script must not be looked for there.
     sys.path[:] = [*sys.path[1:], *launch.python_path]
     importlib.invalidate_caches()

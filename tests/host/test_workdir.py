@@ -1,0 +1,102 @@
+"""A run's working folder: its own copy of its code, cheap, and never a way into the stored one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.host.conftest import HostUnderTest
+from training_runtime.host import workdir
+from training_runtime.protocol import UNCHANGED_CODE_NS
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "main.py").write_text("x = 1\n")
+    (folder / "lib" / "net.py").write_text("y = 2\n")
+    (folder / "empty").touch()
+    return folder
+
+
+def test_a_copy_can_be_written_to_and_the_stored_code_stays(code: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    workdir.make(code, work)
+    assert (work / "lib/net.py").read_text() == "y = 2\n"
+    assert {path.lstat().st_mtime_ns for path in work.rglob("*") if path.is_file()} == {UNCHANGED_CODE_NS}
+    (work / "main.py").write_text("changed")
+    (work / "new").write_text("new")
+    workdir.make(code, work)  # the next attempt
+    assert ((work / "main.py").read_text(), (work / "new").read_text()) == ("changed", "new")
+    assert (code / "main.py").read_text() == "x = 1\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "work"]
+
+
+def test_a_large_file_is_read_through_a_link_where_blocks_cannot_be_shared(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workdir, "LARGE_BYTES", 100)
+    monkeypatch.setattr(workdir, "_share", lambda source, path: False)  # as on ext4
+    (code / "weights.bin").write_bytes(bytes(101))
+    workdir.make(code, tmp_path / "work")
+    assert (tmp_path / "work/weights.bin").readlink() == code / "weights.bin"
+    assert not (tmp_path / "work/main.py").is_symlink()
+
+
+def test_a_link_to_the_code_that_an_earlier_version_made_becomes_a_copy(code: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.symlink_to(code)
+    workdir.make(code, work)
+    assert not work.is_symlink()
+    assert (work / "main.py").is_file()
+
+
+def test_who_comes_second_takes_the_folder_of_the_first(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, copy = tmp_path / "work", workdir._copy
+
+    def slowly(source: Path, target: Path) -> None:
+        copy(source, target)
+        work.mkdir()
+        (work / "first").touch()
+
+    monkeypatch.setattr(workdir, "_copy", slowly)
+    workdir.make(code, work)
+    assert [path.name for path in work.iterdir()] == ["first"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "work"]
+
+
+def test_a_full_disk_leaves_no_half_of_a_folder(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> bool:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(workdir, "_copy_file", full)
+    with pytest.raises(OSError, match="No space"):
+        workdir.make(code, tmp_path / "work")
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
+
+
+WRITES = """
+import os, sys
+from pathlib import Path
+assert Path.cwd() == Path(os.environ["DLI_WORK_DIR"])
+Path("outputs").mkdir()
+Path("outputs/checkpoint.pt").write_text("weights")
+Path("config.yaml").write_text("lr: 0.1")
+print(Path("config.yaml").read_text())
+"""
+
+
+def test_what_a_script_writes_beside_itself_stays_and_no_other_run_sees_it(host: HostUnderTest) -> None:
+    for run in (7, 8):
+        spec = host.spec(run, "script", "main.py", code={"main.py": WRITES, "config.yaml": "lr: 0"})
+        host.want(spec)
+        host.apply()
+        assert host.until_run(run, lambda seen: seen.state == "exited").exit_code == 0, host.console(run)
+        work = host.result(run) / "_submitted_code" / f"run_{run}"
+        assert (work / "outputs/checkpoint.pt").read_text() == "weights"
+        assert Path(spec.code_dir, "config.yaml").read_text() == "lr: 0"
+        assert not Path(spec.code_dir, "outputs").exists()

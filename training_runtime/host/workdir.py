@@ -1,0 +1,83 @@
+"""A run's working folder: its own copy of its code, which its script may write to and beside. The stored code is many runs' and stays as it
+was uploaded.
+
+A copy and no hard links: what is written to a linked file would be written to the stored one, and to those of all other runs. Where the
+file system can (btrfs, xfs) files share their blocks until one is written to; elsewhere a large file, which is data more likely than code,
+is a link that is read through. Copies bear a time of their own, by which listings tell them from what the script has written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+from training_runtime.protocol import UNCHANGED_CODE_NS
+
+LARGE_BYTES = 8 << 20
+_FICLONE = 0x40049409  # linux/fs.h
+_CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.EPERM, errno.ENOSYS)
+
+
+def make(code: Path, folder: Path) -> None:
+    """`folder` is a working folder with the code in it; what an earlier attempt has left there stays. Raises OSError."""
+    if folder.is_dir() and not folder.is_symlink():
+        return
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
+    try:
+        _copy(code, beside)
+    except BaseException:  # a full disk
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    if folder.is_symlink():  # of a run that was begun by an earlier version
+        folder.unlink()
+    try:
+        beside.rename(folder)
+    except OSError:  # the run's driver and its stations on other machines make it at once: whoever is first has
+        if not folder.is_dir():
+            raise
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _copy(code: Path, folder: Path) -> None:
+    shares = True
+    folder.mkdir()
+    pending = [(code, folder)]
+    while pending:
+        source, target = pending.pop()
+        with os.scandir(source) as entries:
+            for entry in entries:
+                path = target / entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    path.mkdir()
+                    pending.append((Path(entry.path), path))
+                elif entry.is_file(follow_symlinks=False):
+                    shares = _copy_file(entry, path, shares=shares)
+
+
+def _copy_file(entry: os.DirEntry[str], path: Path, *, shares: bool) -> bool:
+    """Whether the file system shares blocks, as far as is known after it."""
+    if shares:
+        shares = _share(entry.path, path)
+    if not shares:
+        if entry.stat(follow_symlinks=False).st_size > LARGE_BYTES:
+            path.unlink(missing_ok=True)
+            path.symlink_to(entry.path)
+            return False
+        shutil.copyfile(entry.path, path)
+    os.utime(path, ns=(UNCHANGED_CODE_NS, UNCHANGED_CODE_NS))
+    return shares
+
+
+def _share(source: str, path: Path) -> bool:
+    with open(source, "rb") as file, open(path, "wb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+        except OSError as error:
+            if error.errno in _CANNOT:
+                return False
+            raise
+    return True
