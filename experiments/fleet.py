@@ -289,6 +289,8 @@ def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: in
         if state == RunState.FAILED:
             # Without a traceback (a wrong argument, say) what the script said last is what a person needs to read.
             facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _last_words(run)}
+        if run.started_at is None:  # it trained no step: its time is that of its script
+            facts["started_at"] = run.started_at = states.began_at(run)
         TrainingRun.objects.filter(pk=run.pk).update(**facts)
         states.transition(run, state, reason=reason, now=now)
     scheduling.close_all(run, node=node, now=now, reason=reason)

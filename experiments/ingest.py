@@ -65,6 +65,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             return Recorded(taken=False)
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
         _measure_prologue(run, rows)
+        _count_logged(run, rows)
         points = _store_points(run, rows)
         _store_rare(run, rows)
         if rows.progress:
@@ -253,10 +254,18 @@ def _measure_prologue(run: TrainingRun, rows: Rows) -> None:
     TrainingRun.objects.filter(pk=run.pk).update(prologue_s=run.prologue_s)
 
 
+def _count_logged(run: TrainingRun, rows: Rows) -> None:
+    """The steps of a script that does not train with FabricModel are those that it logs."""
+    if rows.logged_step is not None and run.engines is None and "engines" not in rows.progress:
+        rows.progress["step"] = max(run.step, rows.logged_step)
+
+
 def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
     """A run whose steps arrive is running; one that says it is suspended is, unless it has been granted slots meanwhile."""
     if rows.progress.get("outcome") == TRAINED:
         notify.nudge_schedule()  # its slots are wanted elsewhere
+    if rows.logged_step is not None and rows.last_word is None:
+        states.at_work(run, reason="Its script logs figures.", now=now)
     if rows.last_word is None or run.state not in (RunState.STARTING, RunState.RUNNING, RunState.SUSPENDED):
         return
     holds = Grant.objects.filter(run=run, released_at__isnull=True, release_requested_at__isnull=True).exists()

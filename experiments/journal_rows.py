@@ -20,6 +20,7 @@ from training_runtime.journal import (
     Finished,
     Generation,
     Line,
+    Logged,
     Resumed,
     Started,
     Suspended,
@@ -60,6 +61,7 @@ class Rows:
     """What is to be stored of some lines. `seq` is that of the last one; `refused` counts lines of another run or out of order.
 
     `last_word`: whether the latest of steps and suspensions among them was a step. `first_step_at`: when the first step here was done.
+    `logged_step`: the highest under which the script has logged figures of its own.
     """
 
     seq: int
@@ -73,6 +75,7 @@ class Rows:
     last_word: Literal["step", "suspended"] | None = None
     suspended_reason: str = ""
     first_step_at: dt.datetime | None = None
+    logged_step: int | None = None
     step_times: list[float] = field(default_factory=list)
     redone_to: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
@@ -108,6 +111,10 @@ def _take(line: Line, rows: Rows) -> None:
         case Test():
             rows.left_out["metrics"] += max(0, len(event.metrics) - METRICS_PER_LINE)
             rows.points += _points(line, "test", event.step, event.epoch, event.metrics, workers=0)
+        case Logged():
+            rows.left_out["metrics"] += max(0, len(event.metrics) - METRICS_PER_LINE)
+            rows.logged_step = max(rows.logged_step or 0, _whole(event.step, INT64))
+            rows.points += _points(line, event.group, event.step, 0, event.metrics, workers=0)
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
@@ -139,7 +146,8 @@ def _take(line: Line, rows: Rows) -> None:
             _event(line, rows, f"Trained to the end, step {event.step}. What follows needs no slot.", step=event.step)
         case Finished():
             rows.progress |= {"outcome": event.outcome, "workers": 0, "final_metrics": _finals(event.metrics)}
-            _event(line, rows, f"{event.outcome.capitalize()} after step {event.step}.", outcome=event.outcome)
+            after = f" after step {event.step}" if event.step else ""  # a script may have none
+            _event(line, rows, f"{event.outcome.capitalize()}{after}.", outcome=event.outcome)
 
 
 def _train(line: Line, event: Train, rows: Rows) -> None:

@@ -26,6 +26,7 @@ LEGAL: dict[str, frozenset[str]] = {
     S.STOPPING: frozenset(ENDED),
 }
 REASON_LIMIT = 4000
+QUIET = dt.timedelta(seconds=30)  # most scripts have called train() by then
 LASTS = dt.timedelta(seconds=10)  # a suspension that is over sooner is nobody's news
 
 
@@ -109,6 +110,29 @@ def tell_suspended(now: dt.datetime) -> int:
                 notices.of_state(run, reason=run.state_reason, now=now, actor=None)
                 told += 1
     return told
+
+
+def tell_at_work(now: dt.datetime) -> int:
+    """Runs whose script has had slots for a while and has not called train() are running: it may never call it. How many."""
+    late = now - QUIET
+    quiet = TrainingRun.objects.filter(state=S.STARTING, engines=None, grants__released_at=None, grants__granted_at__lte=late).distinct()
+    reason = "Its script runs. It has not called train() so far."
+    return sum(at_work(run, reason=reason, now=now) for run in quiet.select_related("experiment"))
+
+
+def at_work(run: TrainingRun, *, reason: str, now: dt.datetime) -> bool:
+    """A run that is starting runs its script, since it got its slots; whether this call said so."""
+    if run.state != S.STARTING:
+        return False
+    since = began_at(run)
+    if since is not None:
+        TrainingRun.objects.filter(pk=run.pk, started_at=None).update(started_at=since)
+    return transition(run, S.RUNNING, reason=reason, now=now)
+
+
+def began_at(run: TrainingRun) -> dt.datetime | None:
+    """When the run first got slots; None where it never did."""
+    return run.transitions.filter(new=S.STARTING).order_by("at", "id").values_list("at", flat=True).first()
 
 
 def begin(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User) -> None:

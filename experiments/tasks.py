@@ -15,11 +15,12 @@ log = logging.getLogger(__name__)
 
 @shared_task
 def schedule() -> None:
-    """Plan, tell of those that have been without slots for a while, and end the processes of those that have been so for long."""
+    """Plan, tell of those that have been without slots or without train() for a while, and end the processes of those without for long."""
     notify.begun(notify.SCHEDULE)
     now = clock.now()
     scheduling.tick(now)
     states.tell_suspended(now)
+    states.tell_at_work(now)
     evictions.evict(now)
 
 

@@ -16,7 +16,9 @@ import json
 import math
 import os
 import stat
+import threading
 import time
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +100,16 @@ class Test:
     metrics: dict[str, float]
     samples: int
     kind: Literal["test"] = "test"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Figures that the script has logged by itself, under a step of its own count."""
+
+    group: Literal["train", "test"]
+    step: int
+    metrics: dict[str, float]
+    kind: Literal["logged"] = "logged"
 
 
 @dataclass(frozen=True)
@@ -193,11 +205,9 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Event = Started | Generation | Train | Test | Digest | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
-KINDS: dict[str, type[Any]] = {
-    str(c.__dataclass_fields__["kind"].default): c
-    for c in (Started, Generation, Train, Test, Digest, Checkpoint, Suspended, Resumed, Exactness, Warned, Failed, Trained, Finished)
-}
+Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
+Event = Train | Test | Logged | Digest | Rare
+KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 
 
 @dataclass(frozen=True)
@@ -219,10 +229,8 @@ class _Place:
 
 @dataclass(frozen=True)
 class Batch:
-    """Whole lines read from `offset` up to `end_offset`; lines that do not parse are in `rejected` with the reason.
-
-    `before`, `after`: the marks of the two offsets, empty where the file does not reach that far.
-    """
+    """Whole lines read from `offset` up to `end_offset`; lines that do not parse are in `rejected` with the reason. `before`, `after`: the
+    marks of the two offsets, empty where the file does not reach that far."""
 
     offset: int
     end_offset: int
@@ -242,10 +250,8 @@ def _plain(value: Any) -> Any:
 
 
 def _finite_back(raw: Any) -> Any:
-    if isinstance(raw, dict):
-        raw = dict(raw)
-        if isinstance(raw.get("metrics"), dict):
-            raw["metrics"] = {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in raw["metrics"].items()}
+    if isinstance(raw, dict) and isinstance(raw.get("metrics"), dict):
+        return raw | {"metrics": {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in raw["metrics"].items()}}
     return raw
 
 
@@ -332,7 +338,7 @@ class Writer:
     """Appends events. `write` buffers, `flush` hands the lines to the file in one write and returns its size in bytes.
 
     Lines that the storage does not take are kept: the next `flush` goes on with the very next byte. What a power loss left at the end, a
-    torn line or zeros, is cut off on opening; the sequence goes on from the last whole line. One writer per journal.
+    torn line or zeros, is cut off on opening; the sequence goes on from the last whole line. One writer per journal; any thread may use it.
     """
 
     path: Path
@@ -341,6 +347,7 @@ class Writer:
     _fd: int = -1
     _unwritten: bytearray = field(default_factory=bytearray)
     _size: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -348,18 +355,20 @@ class Writer:
         os.ftruncate(self._fd, self._size)
 
     def write(self, event: Event, *, t: float | None = None) -> None:
-        self.seq += 1
-        self._unwritten += format_line(self.run, self.seq, time.time() if t is None else t, event)
+        with self._lock:
+            self.seq += 1
+            self._unwritten += format_line(self.run, self.seq, time.time() if t is None else t, event)
 
     def flush(self, *, durable: bool = False) -> int:
         """Bytes in the file after the write. `durable` waits for the disk. OSError where not all could be written."""
-        while self._unwritten:
-            written = os.write(self._fd, self._unwritten)
-            del self._unwritten[:written]
-            self._size += written
-        if durable:
-            os.fsync(self._fd)
-        return self._size
+        with self._lock:
+            while self._unwritten:
+                written = os.write(self._fd, self._unwritten)
+                del self._unwritten[:written]
+                self._size += written
+            if durable:
+                os.fsync(self._fd)
+            return self._size
 
     def close(self) -> None:
         self.flush(durable=True)

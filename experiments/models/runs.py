@@ -49,7 +49,7 @@ class TrainingRun(models.Model):
     name = models.CharField(max_length=160)
     submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="runs")
     submitted_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True)  # first step
+    started_at = models.DateTimeField(null=True)  # first step; of a run that trains none with FabricModel, when it got its slots
     ended_at = models.DateTimeField(null=True)
 
     state = models.CharField(max_length=16, choices=RunState, default=RunState.QUEUED)

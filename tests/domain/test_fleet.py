@@ -155,6 +155,13 @@ def test_the_journal_says_how_a_run_ended_and_else_its_exit_code(
     assert [wanted.spec.run for wanted in fleet.wanted(host.node, now=NOW).runs] == []
 
 
+def test_the_time_of_a_script_that_trains_no_step_is_from_its_first_slots_to_its_end(run: TrainingRun, host: cast.Host) -> None:
+    host.apply(NOW)
+    host.apply(NOW + 90 * SECOND, exits={run.pk: 0})
+    assert fresh(run).duration(NOW + 999 * SECOND) == 90 * SECOND
+    assert run.state == RunState.COMPLETED
+
+
 def test_a_script_that_raises_shows_its_error(run: TrainingRun, host: cast.Host) -> None:
     cast.write_journal(
         run, Failed("ValueError: bad learning rate", "Traceback ...\nValueError: bad learning rate", "driver"), cast.finished("failed")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from training_runtime import console, journal, storage
 from training_runtime.elastic.hostlink import Attendant, HostLink
+from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths
@@ -36,7 +37,7 @@ DEFAULT_SEED = 0
 @dataclass
 class Session:
     """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
-    `writer` is None then."""
+    `writer` is None then, and so is `logged`, the figures that the script logs by itself."""
 
     spec: RunSpec
     link: HostLink
@@ -44,6 +45,7 @@ class Session:
     writer: journal.Writer | None
     seed: int
     began: float
+    logged: ScriptMetrics | None = None
     trained: bool = False
     stopped: bool = False
     step: int = 0
@@ -55,9 +57,22 @@ class Session:
         if self.writer is None:
             return
         elapsed_s = time.monotonic() - self.began
-        self.writer.write(journal.Finished(outcome, self.step, self.epoch, self.metrics or {}, elapsed_s))  # type: ignore[arg-type]
+        self.take_logged(all_of_it=True)
+        step, metrics = self.step, self.metrics or {}
+        if self.logged is not None:
+            step, metrics = step or self.logged.step, self.logged.latest | metrics
+        self.writer.write(journal.Finished(outcome, step, self.epoch, metrics, elapsed_s))  # type: ignore[arg-type]
         writer = self.writer
         self.link.grown(storage.patiently(lambda: writer.flush(durable=True)))
+
+    def take_logged(self, *, all_of_it: bool = False) -> None:
+        """What the script has logged since goes into the journal."""
+        if self.logged is None or self.writer is None or not (all_of_it or self.logged.due(time.monotonic())):
+            return
+        if self.logged.take(all_of_it=all_of_it):
+            with contextlib.suppress(OSError):  # a full disk: the writer keeps it
+                self.link.grown(self.writer.flush())
+                self.logged.keep_place()
 
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has."""
@@ -97,7 +112,9 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     if writer is not None:
         link.grown(writer.flush())
     seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
-    session = Session(spec, link, Attendant(link, lambda: _stop_outside_train(session)), writer, seed, time.monotonic())
+    attendant = Attendant(link, lambda: _stop_outside_train(session), look=lambda: session.take_logged(), every_s=LOOK_S)
+    logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
+    session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
     _current = session
     session.attendant.start()
     code = _run_script(session)

@@ -178,8 +178,10 @@ def _is_greeting(line: bytes, secret: str) -> bool:
 class Attendant:
     """Serves a link from a thread while the user's script runs outside train(). Stopped before anything is forked."""
 
-    def __init__(self, link: HostLink, on_stop: Callable[[], None]) -> None:
+    def __init__(self, link: HostLink, on_stop: Callable[[], None], *, look: Callable[[], None], every_s: float) -> None:
+        """`look` is called every so many seconds."""
         self._link, self._on_stop = link, on_stop
+        self._look, self._every_s = look, every_s
         self._thread: threading.Thread | None = None
         self._wake = -1
 
@@ -201,8 +203,9 @@ class Attendant:
             poll = select.poll()
             for fd in (wake, *self._link.readable()):
                 poll.register(fd, select.POLLIN)
-            if any(fd == wake for fd, _ in poll.poll()):
+            if any(fd == wake for fd, _ in poll.poll(1000 * self._every_s)):
                 return
             self._link.poll()
+            self._look()
             if self._link.stop is not None:
                 self._on_stop()

@@ -50,10 +50,19 @@ class Screen(Protocol):
 
 
 class Recorder:
-    """The one writer of the journal. `grown` is told the journal's size after each flush."""
+    """The one writer of the journal. `grown` is told the journal's size after each flush; `look`, called now and then, may write too."""
 
-    def __init__(self, writer: journal.Writer, job: Job, *, logger: object, grown: Callable[[int], None], screen: Screen) -> None:
-        self._writer, self._job, self._grown, self._screen = writer, job, grown, screen
+    def __init__(
+        self,
+        writer: journal.Writer,
+        job: Job,
+        *,
+        logger: object,
+        grown: Callable[[int], None],
+        screen: Screen,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._writer, self._job, self._grown, self._screen, self._look = writer, job, grown, screen, look
         self._console = Logger(logger) if logger is screen else None
         self._logger = None if logger is None or logger is screen else DriverLogger(logger, writer.path)
         self._before = writer.seq
@@ -326,5 +335,6 @@ class Recorder:
 
     def flush_if_due(self, now: float) -> None:
         self._complain()
+        self._look()
         if self._dirty and self.due(now) <= 0:
             self.flush()

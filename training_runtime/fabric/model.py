@@ -185,7 +185,9 @@ class FabricModel:
         console = Console(job, in_studio=True)
         logger = self.driver_logger_callback or console
         assert session.writer is not None
-        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console)
+        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console, look=session.take_logged)
+        if session.logged is not None:
+            session.logged.leave_out(job.metric_names())
         _warn_of_threads(recorder, job)
         session.trained = True
         exporting, began = None, time.monotonic()

@@ -1,0 +1,85 @@
+"""Figures that a script writes into evaluation-metrics.txt are in the journal, and so on the charts: of any script, live, each once."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.engine.harness import until_gone
+from tests.engine.scripts import SMALL
+from training_runtime.elastic.logged import PLACE
+
+PLAIN = """
+import os, sys, time
+from emetrics import EMetrics
+with EMetrics.open() as metrics:
+    for step in range(1, 4):
+        metrics.record(EMetrics.TRAIN_GROUP, step, {"loss": 1.0 / step, "note": "words"})
+    while os.path.exists(os.environ["RESULT_DIR"] + "/stay"):
+        time.sleep(0.005)
+    metrics.record("validation", 0, {"f1": 0.5})
+    print("not a record", file=metrics._file, flush=True)
+    print('{"grouplabel": "train", "etimes": [], "meta": 7}', file=metrics._file, flush=True)
+    metrics.record(EMetrics.TRAIN_GROUP, 4, {"loss": float("nan")})
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def logged(run) -> list[tuple]:
+    return [(e.group, e.step, *e.metrics) for e in run.events("logged")]
+
+
+def test_a_plain_script_is_followed_while_it_runs_and_to_its_end(start, tmp_path):
+    (tmp_path / "0/result").mkdir(parents=True)
+    (tmp_path / "0/result/stay").touch()
+    run = start(PLAIN, "0")
+    run.until(lambda: len(run.events("logged")) == 3, what="three figures while the script runs")
+    assert run.events("finished") == []
+    (run.result_dir / "stay").unlink()
+    assert run.wait() == 0, run.tail()
+    assert logged(run) == [("train", 1, "loss"), ("train", 2, "loss"), ("train", 3, "loss"), ("test", 3, "f1"), ("train", 4, "loss")]
+    (finished,) = run.events("finished")
+    assert (finished.outcome, finished.step) == ("completed", 4)
+    assert finished.metrics["test f1"] == 0.5
+
+
+def test_a_script_that_fails_has_all_that_it_logged(start):
+    run = start(PLAIN, "3")
+    assert run.wait() == 3
+    assert len(run.events("logged")) == 5
+    assert run.events("finished")[-1].outcome == "failed"
+
+
+def test_a_driver_after_a_crash_goes_on_in_the_file(start, tmp_path):
+    (tmp_path / "0/result").mkdir(parents=True)
+    (tmp_path / "0/result/stay").touch()
+    run = start(PLAIN, "0")
+    place = run.result_dir / "checkpoint" / PLACE
+    run.until(lambda: len(run.events("logged")) == 3 and place.exists(), what="three figures, and the place where they end")
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    until_gone(run.pid)
+    (run.result_dir / "stay").unlink()
+    run.again()
+    assert run.wait() == 0, run.tail()
+    assert len(run.events("logged")) == 3 + 5, "what the second attempt wrote, and nothing of the first again"
+
+
+OWN = """
+from emetrics import EMetrics
+class Driver:
+    def log_train_metrics(self, metrics, iteration, epoch, workers):
+        with EMetrics.open() as file:
+            file.record(EMetrics.TEST_GROUP, iteration, {"loss": metrics["loss"]})
+            file.record(EMetrics.TRAIN_GROUP, iteration, {"loss": metrics["loss"], "twice": 2 * metrics["loss"]})
+"""
+
+
+def test_of_a_script_that_trains_what_the_engine_does_not_measure_itself(start):
+    run = start(OWN + SMALL.replace("optimizer).train", "optimizer, driver_logger=Driver()).train"), "--epochs", "1")
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    steps = len(run.events("train"))
+    assert {(e.group, *e.metrics) for e in run.events("logged")} == {("train", "twice")}
+    assert len(run.events("logged")) == steps
+    assert run.events("finished")[-1].step == steps

@@ -1,0 +1,126 @@
+"""What a script logs of its own into `evaluation-metrics.txt` (EMetrics, one JSON object a line), as lines of the run's journal: so any
+script, whether it trains with FabricModel or not, has charts. Names that the engine measures itself are left to it.
+
+The file is the script's: whatever stands in it, nothing is raised. How far it has been read is kept, so that a driver after this
+one goes on there; a line that is told twice after a crash is one point all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from training_runtime import journal
+
+FILE_NAME = "evaluation-metrics.txt"
+PLACE = ".evaluation-metrics.read"
+LOOK_S = 0.25
+MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
+_NUMBERS = (2, 3)  # the types of values that are numbers
+
+
+class ScriptMetrics:
+    """Follows the file in `folder`; how far it was read is kept in `result_dir`. One thread at a time calls its methods."""
+
+    def __init__(self, folder: Path, result_dir: Path, writer: journal.Writer) -> None:
+        self._path, self._writer = folder / FILE_NAME, writer
+        self._place = result_dir / "checkpoint" / PLACE
+        self._own: frozenset[str] = frozenset()
+        self._looked = 0.0
+        self._steps = {"train": 0, "test": 0}
+        self.latest: dict[str, float] = {}
+        self._offset = self._recall()
+
+    @property
+    def step(self) -> int:
+        return max(self._steps.values())
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """The engine measures these itself."""
+        self._own = frozenset(names)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look again (monotonic)."""
+        return now - self._looked >= LOOK_S
+
+    def take(self, *, all_of_it: bool = False) -> bool:
+        """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
+        self._looked, found = time.monotonic(), False
+        while (chunk := self._read()) and self._take(chunk):
+            found = True
+            if not all_of_it:
+                break
+        return found
+
+    def keep_place(self) -> None:
+        """The journal has it."""
+        with suppress(OSError):  # then some is told again
+            self._place.parent.mkdir(exist_ok=True)
+            beside = self._place.with_name(f"{self._place.name}.new")
+            beside.write_text(str(self._offset))
+            beside.replace(self._place)
+
+    def _recall(self) -> int:
+        with suppress(OSError, ValueError):
+            return int(self._place.read_text())
+        return 0
+
+    def _read(self) -> bytes:
+        """From where it was read on; again from its start where a script has begun it anew."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                return b""
+            if facts.st_size < self._offset:
+                self._offset = 0
+            return os.pread(fd, MOST_BYTES, self._offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def _take(self, chunk: bytes) -> bool:
+        """Whole lines; one without an end waits for it, unless it is too long."""
+        end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) >= MOST_BYTES else 0)
+        self._offset += end
+        for line in chunk[:end].splitlines():
+            self._tell(line)
+        return bool(end)
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            group = _group(record["grouplabel"])
+            step, t = int(record["etimes"]["iteration"]["value"]), float(record["meta"]["time"]) / 1000
+            values = {str(name): _number(value) for name, value in record["values"].items() if name not in self._own}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return
+        metrics = {name: value for name, value in values.items() if value is not None}
+        if not metrics:
+            return
+        if step <= 0:  # logged without a count, as the later releases' tests are: it belongs to what was trained last
+            step = max(1, self.step)
+        self._steps[group] = max(self._steps[group], step)
+        self.latest |= {f"{group} {name}": value for name, value in metrics.items()}
+        now = time.time()
+        self._writer.write(journal.Logged(group, min(step, 2**63 - 1), metrics), t=t if 0 < t <= now + 60 else now)
+
+
+def _group(label: Any) -> Literal["train", "test"]:
+    return "train" if str(label).lower().startswith("train") else "test"
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, dict) or value.get("type") not in _NUMBERS:
+        return None
+    return float(value["value"])
