@@ -9,7 +9,7 @@ FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_memb
     tests/host/test_reconcile.py tests/host/test_reconcile_stations.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check lint bench clean setup setup-test setup-bench browser
+.PHONY: help demo up test check lint bench packages clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -41,6 +41,9 @@ bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=nam
 	    name=$$(basename $$file .py); \
 	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
 	done
+
+packages: setup ## add packages that scripts use often: torchvision, pandas, tqdm, tensorboard, ...
+	@tools/setup.sh packages
 
 clean: ## remove the virtual environment and all caches (never your data)
 	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis test-output

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the virtual environment .venv: torch first (a plain request for it, by another package, would bring its newest build with gigabytes of
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh test` adds
-# what the tests need; `tools/setup.sh bench` adds the peers that the engine is measured against, in a folder of their own, and a benchmark goes
+# what the tests need; `tools/setup.sh packages` what scripts use often; `tools/setup.sh bench` adds the peers that the engine is measured against, in a folder of their own, and a benchmark goes
 # without one that cannot be had. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
@@ -62,6 +62,13 @@ if [ "$what" = test ] && ! fresh test "$test_sum"; then
     echo "Adding what the tests need"
     install --requirement requirements-test.txt
     echo "$test_sum" >"$venv/test.stamp"
+fi
+if [ "$what" = packages ]; then
+    echo "Adding packages that scripts use often"
+    # torchvision alone: what it asks for is torch, which is there and must stay as it is (see training_runtime/fabric/torchvision_ops.py).
+    install --no-deps "$(grep '^torchvision==' requirements-packages.txt)"
+    grep -v '^torchvision==' requirements-packages.txt >"$venv/packages.txt"
+    install --constraint requirements.txt --requirement "$venv/packages.txt"
 fi
 if [ "$what" = bench ]; then
     peers=.cache/peers

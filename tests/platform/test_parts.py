@@ -130,7 +130,17 @@ def test_the_models_and_the_migrations_say_the_same() -> None:
 
 def test_make_alone_lists_every_target() -> None:
     listed = subprocess.run(["make"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    assert set(re.findall(r"^  make (\S+)", listed, flags=re.M)) == {"help", "demo", "up", "check", "test", "lint", "bench", "clean"}
+    assert set(re.findall(r"^  make (\S+)", listed, flags=re.M)) == {
+        "help",
+        "demo",
+        "up",
+        "check",
+        "test",
+        "lint",
+        "bench",
+        "packages",
+        "clean",
+    }
 
 
 @pytest.fixture

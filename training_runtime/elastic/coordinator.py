@@ -227,7 +227,7 @@ class Coordinator:
         elif kind in ("error", "dying") and seat >= 0:
             self.supervision.deaths.told(seat, report)
         elif kind == "error":
-            self.failure.add(report["where"], report["traceback"], no_room=bool(report.get("no_room")))
+            self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
         elif kind == "diverged":
             self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
             self.failure.add("workers", "", digest.sentence(report, lambda seat: self.roster[seat].slot.id))

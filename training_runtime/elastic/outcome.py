@@ -25,11 +25,11 @@ class Failure:
     def __bool__(self) -> bool:
         return self._first is not None
 
-    def add(self, where: str, traceback: str, message: str = "", *, no_room: bool = False) -> None:
-        """`no_room`: it was for want of room on the disk."""
+    def add(self, where: str, traceback: str, message: str = "", *, advice: str = "", no_room: bool = False) -> None:
+        """Without a `message` it is the traceback's last line and the `advice`. `no_room`: it was for want of room on the disk."""
         if self._first is None:
             last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown error"
-            self._first, self._no_room = (where, message or last, traceback), no_room
+            self._first, self._no_room = (where, message or f"{last}{advice}", traceback), no_room
 
     def tell(self, recorder: Recorder) -> NoReturn:
         """Write it down, and raise TrainingFailed, or NoRoom where the run is to be started again when there is room."""

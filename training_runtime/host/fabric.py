@@ -61,6 +61,7 @@ def let_scripts_import(venv: Path) -> None:
     """In this interpreter's environment, the folder `venv`, a script finds `fabric_model`, the helpers and FABRIC_HOME as in a run."""
     home = build(venv)
     lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
+    lines.append("import training_runtime.fabric.torchvision_ops as ops; ops.install()")
     lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
     Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
 

@@ -1,0 +1,76 @@
+"""Packages that scripts import: one that is missing is named with what to do; torchvision is usable over a torch without CUDA."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_user_code import finish, script
+from training_runtime.elastic.missing import advice
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_missing_package_fails_the_run_with_its_name_and_what_to_do(start):
+    run = start("import no_such_package.parts\n")
+    assert run.wait() == 1
+    (failed,) = run.events("error")
+    assert failed.message.startswith("ModuleNotFoundError: No module named 'no_such_package'. The package no_such_package is not installed")
+    assert "pip install no_such_package" in failed.message
+    assert "missing in the upload" in failed.message
+
+
+def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
+    run = finish(start, script(data="import no_such_package"), code=1)
+    assert "The package no_such_package is not installed" in run.events("error")[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tqdm", "The package tqdm is not installed where scripts run: an administrator adds it, with others that scripts use often"),
+        ("PIL", "The package pillow is not installed"),
+        ("cv2", "pip install opencv-python-headless"),
+        ("tensorflow.keras", "Models of tensorflow cannot be trained here"),
+        ("torch.no_such_part", "The package torch is installed, in a version that has no torch.no_such_part."),
+    ],
+)
+def test_the_advice_goes_by_the_package(name, says):
+    assert says in advice(ModuleNotFoundError(f"No module named {name!r}", name=name))
+
+
+def test_other_errors_get_no_advice():
+    assert advice(ImportError("cannot import name 'x' from 'torch'", name="torch")) == ""
+    assert advice(ValueError("no")) == ""
+
+
+def python(code: str, **env: str) -> str:
+    found = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_operators_that_the_import_asks_for_are_declared_before_it(tmp_path):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/_C.so").write_bytes(b"needs CUDA")
+    (tmp_path / "torchvision/__init__.py").write_text("import torch\nprint(torch.ops.torchvision.nms, torch.ops.torchvision.qnms)\n")
+    code = "import training_runtime.fabric.torchvision_ops as ops; ops.install(); ops.install(); import torchvision"
+    assert python(code, PYTHONPATH=str(tmp_path)) == "torchvision.nms torchvision.qnms\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="make packages has not been run in this environment")
+def test_torchvision_itself_works_for_data_sets_transforms_and_models():
+    code = """
+import training_runtime.fabric.torchvision_ops as ops; ops.install()
+import torch
+from PIL import Image
+from torchvision import datasets, models, transforms
+picture = transforms.Compose([transforms.RandomCrop(24), transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])(Image.new("RGB", (32, 32)))
+print(tuple(models.resnet18(num_classes=10)(picture[None].repeat(2, 1, 1, 1)).shape), len(datasets.FakeData(size=5)))
+"""
+    assert python(code) == "(2, 10) 5\n"

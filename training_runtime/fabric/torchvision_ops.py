@@ -1,0 +1,53 @@
+"""Lets torchvision be imported over a torch without CUDA.
+
+The index's build of torchvision has its operators in a library that needs CUDA, and its import fails over a missing `torchvision::nms`.
+Where that library cannot be loaded the two operators that the import asks for are declared, without an implementation: data sets,
+transforms and models work, and calling nms, roi_align and their like or the image codecs of torchvision.io raises an error. Nothing is done
+before a script imports torchvision.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+DECLARED = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
+_libraries: list[Any] = []  # an operator is there as long as its library is
+
+
+class _BeforeTorchvision(MetaPathFinder):
+    """Finds nothing; what it does comes before the others are asked."""
+
+    def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> None:
+        if fullname == "torchvision":
+            sys.meta_path.remove(self)
+            prepare()
+
+
+def install() -> None:
+    """At the start of an interpreter (see host.fabric)."""
+    if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _BeforeTorchvision())
+
+
+def prepare() -> None:
+    found = importlib.machinery.PathFinder.find_spec("torchvision")
+    if found is None or found.origin is None:
+        return
+    import torch
+
+    for library in Path(found.origin).parent.glob("_C*.so"):
+        try:
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        except OSError:
+            continue
+        return
+    declared = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for operator in DECLARED:
+        declared.define(operator)  # type: ignore[no-untyped-call]
+    _libraries.append(declared)
