@@ -1,4 +1,4 @@
-"""The files of a submission as one zip of model code: a zip as it is, a tar packed anew, or scripts put together."""
+"""The files of a submission as model code: a zip or a tar as it is, or scripts put together in a zip."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import IO, BinaryIO, cast
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 
-from experiments import tarballs
 from experiments.wmla import answers
-from experiments.zipcheck import Limits
 
 NOT_CODE = (".yml", ".yaml", ".txt")  # lists of packages that some clients send along
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -24,7 +22,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 class SentCode:
     """`only`: the one script that was sent, where that is all. `unused`: names of files that are not part of the code."""
 
-    zip: BinaryIO
+    file: BinaryIO
     name: str
     only: str
     unused: tuple[str, ...]
@@ -32,7 +30,7 @@ class SentCode:
 
 @contextlib.contextmanager
 def taken(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
-    """The code, as long as the block lasts. Raises Refused, and BundleRefused for what is wrong within a tar."""
+    """The code, as long as the block lasts. Raises Refused. What is within an archive is checked by `bundles.keep`."""
     scripts = [each for each in files if _name(each).endswith(".py")]
     archives = [each for each in files if each not in scripts and _is_archive(each)]
     others = [each for each in files if each not in scripts and each not in archives]
@@ -44,16 +42,13 @@ def taken(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
     if not archives and not scripts:
         answers.refuse("No code was sent: send the model's folder as a tar or zip, or one .py file, as a part of multipart/form-data.")
     unused = tuple(_name(each) for each in others)
+    if archives:
+        yield SentCode(cast(BinaryIO, archives[0]), _name(archives[0]), "", unused)
+        return
+    only = _name(scripts[0]) if len(scripts) == 1 else ""
     with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as draft:
-        if scripts:
-            _together(scripts, draft)
-            only = _name(scripts[0]) if len(scripts) == 1 else ""
-            yield SentCode(cast(BinaryIO, draft), _name(scripts[0]), only, unused)
-        elif _head(archives[0]).startswith(b"PK"):
-            yield SentCode(cast(BinaryIO, archives[0]), _name(archives[0]), "", unused)
-        else:
-            tarballs.repack(cast(BinaryIO, archives[0]), name=_name(archives[0]), into=cast(IO[bytes], draft), limits=_limits())
-            yield SentCode(cast(BinaryIO, draft), _name(archives[0]), "", unused)
+        _together(scripts, draft)
+        yield SentCode(cast(BinaryIO, draft), _name(scripts[0]), only, unused)
 
 
 def _together(scripts: Sequence[UploadedFile[bytes]], into: IO[bytes]) -> None:
@@ -66,19 +61,11 @@ def _together(scripts: Sequence[UploadedFile[bytes]], into: IO[bytes]) -> None:
                     entry.write(chunk)
 
 
-def _limits() -> Limits:
-    return Limits(entries=settings.EDT_MAX_UPLOAD_ENTRIES, unpacked_bytes=settings.EDT_MAX_UNPACKED_BYTES)
-
-
 def _is_archive(file: UploadedFile[bytes]) -> bool:
-    return _head(file).startswith(b"PK") or tarballs.is_tar(cast(BinaryIO, file)) or _name(file).endswith(".tar")
-
-
-def _head(file: UploadedFile[bytes]) -> bytes:
     file.seek(0)
-    head = bytes(file.read(4))
+    head = bytes(file.read(512))
     file.seek(0)
-    return head
+    return head.startswith((b"PK", b"\x1f\x8b")) or head[257:262] == b"ustar" or _name(file).endswith(".tar")
 
 
 def _name(file: UploadedFile[bytes]) -> str:

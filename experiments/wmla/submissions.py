@@ -45,7 +45,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
         checks.whole(said.priority, field="priority", least=1, most=10_000)
     project = _project(by)
     with sent_code.taken(files) as code:
-        bundle = bundles.keep(code.zip, file_name=code.name)
+        bundle = bundles.keep(code.file, file_name=code.name)
         command = _command(bundle, said, only=code.only)
         name = _name(said, command)
         version = _version(project, by=by, name=name, bundle=bundle, code=code, said=said, framework=framework)
@@ -123,7 +123,7 @@ def _version(
     same = known.filter(bundle=bundle, **attributes).select_related("definition", "bundle").first()
     if same is not None:
         return same
-    upload: dict[str, Any] = {"upload": code.zip, "file_name": code.name, **attributes}
+    upload: dict[str, Any] = {"upload": code.file, "file_name": code.name, **attributes}
     newest = known.select_related("definition").order_by("-definition__pk").first()
     if newest is not None:
         return services.add_version(newest.definition, by=by, **upload)

@@ -38,7 +38,7 @@ LAYERS = (
     ("services",),
     ("scheduling", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states", "accounts"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "tarballs"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck"),
     ("logins", "addresses"),
     ("models", "page_layer", "bulk"),
 )

@@ -98,7 +98,7 @@ def test_the_first_generation_submits_a_folder_as_tar_and_finds_three_ids(
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("mode", ["w:gz", "w", "w:bz2"])
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
 def test_the_second_generation_submits_with_a_token_with_and_without_a_slash(script: Script, mode: str, slash: str) -> None:
     answer = submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN}, mode)), slash=slash)
     assert run_of(answer).command == "elastic-main.py"
@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_with_a_sentence_and_leaves_nothing(script: Sc
     ("files", "says"),
     [
         (lambda: {}, "No code was sent"),
-        (lambda: part(tar({"m/main.py": MAIN, "m/link": ""}, kind={"m/link": tarfile.SYMTYPE})), "m/link is a link"),
+        (lambda: part(tar({"m/main.py": MAIN, "m/link": ""}, kind={"m/link": tarfile.SYMTYPE})), "m/link is a symbolic link"),
         (lambda: part(tar({"m/main.py": MAIN, "m/null": ""}, kind={"m/null": tarfile.CHRTYPE})), "special file"),
         (lambda: part(tar({"../main.py": MAIN})), "leads out of the folder"),
         (lambda: part(tar({"/etc/main.py": MAIN})), "absolute path"),
@@ -230,7 +230,7 @@ def test_what_cannot_be_is_refused_with_a_sentence_and_leaves_nothing(script: Sc
         (lambda: part(gzip.compress(b"nothing of a tar" * 100)), "damaged"),
         (lambda: part(tar({"m/main.py": MAIN}) + b"x", "m.tar") | part(MAIN.encode(), "main.py", field="b"), "Several files"),
         (lambda: part(b"\x7fELF", "main"), "neither a tar"),
-        (lambda: part(huge_name()), "more than a megabyte"),
+        (lambda: part(huge_name()), "a header of it is too large"),
         (lambda: part(b"PK\x05\x06", "m.zip"), "zip"),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_tar_that_unpacks_to_more_than_is_allowed_is_refused(script: Script, s
     assert (answer.status_code, "unpacks to more than 1 MiB" in answer.json()["message"]) == (400, True)
     settings.EDT_MAX_UPLOAD_ENTRIES = 1
     many = part(tar({"m/main.py": MAIN, "m/net.py": ""}))
-    assert "more than 1 entries" in submit(script, "--exec-start edtPyTorch --model-main main.py", many).json()["message"]
+    assert "over 1 entries" in submit(script, "--exec-start edtPyTorch --model-main main.py", many).json()["message"]
 
 
 def test_a_body_that_is_no_form_is_refused(script: Script) -> None:
