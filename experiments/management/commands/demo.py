@@ -37,9 +37,8 @@ class Command(BaseCommand):
         parser.add_argument("--epochs", type=int, help="of both jobs (default: the example's own, some two minutes in all)")
 
     def handle(self, *, port: int, exit: bool, epochs: int | None, **_: Any) -> None:
-        self.passwords: dict[str, str] = {}
         try:
-            with studio(Options(port=port, show_logs=False), prepared=self._prepare) as running:
+            with studio(Options(port=port, show_logs=False), prepared=story.put_data) as running:
                 if running is not None:
                     self._show(running, Story(epochs=epochs), leave=exit)
                     self._say("\nStopping everything.")
@@ -51,12 +50,9 @@ class Command(BaseCommand):
             sys.exit(130)
         self._say("The studio has stopped.")
 
-    def _prepare(self) -> None:
-        story.put_data()
-        self.passwords = story.cast()
-
     def _show(self, running: Running, tale: Story, *, leave: bool) -> None:
-        heading = [f"EDT Studio is at {running.address}", *(f"  {n:<6} password {p}" for n, p in self.passwords.items())]
+        passwords = story.cast()  # now that pages can be told of it
+        heading = [f"EDT Studio is at {running.address}", *(f"  {n:<6} password {p}" for n, p in passwords.items())]
         self._say("\n".join(["", *heading, "Watch the cluster page there, or the picture here. Ctrl-C stops everything.", ""]))
         drawing = Picture(sys.stdout)
         last, moved_at, due, told = "", time.monotonic(), 0.0, False
