@@ -47,6 +47,7 @@ def test_it_can_be_interrupted_and_told_again_on_the_same_data(studio: Studio) -
     begin(studio)
     assert studio.process is not None
     wait_until(lambda: re.search(r"alice +running +4 slots", said(studio)), "Alice's run on four slots", deadline_s=120)
+    assert said(studio).lstrip().startswith("EDT Studio is at "), "nothing that could frighten somebody comes before it"
     studio.process.send_signal(signal.SIGINT)
     assert studio.process.wait(60) == 0, said(studio)
     assert studio.processes() == []
