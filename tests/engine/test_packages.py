@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_user_code import finish, script
-from training_runtime.elastic.missing import advice
+from training_runtime.elastic import advice
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,12 +42,18 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
     ],
 )
 def test_the_advice_goes_by_the_package(name, says):
-    assert says in advice(ModuleNotFoundError(f"No module named {name!r}", name=name))
+    assert says in advice.after(ModuleNotFoundError(f"No module named {name!r}", name=name))
 
 
 def test_other_errors_get_no_advice():
-    assert advice(ImportError("cannot import name 'x' from 'torch'", name="torch")) == ""
-    assert advice(ValueError("no")) == ""
+    assert advice.after(ImportError("cannot import name 'x' from 'torch'", name="torch")) == ""
+    assert advice.after(ValueError("no")) == ""
+
+
+def test_what_the_data_folder_has_nothing_to_do_with_gets_no_such_advice(monkeypatch, tmp_path):
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    refused = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
+    assert advice.after(refused) == advice.after(FileNotFoundError(errno.ENOENT, "No such file", str(tmp_path / "train.pt"))) == ""
 
 
 def python(code: str, **env: str) -> str:

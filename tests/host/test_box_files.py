@@ -123,6 +123,25 @@ findings["library"] = attempt(lambda: __import__("xml.sax.handler"))
 
 
 @needs_box
+def test_a_script_that_stores_what_it_downloads_in_its_data_folder_is_told_where_to(host: HostUnderTest) -> None:
+    """As `MNIST(os.environ["DATA_DIR"], download=True)` does."""
+    (host.home / "data").mkdir()
+    findings = try_in_the_box(
+        host,
+        """
+from training_runtime.elastic import advice
+def told():
+    try:
+        os.makedirs(Path(os.environ["DATA_DIR"], "MNIST", "raw"))
+    except OSError as error:
+        return advice.after(error)
+findings["told"] = attempt(told)
+""",
+    )
+    assert "The data folder (DATA_DIR) is read-only for scripts" in findings["told"][1], findings
+
+
+@needs_box
 def test_user_code_cannot_look_into_another_run(host: HostUnderTest) -> None:
     host.want(host.spec(8, "obey"), 1)
     host.apply()

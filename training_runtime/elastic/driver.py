@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic import missing
+from training_runtime.elastic import advice
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.outcome import TrainingFailed
@@ -162,7 +162,7 @@ def _run_script(session: Session) -> int:
         if storage.lacks_room(error, Path(spec.result_dir)):
             session.waits(error)
             return storage.EXIT_CODE
-        session.failed(f"{type(error).__name__}: {error}{missing.advice(error)}", text)
+        session.failed(f"{type(error).__name__}: {error}{advice.after(error)}", text)
         return 1
     return 0
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
-from training_runtime.elastic import missing, orphans
+from training_runtime.elastic import advice, orphans
 from training_runtime.elastic.arena import BEAT, Arena, Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
@@ -95,7 +95,7 @@ def run(
             _see_off(alive, Arena(child.arena_fd, layout))
         code = 0
     except BaseException as error:
-        to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc(), advice=missing.advice(error))
+        to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import checkpoint, deaths, digest, heartbeat, missing, orphans, state, transfer, tree, verify
+from training_runtime.elastic import advice, checkpoint, deaths, digest, heartbeat, orphans, state, transfer, tree, verify
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
@@ -344,7 +344,7 @@ def fail(place: Place, error: BaseException) -> NoReturn:
     try:
         said = {
             "traceback": "".join(traceback.format_exception(error)),
-            "summary": "".join(traceback.format_exception_only(error)).partition("\n")[0] + missing.advice(error),
+            "summary": "".join(traceback.format_exception_only(error)).partition("\n")[0] + advice.after(error),
             "final": isinstance(error, RuntimeFailure),  # our own word on the script
             "no_room": storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
         }

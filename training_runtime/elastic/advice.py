@@ -1,0 +1,60 @@
+"""What a person can do about an error that scripts from elsewhere meet here: a package that is not there, a data folder that cannot be
+written to."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+from contextlib import suppress
+from pathlib import Path
+
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
+OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib"}  # requirements-packages.txt
+OTHER_FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "jax"}
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+DATA_IS_READ_ONLY = (
+    "The data folder (DATA_DIR) is read-only for scripts: upload what it should have as a data asset of the project, or let the script "
+    "store what it downloads in os.environ['RESULT_DIR']."
+)
+
+
+def after(error: BaseException) -> str:
+    """Sentences to follow the error's message; nothing where there is none to give."""
+    found = _on_missing(error) if isinstance(error, ModuleNotFoundError) else _on_refused(error) if isinstance(error, OSError) else ""
+    return f". {found}" if found else ""
+
+
+def _on_missing(error: ModuleNotFoundError) -> str:
+    if not error.name:
+        return ""
+    top, _, below = error.name.partition(".")
+    package = DISTRIBUTIONS.get(top, top)
+    if below and _is_there(top):
+        return f"The package {top} is installed, in a version that has no {error.name}."
+    if top in OTHER_FRAMEWORKS:
+        return f"Models of {top} cannot be trained here: scripts train PyTorch models."
+    what = f"The package {package} is not installed where scripts run"
+    if top in OFFERED:
+        return f"{what}: an administrator adds it, with others that scripts use often, by make packages."
+    return (
+        f"{what}: an administrator can install it there (.venv/bin/python -m pip install {package}), or put it into the upload beside the "
+        f"script. If {top} is a file of your own, it is missing in the upload."
+    )
+
+
+def _on_refused(error: OSError) -> str:
+    """Of a folder that takes no files: MNIST(os.environ["DATA_DIR"], download=True)."""
+    if error.errno not in _REFUSED or not isinstance(error.filename, (str, bytes)):
+        return ""
+    path = Path(os.fsdecode(error.filename))
+    if path.exists() and not os.access(path, os.R_OK):  # it was to be read
+        return ""
+    folders = [Path(os.environ[name]).resolve() for name in ("DATA_DIR", "DLI_DATA_FS") if os.environ.get(name)]
+    return DATA_IS_READ_ONLY if any(path.resolve().is_relative_to(folder) for folder in folders) else ""
+
+
+def _is_there(top: str) -> bool:
+    with suppress(ImportError, ValueError):
+        return importlib.util.find_spec(top) is not None
+    return False
