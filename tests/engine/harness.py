@@ -103,6 +103,7 @@ class Run:
         self.holding: tuple[int, ...] = ()
         self.workers: dict[int, int] = {}
         self.revision = 0
+        self.settled: int | None = None  # the revision that the driver has answered to
         self._lines: list[journal.Line] = []
         self._offset = 0
         self._buffer = b""
@@ -166,6 +167,7 @@ class Run:
             if isinstance(message, Holding):
                 self.holding = tuple(sorted(w.slot for w in message.workers))
                 self.workers = {w.slot: w.pid for w in message.workers}
+                self.settled = message.revision
             else:
                 assert isinstance(message, Grown)
         return True

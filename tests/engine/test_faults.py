@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.faults import FAULTS, PHASES
-from tests.engine.scripts import SMALL
+from tests.engine.scripts import HELD, SMALL
 from training_runtime.elastic.watch import Patience, Sign, Watch, deadline_s
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
@@ -57,6 +57,24 @@ def test_a_death_in_each_phase_changes_nothing(start, fixed, phases):
     happened = [f["phase"] for i, f in enumerate(faults) if (run.result_dir / f"fault-{i}").exists()]
     assert happened == list(phases)
     assert all(g.redone <= 1 for g in run.events("generation"))
+    same(run, fixed(*LONG))
+
+
+def test_a_death_over_the_record_of_a_step_after_which_all_were_to_leave_costs_nothing(start, fixed):
+    """Who is left records the step for it, and has come to a generation without members before it heard of that death."""
+    run = start(FAULTS + HELD, *LONG, env={"FAULTS": json.dumps([{"phase": "committed", "step": 26, "rank": 0}])})
+    stay = run.result_dir / "stay-3"
+    stay.touch()
+    run.members(0, 1)
+    run.until_step(24)
+    run.members()
+    run.until(lambda: run.settled == run.revision, what="the driver knows that all are to leave")
+    stay.unlink()
+    run.until(lambda: run.events("suspended"), what="suspended")
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    assert (run.result_dir / "fault-0").exists()
+    assert run.events("train")[24].workers == 2
     same(run, fixed(*LONG))
 
 

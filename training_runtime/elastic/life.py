@@ -57,7 +57,8 @@ class Left(Exception):
 
 
 class Life(ABC):
-    """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits."""
+    """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits. `worked`: the group that did the last
+    unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has begun."""
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
@@ -69,7 +70,7 @@ class Life(ABC):
         )
         self.buffers = SharedBuffers(arena, job.live.modules(), place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
-        self.group = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
+        self.group = self.worked = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
         self.pages = Pages(arena)
         self.last_commit = self.last_unit_s = 0.0
         self.landing: transfer.Landing | None = None
@@ -141,7 +142,7 @@ class Life(ABC):
         self.exchange.drop()
         tick, row = self.arena.get(self.seat, COMMITTED), None
         if self.shape.step_at(max(tick, 0)) > self.arena.words[RING_WRITTEN]:  # its recorder is dead, or found no room
-            row = self._row(self.shape.unit(tick - 1), self.group, 0.0)
+            row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
         unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
         self._patiently(lambda: orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=unread))
 
@@ -176,8 +177,8 @@ class Life(ABC):
         self.exchange.drop()
         if self.seat not in record.seats:
             raise Left
-        old, group = self.group, Group(arena, record, self.seat, self.place.driver)
-        self.group, self._passed = group, False
+        group = self.group = Group(arena, record, self.seat, self.place.driver)
+        self._passed = False
         self._meet(given.MARKS)
         ticks = group.committed()
         top = max(ticks.values())
@@ -186,10 +187,10 @@ class Life(ABC):
             raise Left
         sources = [seat for seat in record.seats if ticks[seat] == top]
         if abort:
-            self._look_for_a_lost_hook(old, record)
+            self._look_for_a_lost_hook(record)
         redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
         self._tested = arena.tested.tolist() if self.shape.test_batches else []
-        handed = self._hand_over(top, sources, record, old, ticks) if self.seat in sources else 0
+        handed = self._hand_over(top, sources, record, ticks) if self.seat in sources else 0
         self._meet(handed)
         if self.seat not in record.members:
             raise Left
@@ -197,14 +198,15 @@ class Life(ABC):
             self._take_over(top)
         self._passed = any(ticks[seat] < top for seat in record.members)
         group.begin()
+        self.worked = group
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
             self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
 
-    def _look_for_a_lost_hook(self, old: Group, record: GenerationRecord) -> None:
+    def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
         theirs: then the next first member does that part again. What the dead had committed last still stands in its seat."""
-        first = old.record.members[0] if old.record.members else self.seat
+        first = self.worked.record.members[0]
         ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
         if ends and first not in record.seats and 0 <= self.arena.get(first, COMMITTED) <= ends[0]:
             self.unsaved = ends[0]
@@ -219,13 +221,13 @@ class Life(ABC):
                 pull.failed(CAME_BETWEEN, time.monotonic())
             raise
 
-    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, old: Group, ticks: Mapping[int, int]) -> int:
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
         """Give the state to those behind, each machine to its own, and one of them to machines that have nobody who knows it. Returns what
         that gives to other machines."""
         first = self.seat == sources[0]
         step = self.shape.step_at(top)
         if first and step > self.arena.words[RING_WRITTEN]:  # its recorder died between the step and its record
-            self._record(self.shape.unit(top - 1), old, 0.0)
+            self._record(self.shape.unit(top - 1), self.worked, 0.0)
         if not record.members:
             if first:
                 paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, top, self.told))
