@@ -7,6 +7,7 @@ a form that is sent twice do one thing. Everything is told to the pages, and to 
 from experiments.services.cluster import (
     declare_node_lost,
     remove_node,
+    set_cluster_draining,
     set_node_draining,
     set_policy,
     set_sharing,
@@ -74,6 +75,7 @@ __all__ = [
     "remove_node",
     "resume_run",
     "run_experiment",
+    "set_cluster_draining",
     "set_node_draining",
     "set_policy",
     "set_priority",

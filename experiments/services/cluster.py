@@ -31,6 +31,15 @@ def set_node_draining(node: Node, *, by: User, draining: bool, reason: str = "",
     return node
 
 
+def set_cluster_draining(*, by: User, draining: bool, reason: str = "", now: dt.datetime | None = None) -> int:
+    """All nodes at once; how many that changed."""
+    with transaction.atomic():
+        nodes = list(Node.objects.select_for_update().filter(removed_at=None, draining=not draining).order_by("pk"))
+        for node in nodes:
+            set_node_draining(node, by=by, draining=draining, reason=reason, now=now)
+    return len(nodes)
+
+
 def declare_node_lost(node: Node, *, by: User, confirm_name: str, reason: str = "", now: dt.datetime | None = None) -> tuple[int, int]:
     """The machine is gone for good: its slots are free, its runs go on elsewhere or end where that was asked; how many of each.
 

@@ -38,25 +38,13 @@ AMISS = {"silent": "not heard of", "stuck": "stuck", "leaving": "leaving"}  # st
 def detail(request: HttpRequest) -> HttpResponse:
     user = person(request)
     now = clock.now()
-    wanted = JobFilter(
-        name=request.GET.get("name", "").strip()[:120],
-        state=request.GET.get("state", "")[:16],
-        limit=PAGE_ROWS,
-        offset=number(request, "offset", 0, least=0, most=10_000_000),
-    )
-    found = later(lambda: selectors.jobs(wanted, now=now, named=run_pages.named_runs(user)))
     lanes = later(lambda: selectors.lanes(begin=now, end=now))
     strips = later(lambda: _strips(lanes))
     feed = later(lambda: selectors.feed(limit=40))
     table = later(lambda: _table(request, now))
     context = {
         "section": "cluster",
-        "wanted": wanted,
-        "found": found,
-        "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
-        "named": later(lambda: run_pages.named_ids(user, [row.run.pk for row in found[0]])),
-        "controllable": later(lambda: _controllable(request, found[0])),
-        "next_offset": wanted.offset + PAGE_ROWS,
+        **jobs_asked_for(request, now=now),
         "table": table,
         "table_readable": later(lambda: run_pages.readable_ids(user, [bar.run for _, bars in table.lanes for bar in bars])),
         "windows": (("1m", "1 min"), ("10m", "10 min"), ("1h", "1 h"), ("all", "All")),
@@ -68,11 +56,31 @@ def detail(request: HttpRequest) -> HttpResponse:
         "feed_readable": later(lambda: run_pages.readable_ids(user, [item.run for item in feed])),
         "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _, _ in strips])),
         "nodes": later(lambda: nodes.rows(lanes, now=now)),
-        "homes": later(lambda: run_pages.may_run_in(user)),
         "rules": later(lambda: access.rules(user)),
     }
     parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
+
+
+def jobs_asked_for(request: HttpRequest, *, now: dt.datetime) -> dict[str, object]:
+    """What the table of jobs shows of those that the query string asks for: ?name=, ?state=, ?offset=."""
+    user = person(request)
+    wanted = JobFilter(
+        name=request.GET.get("name", "").strip()[:120],
+        state=request.GET.get("state", "")[:16],
+        limit=PAGE_ROWS,
+        offset=number(request, "offset", 0, least=0, most=10_000_000),
+    )
+    found = later(lambda: selectors.jobs(wanted, now=now, named=run_pages.named_runs(user)))
+    return {
+        "wanted": wanted,
+        "found": found,
+        "readable": later(lambda: run_pages.readable(user, [row.run for row in found[0]])),
+        "named": later(lambda: run_pages.named_ids(user, [row.run.pk for row in found[0]])),
+        "controllable": later(lambda: _controllable(request, found[0])),
+        "next_offset": wanted.offset + PAGE_ROWS,
+        "homes": later(lambda: run_pages.may_run_in(user)),
+    }
 
 
 @dataclass(frozen=True)

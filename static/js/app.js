@@ -130,12 +130,13 @@ function failures() {
   });
 }
 
-/** data-confirm="question" on a form asks first. */
+/** data-confirm="question" on a form, or on one of its buttons, asks first. */
 function confirmations() {
   document.addEventListener(
     'submit',
     (event) => {
-      const question = /** @type {Element} */ (event.target).getAttribute('data-confirm');
+      const { submitter, target } = /** @type {SubmitEvent} */ (event);
+      const question = submitter?.getAttribute('data-confirm') ?? /** @type {Element} */ (target).getAttribute('data-confirm');
       if (question && !window.confirm(question)) {
         event.preventDefault();
         event.stopImmediatePropagation();

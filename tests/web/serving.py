@@ -148,6 +148,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
         "sharing": "/cluster/sharing/",
+        "instance groups": "/cluster/groups/",
+        "instance group": "/cluster/groups/EDT%20Studio/",
         "search": "/search/?q=learning",
         "profile": "/profile/",
         "notifications": "/notifications/",

@@ -26,6 +26,8 @@ EVERYBODY = {
     "node",
     "usage",
     "sharing",
+    "instance_groups",
+    "instance_group",
     "notifications", "read_notifications", "notification_choices", "add_webhook", "shortcuts",
     "sample",
     "search",
@@ -123,7 +125,7 @@ def sample(name: str, studio: Seeded) -> str:
         arguments["pk"] = owners.get(name, studio.digits.pk if project else studio.running.pk)
     for key, value in (("username", "bob"), ("path", "model/model_epoch_20.pth"), ("name", "driver")):
         if f":{key}>" in route:
-            arguments[key] = "local" if "nodes/" in route else value
+            arguments[key] = "local" if "nodes/" in route else "EDT Studio" if "groups/" in route else value
     if "<str:token>" in route:
         arguments["token"] = services.notices.email_token(studio.alice, "alice@example.org")
     if "<int:place>" in route:

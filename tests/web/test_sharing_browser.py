@@ -46,3 +46,29 @@ def test_rules_are_changed_without_script(visit: Visit, site: Site) -> None:
         page.get_by_role("button", name="Apply").click()
         expect(page.get_by_text("The rules of sharing are changed.")).to_be_visible()
     expect(page.locator("#history")).to_contain_text("dora changed alice's weight from 2 to 1")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_a_walkthrough_of_the_original_console_finds_the_instance_group_and_its_applications(
+    width: int, theme: str, visit: Visit, site: Site
+) -> None:
+    """Start what is not ready by its box, then look at the applications."""
+    page = visit(width=width, theme=theme, username="dora")
+    go(page, site, "sharing")
+    page.get_by_role("link", name="Cluster", exact=True).last.click()
+    page.get_by_role("link", name="Instance groups").click()
+    page.on("dialog", lambda dialog: dialog.accept())
+    for button, state in (("Stop", "Stopped"), ("Start", "Ready")):
+        box = page.get_by_role("checkbox", name="Choose EDT Studio")
+        box.check()
+        with page.expect_response(lambda response: "part=list" in response.url):
+            site.tell("changed")  # the list follows, and what was chosen stays
+        expect(box).to_be_checked()
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(page.locator("#groups")).to_contain_text(state)
+        is_readable_and_fits(page)
+    page.get_by_role("link", name="EDT Studio", exact=True).last.click()
+    expect(page.get_by_role("heading", name="Submitted applications")).to_be_visible()
+    for column in ("Name and ID", "Submitter", "Type", "State", "CPU slots", "GPU slots", "Priority", "Submitted", "Ended", "Run duration"):
+        expect(page.locator("#jobs thead")).to_contain_text(column)
+    is_readable_and_fits(page)
