@@ -49,7 +49,9 @@ class RunSpec:
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
     instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
     up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
-    (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device.
+    (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device. `torchrun`: the
+    script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
+    how often it is started again after a worker has failed.
     """
 
     run: int
@@ -66,6 +68,8 @@ class RunSpec:
     station: bool = False
     data_root: str = ""
     elastic: bool = True
+    torchrun: Literal["", "elastic", "fixed"] = ""
+    max_restarts: int = 0
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,8 @@ class Run:
         attempt: int = 1,
         device: str = "cpu",
         gpus: int = 0,
+        torchrun: str = "",
+        max_restarts: int = 0,
     ):
         """Its slots are of class `device`; `gpus` of them share that many GPUs."""
         self.warm, self.folder, self.device, self.gpus = warm, folder, device, gpus
@@ -94,6 +96,7 @@ class Run:
         self.spec = RunSpec(
             7, "test", "alice", ("main.py", *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
         )
+        self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts)  # type: ignore[arg-type]
         self._extra = env or {}
         self.log = folder / "console.log"
         self._begin()
@@ -235,6 +238,9 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait()
+        for worker in self.workers.values() if self.spec.torchrun else ():  # each has a session of its own, with what its script started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker, signal.SIGKILL)
         if self.connection is not None:
             self.connection.close()
         shutil.rmtree(self._sockets, ignore_errors=True)

@@ -15,7 +15,6 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,8 @@ from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
-from training_runtime.elastic.script import module_paths
+from training_runtime.elastic.script import module_paths, user_traceback
+from training_runtime.elastic.torchrun.agent import Agent
 from training_runtime.elastic.warm import warm_up
 from training_runtime.errors import NoRoom
 from training_runtime.protocol import RunSpec
@@ -117,9 +117,12 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
     session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
     _current = session
-    session.attendant.start()
-    code = _run_script(session)
-    session.attendant.pause()
+    if spec.torchrun:
+        code = _run_workers(session)
+    else:
+        session.attendant.start()
+        code = _run_script(session)
+        session.attendant.pause()
     if code == storage.EXIT_CODE:
         return code
     session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
@@ -136,6 +139,16 @@ def _stop_outside_train(session: Session) -> None:
     session.finish("stopped")
     sys.stdout.flush()
     os._exit(0)
+
+
+def _run_workers(session: Session) -> int:
+    """The script runs in processes of its own, as torchrun starts them."""
+    assert session.writer is not None
+    os.chdir(session.spec.code_dir)
+    agent = Agent(session.spec, session.link, session.writer, session.take_logged, lambda: session.logged.step if session.logged else 0)
+    code = agent.run()
+    session.stopped = agent.outcome == "stopped"
+    return code
 
 
 def _run_script(session: Session) -> int:
@@ -157,7 +170,7 @@ def _run_script(session: Session) -> int:
     except SystemExit as stop:
         return _exit_code(session, stop)
     except BaseException as error:
-        text = _user_traceback(error)
+        text = user_traceback(error, __file__)
         sys.stderr.write(text)
         if storage.lacks_room(error, Path(spec.result_dir)):
             session.waits(error)
@@ -178,11 +191,3 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
         message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
         session.failed(message)
     return 1 if code == storage.EXIT_CODE and not session.spec.station else code  # that one is ours to say, as a station does
-
-
-def _user_traceback(error: BaseException) -> str:
-    """The traceback from the user's script on, without the frames of the runtime above it."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))

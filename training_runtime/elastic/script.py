@@ -9,6 +9,7 @@ import runpy
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,3 +118,11 @@ def module_paths() -> list[str]:
     `emetrics`, `elog`, `edtcallback`, `pth_parameter_mgr`. They come after the script's own folder, so that its files win."""
     fabric = Path(__file__).resolve().parent.parent / "fabric"
     return [str(fabric / "path"), str(fabric / "helpers")]
+
+
+def user_traceback(error: BaseException, runner: str) -> str:
+    """The traceback from the user's script on, without the frames of the runtime above it; `runner`: the file that has run the script."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in (runner, runpy.__file__, "<frozen runpy>"):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))

@@ -1,0 +1,292 @@
+"""Scripts written for torchrun and torchelastic, on slots that come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections import Counter
+from pathlib import Path
+
+from tests.engine.harness import Run, in_session, until_gone
+
+SAMPLES = 480
+# In the shape of torchelastic's examples: it knows nothing of the studio, and loads what it saved. It goes as far as the test lets it.
+SCRIPT = """
+import argparse, json, os, select
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torchelastic.utils.data import ElasticDistributedSampler
+from emetrics import EMetrics
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 480
+
+    def __getitem__(self, index):
+        return torch.full((4,), index / 480.0), index
+
+
+class State:
+    def __init__(self, model):
+        self.model, self.shown, self.steps = model, [], 0
+
+    def load_checkpoint(self, path):
+        if os.path.exists(path):
+            kept = torch.load(path)
+            self.shown, self.steps = kept["shown"], kept["steps"]
+            self.model.load_state_dict(kept["model"])
+
+    def save_checkpoint(self, path):
+        torch.save({"shown": self.shown, "steps": self.steps, "model": self.model.state_dict()}, path + ".new")
+        os.replace(path + ".new", path)
+        with open(path + ".count", "w") as file:
+            file.write(str(len(self.shown)))
+
+
+def allowed(folder):
+    try:
+        with open(os.path.join(folder, "allowed")) as file:
+            return int(file.read() or 0)
+    except OSError:
+        return 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert (rank, size) == (int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+    folder = os.environ["RESULT_DIR"]
+    path = os.path.join(folder, "checkpoint.pt")
+    torch.manual_seed(0)
+    state = State(DistributedDataParallel(nn.Linear(4, 1)))
+    state.load_checkpoint(path)
+    optimizer = torch.optim.SGD(state.model.parameters(), lr=0.01)
+    data = Numbers()
+    sampler = ElasticDistributedSampler(data, start_index=len(state.shown))
+    metrics = EMetrics.open()
+    for inputs, indices in DataLoader(data, batch_size=args.batch_size, sampler=sampler):
+        while rank == 0 and len(state.shown) >= allowed(folder):
+            select.select([], [], [], 0.01)
+        optimizer.zero_grad()
+        loss = state.model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        every = [None] * size
+        dist.all_gather_object(every, indices.tolist())
+        state.shown += sum(every, [])
+        state.steps += 1
+        metrics.record("train", state.steps, {"rank": rank, "loss": loss.item()})
+        if rank == 0:
+            state.save_checkpoint(path)
+        dist.barrier()
+    metrics.close()
+    if rank == 0:
+        torch.save(state.model.module.state_dict(), os.path.join(folder, "final.pt"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def allow(run: Run, samples: int) -> None:
+    path = run.result_dir / "allowed"
+    path.with_suffix(".new").write_text(str(samples))
+    path.with_suffix(".new").replace(path)
+
+
+def until_shown(run: Run, samples: int) -> None:
+    def shown() -> int:
+        path = run.result_dir / "checkpoint.pt.count"
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    run.until(lambda: shown() >= samples, what=f"{samples} samples were shown")
+
+
+def until_started(run: Run, times: int) -> None:
+    run.until(lambda: len(run.events("generation")) >= times, what=f"{times} starts")
+
+
+def test_it_grows_and_shrinks_and_loses_a_worker_and_shows_every_sample_once(start):
+    import torch
+
+    run = start(SCRIPT, "--batch-size", "4", torchrun="elastic", max_restarts=2)
+    allow(run, 16)
+    run.members(0, reason="first")
+    until_shown(run, 16)
+    assert run.holding == (0,)
+
+    run.members(0, 1, 2, reason="two more are free")
+    until_started(run, 2)
+    allow(run, 50)
+    until_shown(run, 50)
+    assert run.holding == (0, 1, 2)
+
+    run.kill(1)
+    until_started(run, 3)
+    allow(run, 100)
+    until_shown(run, 100)
+
+    run.members(0, 2, reason="bob needs one")
+    run.until(lambda: run.holding == (0, 2) and len(run.events("generation")) == 4, what="two workers")
+    allow(run, SAMPLES)
+    assert run.wait() == 0, run.tail()
+
+    kept = torch.load(run.result_dir / "checkpoint.pt")
+    assert Counter(kept["shown"]) == Counter(range(SAMPLES))
+    assert (run.result_dir / "final.pt").exists()
+    first, more, again, fewer = run.events("generation")
+    assert [len(each.members) for each in (first, more, again, fewer)] == [1, 3, 3, 2]
+    assert [each.workers_before for each in (first, more, again, fewer)] == [0, 1, 3, 3]
+    assert [each.generation for each in (first, more, again, fewer)] == [1, 2, 3, 4]
+    assert (first.reason, more.reason, fewer.reason) == ("first", "two more are free", "bob needs one")
+    assert again.reason == "worker 1 (slot 1) was killed by SIGKILL; restart 1 of 2".replace("worker", "the worker")
+    assert first.pause_ms == 0
+    assert all(each.pause_ms > 0 for each in (more, again, fewer))
+    assert {event.metrics["rank"] for event in run.events("logged")} == {0.0}, "figures of the first rank alone are the run's"
+    assert run.events("finished")[0].outcome == "completed"
+    assert run.events("finished")[0].metrics["train loss"] > 0
+
+
+def test_a_fixed_number_of_slots_starts_whole_is_suspended_whole_and_goes_on(start):
+    run = start(SCRIPT, torchrun="fixed", max_slots=2)
+    allow(run, 16)
+    run.members(0, 1)
+    until_shown(run, 16)
+    run.members(0, reason="carol needs one")
+    run.until(lambda: run.events("suspended"), what="it is suspended")
+    run.until(lambda: run.holding == (), what="it holds nothing")
+    assert run.events("suspended")[0].reason == "carol needs one"
+    run.members()
+    run.members(3, reason="one is free")
+    run.members(2, 3, reason="two are free")
+    allow(run, SAMPLES)
+    assert run.wait() == 0, run.tail()
+    assert [[member.slot for member in each.members] for each in run.events("generation")] == [[0, 1], [2, 3]]
+    assert [(each.step > 0, each.reason) for each in run.events("resumed")] == [(True, "two are free")]
+
+
+FAILS = """
+import os
+print("started", os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["TORCHELASTIC_MAX_RESTARTS"], flush=True)
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+if dist.get_rank() == 1:
+    raise ValueError("no such column: age")
+dist.barrier()
+"""
+
+
+def test_a_script_that_fails_is_started_again_so_often_and_fails_with_its_own_traceback(start):
+    run = start(FAILS, torchrun="elastic", max_restarts=1)
+    run.members(5, 6)
+    assert run.wait() == 1, run.tail()
+    (failed,) = run.events("error")
+    assert failed.message == "worker 1 (slot 6) failed: ValueError: no such column: age (started again 1 time before)"
+    assert failed.where == "worker on slot 6"
+    assert "main.py" in failed.traceback
+    assert 'raise ValueError("no such column: age")' in failed.traceback
+    assert "torchrun/worker.py" not in failed.traceback
+    assert run.events("finished")[0].outcome == "failed"
+    log = (run.result_dir / "log" / "worker-6" / "console.log").read_text()
+    assert [line for line in log.splitlines() if line.startswith("started")] == ["started 0 1", "started 1 1"]
+
+
+SIGNALLED = """
+import json, os, select, signal, subprocess, sys
+rank, folder = int(os.environ["RANK"]), os.environ["RESULT_DIR"]
+
+def told(*_):
+    open(os.path.join(folder, f"told-{rank}"), "w").close()
+    if rank == 0:
+        sys.exit(0)
+
+signal.signal(signal.SIGTERM, told)
+subprocess.Popen([sys.executable, "-c", "import select; select.select([], [], [])"])
+with open(os.path.join(folder, f"env-{rank}.new"), "w") as file:
+    json.dump(dict(os.environ), file)
+os.replace(os.path.join(folder, f"env-{rank}.new"), os.path.join(folder, f"env-{rank}"))
+while True:
+    select.select([], [], [])
+"""
+
+
+def environment(run: Run, rank: int) -> dict:
+    path = run.result_dir / f"env-{rank}"
+    run.until(path.exists, what=f"rank {rank} runs")
+    return json.loads(path.read_text())
+
+
+def test_a_stop_tells_the_workers_and_kills_who_does_not_end_with_all_that_they_started(start):
+    run = start(SIGNALLED, torchrun="elastic", env={"EDT_WORKER_GRACE_S": "0.5"})
+    run.members(0, 1)
+    for rank in (0, 1):
+        environment(run, rank)
+    sessions = list(run.workers.values())
+    run.stop()
+    assert run.wait() == 0, run.tail()
+    assert run.events("finished")[0].outcome == "stopped"
+    assert {path.name for path in run.result_dir.glob("told-*")} == {"told-0", "told-1"}
+    for session in sessions:
+        until_gone(session)
+
+
+def test_a_slot_is_held_until_its_process_is_gone(start):
+    run = start(SIGNALLED, torchrun="elastic", env={"EDT_WORKER_GRACE_S": "1"})
+    run.members(0, 1)
+    environment(run, 1)
+    worker = run.workers[1]
+    run.members(0)
+    run.until((run.result_dir / "told-1").exists, what="the worker was told to end")
+    run.until(lambda: 1 not in run.holding, what="the slot is given back")
+    assert not _runs(worker), "the slot was given back while its process ran"
+    until_started(run, 2)
+    assert run.holding == (0,)
+
+
+def test_workers_end_with_their_driver(start):
+    run = start(SIGNALLED, torchrun="elastic")
+    run.members(0, 1)
+    for rank in (0, 1):
+        environment(run, rank)
+    handles = [os.pidfd_open(pid) for pid in run.workers.values()]
+    os.kill(run.pid, signal.SIGKILL)
+    for handle in handles:
+        assert select.select([handle], [], [], 60)[0], "a worker outlived its driver"
+        os.close(handle)
+    assert not in_session(run.pid)
+
+
+def test_each_worker_finds_what_torchrun_gives_it(start):
+    run = start(SIGNALLED, torchrun="elastic", max_restarts=3, device="gpu", env={"EDT_WORKER_GRACE_S": "0.5"})
+    run.members(1, 3)
+    found = [environment(run, rank) for rank in (0, 1)]
+    for rank, own in enumerate(found):
+        assert (own["RANK"], own["LOCAL_RANK"], own["ROLE_RANK"], own["GROUP_RANK"]) == (str(rank), str(rank), str(rank), "0")
+        assert (own["WORLD_SIZE"], own["LOCAL_WORLD_SIZE"], own["MASTER_ADDR"]) == ("2", "2", "127.0.0.1")
+        assert (own["TORCHELASTIC_RESTART_COUNT"], own["TORCHELASTIC_MAX_RESTARTS"]) == ("0", "3")
+        assert own["CUDA_VISIBLE_DEVICES"] == "1,3", "LOCAL_RANK is the place of its own among them"
+        assert (own["TORCHELASTIC_RUN_ID"], own["PET_RDZV_ID"]) == ("test-7", "test-7")
+        assert (own["PET_RDZV_BACKEND"], own["PET_RDZV_ENDPOINT"]) == ("c10d", f"127.0.0.1:{own['MASTER_PORT']}")
+    assert found[0]["MASTER_PORT"] == found[1]["MASTER_PORT"]
+    assert Path(found[1]["LOG_DIR"]).name == "worker-3"
+    run.stop()
+    assert run.wait() == 0
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

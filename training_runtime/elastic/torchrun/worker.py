@@ -1,0 +1,51 @@
+"""What a worker process begins with: `python -m ... AGENT SCRIPT ARGUMENTS` runs the script as `python SCRIPT ARGUMENTS` would, in the
+folder of the code. An exception is written to torchrun's error file, for the agent. The process ends with the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from training_runtime import console, storage
+from training_runtime.elastic import advice, kinship
+from training_runtime.elastic.script import module_paths, user_traceback
+
+
+def main() -> None:
+    agent, name, *arguments = sys.argv[1:]
+    kinship.die_with_parent(int(agent))
+    console.forgive_full_disks()
+    get_error_handler().initialize()
+    script = Path.cwd() / name
+    sys.argv = [name, *arguments]
+    sys.path[0:1] = [str(script.parent), *module_paths()]
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as stop:
+        sys.exit(1 if stop.code == storage.EXIT_CODE else stop.code)  # that one is ours to say
+    except Exception as error:
+        _tell(error)
+        sys.exit(storage.EXIT_CODE if storage.lacks_room(error, Path(os.environ["RESULT_DIR"])) else 1)
+
+
+def _tell(error: Exception) -> None:
+    """In torchrun's form. A script that is decorated with `record` has written it already."""
+    text = user_traceback(error, __file__)
+    sys.stderr.write(text)
+    path = Path(os.environ["TORCHELASTIC_ERROR_FILE"])
+    message = f"{type(error).__name__}: {error}{advice.after(error)}"
+    extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
+    with suppress(OSError):
+        if not path.exists():
+            path.write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+
+
+if __name__ == "__main__":
+    main()

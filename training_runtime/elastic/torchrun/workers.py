@@ -1,0 +1,192 @@
+"""The worker processes of one start: what torchrun gives each of them, the store they meet at, their ends and their errors.
+
+The environment, the store (a TCPStore that the agent holds, not the first worker) and the error files are torchrun's own, so scripts and
+libraries find all that they find there. The store listens for this start alone: workers of another one cannot get into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.distributed import TCPStore
+
+from training_runtime import storage
+from training_runtime.crashes import ended_how
+from training_runtime.elastic import kinship
+from training_runtime.protocol import RunSpec, SlotRef, Worker
+
+ADDRESS = "127.0.0.1"  # all workers of a run are on one machine
+_SHOWN = 300
+
+
+@dataclass
+class WorkerProcess:
+    """`handle` is its pidfd; `status` its exit status once it has ended."""
+
+    rank: int
+    slot: SlotRef
+    process: subprocess.Popen[bytes]
+    handle: int
+    ticks: int
+    error_file: Path
+    status: int | None = None
+
+    def held(self) -> Worker:
+        return Worker(self.slot.id, self.process.pid, self.ticks)
+
+    def look(self) -> bool:
+        """Whether it has ended since it was last looked at. What it has forked (loaders of data, say) goes with it."""
+        if self.status is not None or not kinship.has_ended(self.handle):
+            return False
+        self.signal(signal.SIGKILL)  # not reaped yet, so the group is still its own
+        self.status = self.process.wait()
+        os.close(self.handle)
+        return True
+
+    def signal(self, number: int) -> None:
+        """To all of its process group."""
+        if self.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def tell_to_end(self) -> None:
+        """SIGTERM to itself: who handles it may still need the processes that it has started."""
+        if self.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.handle, signal.SIGTERM)
+
+    def failure(self) -> Failure:
+        """What it has failed of."""
+        assert self.status is not None
+        who = f"worker {self.rank} (slot {self.slot.id})"
+        try:
+            told = json.loads(self.error_file.read_text(errors="replace"))["message"]
+            message, stack = str(told["message"])[:_SHOWN], str(told["extraInfo"]["py_callstack"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it was killed, or left by sys.exit; or it wrote what it liked
+            return Failure(ended_how(self.status, who), "", self.status)
+        return Failure(f"{who} failed: {message}", stack, self.status)
+
+    def failed_ns(self) -> int:
+        """Orders failures: who was killed before who raised an error, and those by when it was written down."""
+        assert self.status is not None
+        if self.status < 0:
+            return 0
+        try:
+            return self.error_file.stat().st_mtime_ns
+        except OSError:
+            return sys.maxsize
+
+
+@dataclass(frozen=True)
+class Failure:
+    message: str
+    traceback: str
+    status: int
+
+    @property
+    def lacks_room(self) -> bool:
+        return self.status == storage.EXIT_CODE
+
+
+@dataclass(frozen=True)
+class Group:
+    """The workers of one start, by rank. `store` lives as long as they do."""
+
+    workers: tuple[WorkerProcess, ...]
+    store: TCPStore
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return tuple(worker.slot.id for worker in self.workers)
+
+    def alive(self) -> list[WorkerProcess]:
+        return [worker for worker in self.workers if worker.status is None]
+
+    def ended(self) -> dict[int, int]:
+        return {worker.rank: worker.status for worker in self.workers if worker.status is not None}
+
+
+def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int) -> Group:
+    """One worker a slot, in a fresh interpreter. `number`: of this start; `restarts`: after failures."""
+    with socket.create_server((ADDRESS, 0)) as server:
+        port = server.getsockname()[1]
+        # The store closes the descriptor that it is given.
+        store = TCPStore(ADDRESS, port, None, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno()))
+    workers: list[WorkerProcess] = []
+    try:
+        for rank, slot in enumerate(slots):
+            folder = Path(spec.result_dir, "log", f"worker-{slot.id}")
+            error_file = Path(spec.result_dir, "tmp", f"error-{number}-{rank}.json")
+            for each in (folder, error_file.parent):
+                each.mkdir(parents=True, exist_ok=True)
+            error_file.unlink(missing_ok=True)
+            own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {"TORCHELASTIC_ERROR_FILE": str(error_file)}
+            own |= {"LOG_DIR": str(folder)} if rank else {}  # what the first one logs is the run's; the others' is kept beside it
+            workers.append(_start(spec, slot, rank, own, folder / "console.log", error_file))
+    except BaseException:
+        for worker in workers:
+            worker.signal(signal.SIGKILL)
+            worker.process.wait()
+        raise
+    return Group(tuple(workers), store)
+
+
+def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], console: Path, error_file: Path) -> WorkerProcess:
+    command = [sys.executable, "-u", "-m", "training_runtime.elastic.torchrun.worker", str(os.getpid()), *spec.argv]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    log = os.open(console, flags, 0o644)
+    try:
+        process = subprocess.Popen(
+            command, cwd=spec.code_dir, env={**os.environ, **own}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
+    return WorkerProcess(rank, slot, process, os.pidfd_open(process.pid), kinship.start_ticks(process.pid), error_file)
+
+
+def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:
+    """What torchrun sets for a worker on one machine. LOCAL_RANK is the place of its GPU among those that all of them see."""
+    number, run_id = str(rank), f"{spec.name}-{spec.run}"
+    count = str(len(slots))
+    return {
+        "LOCAL_RANK": number,
+        "RANK": number,
+        "GROUP_RANK": "0",
+        "ROLE_RANK": number,
+        "ROLE_NAME": "default",
+        "LOCAL_WORLD_SIZE": count,
+        "WORLD_SIZE": count,
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": count,
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        "PET_RDZV_ID": run_id,
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{ADDRESS}:{port}",
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus(slots)),
+    }
+
+
+def gpus(slots: Iterable[SlotRef]) -> list[str]:
+    """The numbers of their GPUs, by rank; each once, since CUDA takes no number twice."""
+    return list(dict.fromkeys(str(slot.index) for slot in slots if slot.device == "gpu"))
+
+
+def by_cause(failed: Iterable[WorkerProcess]) -> list[WorkerProcess]:
+    """The first failure first: the others often follow from it."""
+    return sorted(failed, key=WorkerProcess.failed_ns)

@@ -1,0 +1,1 @@
+"""The name under which older scripts import this."""
