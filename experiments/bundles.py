@@ -22,11 +22,11 @@ from typing import IO, BinaryIO
 
 from django.conf import settings
 
-from experiments import tarcheck, zipcheck
+from experiments import launchers, tarcheck, zipcheck
 from experiments.models import Bundle
 from experiments.zipcheck import BundleRefused, Contents, Limits
 
-__all__ = ["BundleRefused", "code_dir", "entry", "files_stay", "keep", "parse_command", "unpacked"]
+__all__ = ["BundleRefused", "check_launcher", "code_dir", "entry", "files_stay", "keep", "launcher", "parse_command", "unpacked"]
 
 CHUNK_BYTES = 1 << 20
 UNPACKING = ".unpacking-"
@@ -92,17 +92,12 @@ def unpacked(bundle: Bundle) -> Path:
 
 
 def parse_command(command: str) -> tuple[str, ...]:
-    """A command as (script, arguments...): "python main.py --epochs 5" and "main.py --epochs 5" give the same. Never a shell.
+    """A command as (script, arguments...), without python or PyTorch's launcher before it. Never a shell.
 
     Raises BundleRefused for bad quoting, an interpreter option, no script, or a script that leaves the code folder.
     """
-    if "\0" in command:
-        raise BundleRefused("The command has a NUL character in it: type it anew.")
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        raise BundleRefused("The command has a quotation mark without its partner: close the quotes.") from None
-    if words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
+    launched, words = _divided(command)
+    if launched is None and words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
         words = words[1:]
         if words and words[0] == "-u":  # output is unbuffered anyway
             words = words[1:]
@@ -119,6 +114,32 @@ def parse_command(command: str) -> tuple[str, ...]:
     if script.startswith("/") or ".." in parts or "" in parts:
         raise BundleRefused(f"{script} is not inside the zip: name the script by its path in the zip.")
     return ("/".join(parts), *words[1:])
+
+
+def launcher(command: str) -> launchers.Launcher | None:
+    """PyTorch's, if the command begins with it. Raises BundleRefused as `parse_command` does."""
+    return _divided(command)[0]
+
+
+def check_launcher(command: str, *, torchrun: bool) -> None:
+    """Raises BundleRefused for a command that begins with PyTorch's launcher, of a run that is not one for it."""
+    found = launcher(command)
+    if found is not None and not torchrun:
+        raise BundleRefused(
+            f'The command begins with {found.name}: choose "torchrun elastic" or "torchrun" as the distributed training type, or begin '
+            "with the script."
+        )
+
+
+def _divided(command: str) -> tuple[launchers.Launcher | None, tuple[str, ...]]:
+    if "\0" in command:
+        raise BundleRefused("The command has a NUL character in it: type it anew.")
+    try:
+        return launchers.divided(shlex.split(command))
+    except launchers.WrongLauncher as wrong:
+        raise BundleRefused(str(wrong)) from None
+    except ValueError:
+        raise BundleRefused("The command has a quotation mark without its partner: close the quotes.") from None
 
 
 def entry(bundle: Bundle, command: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from experiments import bundles, datastore, ingest, notify, runfiles, scheduling, slotuse, snapshot, states, stations
+from experiments import bundles, datastore, ingest, launchers, notify, runfiles, scheduling, slotuse, snapshot, states, stations
 from experiments.models import DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.errors import HostUnavailable
@@ -263,8 +263,15 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
         continue_from=str(_continued(run.continues)) if run.continues and not station else "",
         station=station,
         data_root=str(data_root),
-        elastic=run.version.distributed == DefinitionVersion.Distributed.ELASTIC,
+        elastic=run.version.distributed != DefinitionVersion.Distributed.SINGLE,
+        torchrun=run.version.torchrun,
+        max_restarts=_max_restarts(run),
     )
+
+
+def _max_restarts(run: TrainingRun) -> int:
+    launcher = bundles.launcher(run.command)
+    return launchers.MAX_RESTARTS if launcher is None or launcher.max_restarts is None else launcher.max_restarts
 
 
 def _continued(number: int) -> Path:

@@ -21,6 +21,7 @@ from experiments.services.watches import MOST_WATCHES, Crossing
 T = TypeVar("T")
 EMPTY_LINES = 2
 FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
+TORCHRUN = "torchrun runs scripts that are written for torch.distributed and keep checkpoints of their own."
 
 
 def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
@@ -69,13 +70,13 @@ class AttributesForm(RequestForm):
         widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     device = forms.ChoiceField(label="Device per slot", choices=DefinitionVersion.Device.choices)
-    distributed = forms.ChoiceField(label="Distributed training type", choices=DefinitionVersion.Distributed.choices)
+    distributed = forms.ChoiceField(label="Distributed training type", choices=DefinitionVersion.Distributed.choices, help_text=TORCHRUN)
     max_slots = forms.IntegerField(
         label="Maximum number of slots",
         initial=4,
         min_value=1,
         max_value=MAX_SLOTS_LIMIT,
-        help_text="The run grows up to this many slots when they are free, and shrinks when others need them.",
+        help_text="The run grows up to this many slots when they are free, and shrinks when others need them; a fixed number starts whole.",
     )
 
 

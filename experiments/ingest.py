@@ -264,6 +264,8 @@ def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
     """A run whose steps arrive is running; one that says it is suspended is, unless it has been granted slots meanwhile."""
     if rows.progress.get("outcome") == TRAINED:
         notify.nudge_schedule()  # its slots are wanted elsewhere
+    if rows.generations and run.engines is None and "engines" not in rows.progress:
+        states.at_work(run, reason="Its workers run the script.", now=now)
     if rows.logged_step is not None and rows.last_word is None:
         states.at_work(run, reason="Its script logs figures.", now=now)
     if rows.last_word is None or run.state not in (RunState.STARTING, RunState.RUNNING, RunState.SUSPENDED):

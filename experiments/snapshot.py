@@ -95,7 +95,8 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
             dataclasses.replace(
                 _run_facts(run, frozenset(kept[run.pk]), unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.home_id or 0, ""),
-                alone=bool(pools) and run.engines is None and run.min_slots <= largest,
+                alone=bool(pools) and (bool(run.version.torchrun) or (run.engines is None and run.min_slots <= largest)),
+                always_alone=bool(pools) and bool(run.version.torchrun),
                 avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes),
             )
             for run in planned.values()

@@ -60,9 +60,18 @@ def definition(
     command: str = "python main.py --epochs 2",
     max_slots: int = 4,
     device: str = "any",
+    distributed: str = "elastic",
 ) -> DefinitionVersion:
     return services.create_definition(
-        project, by=by, name=name, upload=zipped(files), file_name="code.zip", command=command, max_slots=max_slots, device=device
+        project,
+        by=by,
+        name=name,
+        upload=zipped(files),
+        file_name="code.zip",
+        command=command,
+        max_slots=max_slots,
+        device=device,
+        distributed=distributed,
     )
 
 
@@ -71,9 +80,17 @@ def experiment(project: Project, *, by: User, versions: list[DefinitionVersion] 
     return services.create_experiment(project, by=by, name=name, versions=chosen)
 
 
-def run(project: Project, *, by: User, name: str = "first try", max_slots: int = 4, now: dt.datetime | None = None) -> TrainingRun:
+def run(
+    project: Project,
+    *,
+    by: User,
+    name: str = "first try",
+    max_slots: int = 4,
+    distributed: str = "elastic",
+    now: dt.datetime | None = None,
+) -> TrainingRun:
     """A queued run."""
-    made = experiment(project, by=by, versions=[definition(project, by=by, max_slots=max_slots)], name=name)
+    made = experiment(project, by=by, versions=[definition(project, by=by, max_slots=max_slots, distributed=distributed)], name=name)
     return services.run_experiment(made, by=by, now=now)[0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -57,7 +59,9 @@ class DefinitionVersion(models.Model):
 
     class Distributed(models.TextChoices):
         ELASTIC = "elastic", "Elastic distributed training"
-        SINGLE = "single", "Single slot"
+        TORCHRUN_ELASTIC = "torchrun_elastic", "torchrun elastic"
+        TORCHRUN = "torchrun", "torchrun (fixed number of slots)"
+        SINGLE = "single", "Single process"
 
     definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -81,3 +85,21 @@ class DefinitionVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.definition.name} v{self.number}"
+
+    @property
+    def torchrun(self) -> Literal["", "elastic", "fixed"]:
+        """How torchrun is to run the script; empty where it is not to."""
+        return torchrun(self.distributed)
+
+    @property
+    def least_slots(self) -> int:
+        """Without which a run does not start."""
+        return self.max_slots if self.torchrun == "fixed" else 1
+
+
+def torchrun(distributed: str) -> Literal["", "elastic", "fixed"]:
+    kinds: dict[str, Literal["elastic", "fixed"]] = {
+        DefinitionVersion.Distributed.TORCHRUN_ELASTIC: "elastic",
+        DefinitionVersion.Distributed.TORCHRUN: "fixed",
+    }
+    return kinds.get(distributed, "")

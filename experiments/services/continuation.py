@@ -37,6 +37,7 @@ def continue_run(
     command = checks.text(command, field="command", limit=checks.COMMAND_LIMIT) or source.command
     try:
         bundles.entry(source.version.bundle, command)
+        bundles.check_launcher(command, torchrun=bool(source.version.torchrun))
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))
     try:

@@ -13,7 +13,7 @@ from django.db.models import Max
 
 from experiments import bundles, notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
-from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.models.definitions import MAX_SLOTS_LIMIT, torchrun
 from experiments.services import checks
 
 V = DefinitionVersion
@@ -156,15 +156,16 @@ def _attributes(
     checks.each(errors, lambda: checks.whole(max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
     clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
     if clean:
-        checks.each(errors, lambda: _parse(clean))
+        checks.each(errors, lambda: _parse(clean, distributed))
     if len(errors) > found or clean is None:
         return None
     return _Attributes(framework, clean, device, distributed, 1 if distributed == V.Distributed.SINGLE else max_slots)
 
 
-def _parse(command: str) -> None:
+def _parse(command: str, distributed: str) -> None:
     try:
         bundles.parse_command(command)
+        bundles.check_launcher(command, torchrun=bool(torchrun(distributed)))
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))
 

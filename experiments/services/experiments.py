@@ -202,6 +202,7 @@ def _check_version(project: Project, version: DefinitionVersion, own: str, globa
         checks.refuse("versions", f"{named} has no command of its own: give it one, as in main.py --epochs 5.")
     try:
         bundles.entry(version.bundle, command)
+        bundles.check_launcher(command, torchrun=bool(version.torchrun))
     except bundles.BundleRefused as refusal:
         checks.refuse("global_command" if global_command else "versions", f"{named}: {refusal}")
 
@@ -226,6 +227,7 @@ def _queue(
         command=experiment.global_command or part.command or version.command,
         data_folder=folder,
         environment=experiment.environment,
+        min_slots=version.least_slots,
         max_slots=version.max_slots,
         request_id=request_id,
         position=part.position,

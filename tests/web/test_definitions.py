@@ -33,8 +33,31 @@ def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User
 
 
 @pytest.mark.parametrize(
+    ("kind", "slots", "shown", "plan"),
+    [
+        ("torchrun_elastic", 4, "torchrun elastic", "torchrun elastic, up to 4 slots"),
+        ("torchrun", 4, "torchrun (fixed number of slots)", "torchrun, 4 slots"),
+        ("single", 1, "Single process", "single process"),
+    ],
+)
+def test_how_a_script_is_run_is_chosen_and_shown(
+    kind: str, slots: int, shown: str, plan: str, project: Project, bob: User, as_: As
+) -> None:
+    form = as_(bob).get(reverse("new_definition", args=[project.pk])).content.decode()
+    assert f'<option value="{kind}">{shown}</option>' in form
+    answer = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(distributed=kind))
+    assert DefinitionVersion.objects.get().max_slots == slots
+    page = as_(bob).get(answer.url).content.decode()
+    assert f"<dt>Distributed training type</dt><dd>{shown}</dd>" in page
+    assert f"Any slot, {plan}" in page
+
+
+@pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
+        ({"command": "torchrun main.py"}, "command", "as the distributed training type"),
+        ({"command": "torchrun --nope main.py", "distributed": "torchrun"}, "command", "torchrun has no option --nope"),
+        ({"distributed": "mpi"}, "distributed", "Select a valid choice"),
         ({"name": "x" * 300}, "name", "at most 120"),
         ({"upload": None}, "upload", "Choose a .zip, .tar, .tar.gz or .py"),
         ({"max_slots": "0"}, "max_slots", "greater than or equal to 1"),

@@ -87,7 +87,7 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "FABRIC_HOME": places.fabric_home,
         "FABRIC_BACKEND": "pytorch",
         "FRAME_WORK": "PyTorch",
-        "DLI_IS_ELASTIC": "true" if spec.elastic else "false",
+        "DLI_IS_ELASTIC": "true" if spec.elastic and spec.torchrun != "fixed" else "false",
         "HOME": result,
         "USER": folder_name(spec.user),
         "LOGNAME": folder_name(spec.user),

@@ -40,10 +40,11 @@ class RunFacts:
     gets nothing. `held` are the slots it was granted and has not been asked to give back. `node`: the machine where its process is, with or
     without slots; where runs train on one machine (`Rules.one_machine`) it may change while nothing is held. `pool`: of that machine.
     `pinned`: that machine is not heard of, so the run keeps just what it holds. `alone`: in a pool too it can use the slots of one machine
-    only, for it has not come to train() yet. `avoids`: machines where it cannot work. `stays`: its process cannot be sent to another
-    machine, for nothing of it is written down. `moved_at`: when its process last got a machine; `prologue_s`: how long its script then took
-    to come to train(), where that was measured. `kind`: of the machine that it has trained on, which another has to be of too.
-    `waits_since`: since when it holds nothing although it wants something; `favoured_since`: when a plan last let it go first for that.
+    only, for it has not come to train() yet or, `always_alone`, its script runs on one machine. `avoids`: machines where it cannot work.
+    `stays`: its process cannot be sent to another machine, for nothing of it is written down. `moved_at`: when its process last got a
+    machine; `prologue_s`: how long its script then took to come to train(), where that was measured. `kind`: of the machine that it has
+    trained on, which another has to be of too. `waits_since`: since when it holds nothing although it wants something; `favoured_since`:
+    when a plan last let it go first for that.
     """
 
     id: int
@@ -64,6 +65,7 @@ class RunFacts:
     pinned: bool = False
     pool: str = ""
     alone: bool = False
+    always_alone: bool = False
     avoids: frozenset[str] = frozenset()
     stays: bool = False
     moved_at: float | None = None

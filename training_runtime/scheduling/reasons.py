@@ -263,6 +263,8 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
 
 def _why_capped(run: RunFacts) -> str:
     """Why it cannot use what is free on some of the machines that share runs."""
+    if run.always_alone:
+        return "its script runs on the slots of one machine"
     if run.alone:
         return "it may have slots on other machines too once its script has come to train()"
     return f"it cannot work on {listed(sorted(run.avoids))}"
@@ -322,6 +324,8 @@ def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
     if demand.rooms is not None and not demand.rooms >= _rooms(demand, scene):
         return _bound(demand, needs, scene)
     room = scene.at_once[device]
+    if demand.run.always_alone and room >= demand.least:
+        return f"{needs} on one machine, and none has so many free"
     if room:
         return f"{needs}, and {room} {'is' if room == 1 else 'are'} free{_together(device, scene)}"
     total = sum(limits.capacity.values()) if device is None else limits.capacity[device]
