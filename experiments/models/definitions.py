@@ -92,6 +92,11 @@ class DefinitionVersion(models.Model):
         return torchrun(self.distributed)
 
     @property
+    def is_elastic(self) -> bool:
+        """Whether a run may get and lose slots while it is at work."""
+        return self.distributed in (self.Distributed.ELASTIC, self.Distributed.TORCHRUN_ELASTIC)
+
+    @property
     def least_slots(self) -> int:
         """Without which a run does not start."""
         return self.max_slots if self.torchrun == "fixed" else 1

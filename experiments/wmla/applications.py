@@ -99,7 +99,7 @@ def engine_application(run: TrainingRun, *, now: dt.datetime) -> dict[str, objec
         "submit_user": run.submitted_by.username,
         "name": run.name,
         "priority": run.priority,
-        "type": "ELASTIC" if run.version.distributed == run.version.Distributed.ELASTIC else "PARALLEL",
+        "type": "ELASTIC" if run.version.is_elastic else "PARALLEL",
         "state": state(run),
         "task12n_num": len(held),
         "task0_resreq": "ncpus=0,ngpus=0,mem=0",

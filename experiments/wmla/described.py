@@ -95,7 +95,7 @@ def described(run: TrainingRun, request: HttpRequest) -> dict[str, object]:
         "workDir": str(runfiles.folder(run) / "_submitted_code"),
         "appName": framework.app_name,
         "createTime": stamp(run.submitted_at),
-        "elastic": framework.elastic,
+        "elastic": run.version.is_elastic,
         "nameSpace": NAMESPACE,
         "numWorker": run.max_slots,
         "framework": said.framework,

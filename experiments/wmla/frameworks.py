@@ -20,8 +20,8 @@ class Framework:
     about: str
 
     @property
-    def elastic(self) -> bool:
-        return self.distributed == Distributed.ELASTIC
+    def one_process(self) -> bool:
+        return self.distributed == Distributed.SINGLE
 
     def described(self) -> dict[str, object]:
         start = f"$ python dlicmd.py --exec-start {self.name} <connection-options>"
@@ -35,7 +35,7 @@ class Framework:
             ],
             "deployMode": "cluster",
             "hasTask0": "",
-            "execMode": "distributed" if self.elastic else "single",
+            "execMode": "single" if self.one_process else "distributed",
             "appName": self.app_name,
             "workerMemory": "",
             "frameworkCmdGenerator": "",
@@ -48,6 +48,9 @@ class Framework:
 
 ALL = (
     Framework("edtPyTorch", "ElasticPyTorchTrain", Distributed.ELASTIC, "PyTorch - Elastic Distributed Training (FabricModel)"),
+    Framework(
+        "distPyTorch", "DistributePyTorchTrain", Distributed.TORCHRUN, "PyTorch - a script for torch.distributed, as torchrun runs it"
+    ),
     Framework("PyTorch", "SingleNodePytorchTrain", Distributed.SINGLE, "PyTorch - a script on one slot"),
 )
 
@@ -62,5 +65,7 @@ def named(name: str) -> Framework:
 
 
 def of(distributed: str) -> Framework:
-    """That of a run that was started on the pages."""
+    """That of a run that was started on the pages. Nothing there was like torchrun elastic: it reads as what is the nearest to it."""
+    if distributed == Distributed.TORCHRUN_ELASTIC:
+        distributed = Distributed.TORCHRUN
     return next((each for each in ALL if each.distributed == distributed), ALL[-1])

@@ -115,8 +115,7 @@ def _name(said: Arguments, command: str) -> str:
 def _version(
     project: Project, *, by: User, name: str, bundle: Any, code: sent_code.SentCode, said: Arguments, framework: Framework
 ) -> DefinitionVersion:
-    elastic = framework.elastic
-    slots = (said.slots or DEFAULT_SLOTS) if elastic else 1
+    slots = 1 if framework.one_process else said.slots or DEFAULT_SLOTS
     attributes: dict[str, Any] = {"framework": "pytorch", "device": _device(said.device_type), "distributed": framework.distributed}
     attributes["max_slots"] = slots
     known = DefinitionVersion.objects.filter(definition__project=project, definition__name=name)

@@ -128,6 +128,22 @@ def test_code_arrives_as_tar_zip_or_scripts_under_any_field_name(script: Script,
     assert (run.version.distributed, run.max_slots) == ("single", 1)
 
 
+def test_a_script_for_torch_distributed_gets_all_its_workers_or_none(script: Script) -> None:
+    args = "--exec-start distPyTorch --numWorker 3 --workerDeviceNum 2 --model-main main.py --epochs 5"
+    answer = submit(script, args, part(MAIN.encode(), "main.py"))
+    run = run_of(answer)
+    assert (run.version.distributed, run.command) == ("torchrun", "main.py --epochs 5")
+    assert (run.min_slots, run.max_slots) == (6, 6)
+    found = answer.json()
+    assert (found["framework"], found["appName"], found["elastic"]) == ("distPyTorch", "DistributePyTorchTrain", False)
+
+
+def test_a_run_of_the_pages_for_torchrun_reads_as_the_nearest_framework(script: Script, project: Project, alice: User) -> None:
+    run = cast.run(project, by=alice, distributed="torchrun_elastic")
+    found = script.call("get", f"{DL}/execs/wmla-{run.pk}").json()
+    assert (found["framework"], found["elastic"], found["numWorker"]) == ("distPyTorch", True, 4)
+
+
 def test_a_file_that_is_not_used_is_said(script: Script) -> None:
     files = part(MAIN.encode(), "main.py") | part(b"name: edt\n", "conda.yaml", field="conda")
     run = run_of(submit(script, "--exec-start edtPyTorch", files))
@@ -188,7 +204,7 @@ def test_variables_and_the_priority_reach_the_run(script: Script) -> None:
     ("args", "says"),
     [
         ("--model-main main.py", "--exec-start"),
-        ("--exec-start tensorflow --model-main main.py", "edtPyTorch, PyTorch"),
+        ("--exec-start tensorflow --model-main main.py", "edtPyTorch, distPyTorch, PyTorch"),
         ("--exec-start edtPyTorch --model-main other.py", "other.py is not in the zip"),
         ("--exec-start edtPyTorch --model-main main.py --numWorker two", "whole number"),
         ("--exec-start edtPyTorch --model-main main.py --numWorker 5000", "4096"),
@@ -358,6 +374,6 @@ def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: 
 
 def test_the_frameworks_are_listed_as_clients_print_them(script: Script) -> None:
     found = {each["name"]: each for each in script.json(f"{DL}/execs/frameworks/")}
-    assert set(found) == {"edtPyTorch", "PyTorch"}
+    assert set(found) == {"edtPyTorch", "distPyTorch", "PyTorch"}
     assert found["edtPyTorch"]["appName"] == "ElasticPyTorchTrain"
     assert "--exec-start edtPyTorch" in "\n".join(found["edtPyTorch"]["desc"])
