@@ -59,3 +59,89 @@ class Stay:
         while os.path.exists(folder + f"/stay-{epoch}"):
             time.sleep(0.005)
 """ + SMALL.replace(_TRAIN, _TRAIN[:-1] + ", user_callbacks=[Stay()])")
+
+# In the shape of torchelastic's examples: it knows nothing of the studio, and loads what it saved. It goes as far as the test lets it.
+TORCHELASTIC = """
+import argparse, json, os, select
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torchelastic.utils.data import ElasticDistributedSampler
+from emetrics import EMetrics
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 480
+
+    def __getitem__(self, index):
+        return torch.full((4,), index / 480.0), index
+
+
+class State:
+    def __init__(self, model):
+        self.model, self.shown, self.steps = model, [], 0
+
+    def load_checkpoint(self, path):
+        if os.path.exists(path):
+            kept = torch.load(path)
+            self.shown, self.steps = kept["shown"], kept["steps"]
+            self.model.load_state_dict(kept["model"])
+
+    def save_checkpoint(self, path):
+        torch.save({"shown": self.shown, "steps": self.steps, "model": self.model.state_dict()}, path + ".new")
+        os.replace(path + ".new", path)
+        with open(path + ".count", "w") as file:
+            file.write(str(len(self.shown)))
+
+
+def allowed(folder):
+    try:
+        with open(os.path.join(folder, "allowed")) as file:
+            return int(file.read() or 0)
+    except OSError:
+        return 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert (rank, size) == (int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+    folder = os.environ["RESULT_DIR"]
+    path = os.path.join(folder, "checkpoint.pt")
+    torch.manual_seed(0)
+    state = State(DistributedDataParallel(nn.Linear(4, 1)))
+    state.load_checkpoint(path)
+    optimizer = torch.optim.SGD(state.model.parameters(), lr=0.01)
+    data = Numbers()
+    sampler = ElasticDistributedSampler(data, start_index=len(state.shown))
+    metrics = EMetrics.open()
+    for inputs, indices in DataLoader(data, batch_size=args.batch_size, sampler=sampler):
+        while rank == 0 and len(state.shown) >= allowed(folder):
+            select.select([], [], [], 0.01)
+        optimizer.zero_grad()
+        loss = state.model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        every = [None] * size
+        dist.all_gather_object(every, indices.tolist())
+        state.shown += sum(every, [])
+        state.steps += 1
+        metrics.record("train", state.steps, {"rank": rank, "loss": loss.item()})
+        if rank == 0:
+            state.save_checkpoint(path)
+        dist.barrier()
+    metrics.close()
+    if rank == 0:
+        torch.save(state.model.module.state_dict(), os.path.join(folder, "final.pt"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
