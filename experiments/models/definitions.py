@@ -102,6 +102,9 @@ class DefinitionVersion(models.Model):
         return self.max_slots if self.torchrun == "fixed" else 1
 
 
+TORCHRUN = (DefinitionVersion.Distributed.TORCHRUN_ELASTIC, DefinitionVersion.Distributed.TORCHRUN)
+
+
 def torchrun(distributed: str) -> Literal["", "elastic", "fixed"]:
     kinds: dict[str, Literal["elastic", "fixed"]] = {
         DefinitionVersion.Distributed.TORCHRUN_ELASTIC: "elastic",

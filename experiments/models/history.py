@@ -61,6 +61,10 @@ class GenerationRecord(models.Model):
         indexes = [models.Index(fields=["-at", "-id"], name="newest_generations")]
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_generation_per_line")]
 
+    def is_restart(self) -> bool:
+        """Whether the workers were started anew, from their script's checkpoint, instead of going on with the next step."""
+        return bool(self.run.version.torchrun)
+
 
 class RunEvent(models.Model):
     """A rare journal line that people want to read: checkpoint, warning, error, suspended, resumed, started, finished."""

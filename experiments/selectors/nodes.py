@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from experiments.models import GenerationRecord, Node
+from experiments.models.definitions import TORCHRUN
 from experiments.selectors.timeline import Lane
 from experiments.snapshot import is_silent
 
@@ -55,7 +56,8 @@ def _devices(node: Node, lanes: Sequence[Lane]) -> list[str]:
 
 
 def median_pause_ms(*, changes: int = 50) -> float | None:
-    """What the latest changes of members took, of all runs; None before there was one."""
-    found = GenerationRecord.objects.filter(workers_before__gt=0).order_by("-id").values_list("pause_ms", flat=True)[:changes]
+    """What the latest changes of members took, of all runs whose workers go on; None before there was one."""
+    going_on = GenerationRecord.objects.filter(workers_before__gt=0).exclude(run__version__distributed__in=TORCHRUN)
+    found = going_on.order_by("-id").values_list("pause_ms", flat=True)[:changes]
     pauses = list(found)
     return median(pauses) if pauses else None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.db.models import F, Q
 
 from experiments.models import ClusterChange, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.models.definitions import TORCHRUN
 from experiments.snapshot import is_silent
 
 MOST_BARS = 5000
@@ -117,8 +118,9 @@ def feed(*, limit: int = 50, run: TrainingRun | None = None, project: Project | 
     """The latest happenings, newest first: of the cluster, of a project or of one run. What changes for everybody is in the first alone."""
     where = Q(run=run) if run is not None else Q(run__experiment__project=project) if project is not None else Q()
     moves = RunTransition.objects.filter(where).select_related("run__submitted_by", "actor").order_by("-at", "-id")[:limit]
-    changes = GenerationRecord.objects.filter(where, workers_before__gt=0).exclude(workers=F("workers_before"))
-    latest = changes.select_related("run__submitted_by").order_by("-at", "-id")[:limit]
+    as_many = Q(workers=F("workers_before")) & ~Q(run__version__distributed__in=TORCHRUN)  # others start again then
+    changes = GenerationRecord.objects.filter(where, workers_before__gt=0).exclude(as_many)
+    latest = changes.select_related("run__submitted_by", "run__version").order_by("-at", "-id")[:limit]
     items = [_move(one) for one in moves] + [_change(one) for one in latest]
     if run is None and project is None:
         items += [_for_everybody(one) for one in ClusterChange.objects.order_by("-at", "-id")[:limit]]
@@ -180,6 +182,8 @@ def _because(move: RunTransition) -> str:
 def _change(change: GenerationRecord) -> FeedItem:
     """How a run's workers changed, why, and what that cost."""
     cost = f"{change.pause_ms:.0f} ms pause, {change.redone} {'step' if change.redone == 1 else 'steps'} redone"
+    if change.is_restart():
+        cost = f"{change.pause_ms / 1000:.1f} s until its workers were started again"
     reason = f"{change.reason.rstrip('.')}; " if change.reason else ""
     members = f"{change.workers_before} → {change.workers} workers"
     text = f"{_label(change.run)}: {members} at step {change.step}: {reason}{cost}."

@@ -39,7 +39,7 @@ def marks(generations: Iterable[GenerationRecord]) -> list[dict[str, object]]:
             "before": g.workers_before,
             "reason": g.reason,
             "pause_ms": finite(g.pause_ms),
-            "redone": g.redone,
+            "redone": None if g.is_restart() else g.redone,
         }
         for g in sorted(generations, key=lambda g: g.seq)
     ]

@@ -156,4 +156,7 @@ export class Curves {
 }
 
 /** What a change of members took. @param {any} mark */
-const cost = (mark) => `${mark.pause_ms === null ? '–' : Math.round(mark.pause_ms)} ms pause, ${mark.redone} step${mark.redone === 1 ? '' : 's'} redone`;
+const cost = (mark) => {
+  if (mark.redone === null) return `${mark.pause_ms === null ? '–' : (mark.pause_ms / 1000).toFixed(1)} s until the workers were started again`;
+  return `${mark.pause_ms === null ? '–' : Math.round(mark.pause_ms)} ms pause, ${mark.redone} step${mark.redone === 1 ? '' : 's'} redone`;
+};

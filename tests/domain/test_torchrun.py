@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import fleet, ingest, scheduling, services
+from experiments import fleet, ingest, scheduling, selectors, services
 from experiments.models import ClusterRules, GenerationRecord, Node, Project, RunState, TrainingRun, User
+from experiments.selectors import nodes
 from tests import cast
 from training_runtime.journal import Generation, Logged, Member, Resumed, Suspended
 from training_runtime.protocol import RunSpec
@@ -146,6 +147,9 @@ def test_it_runs_from_its_first_workers_on_and_its_restarts_are_kept(project: Pr
     ingest.catch_up(run.pk, now=NOW + 9 * SECOND)
     assert fresh(run).state == RunState.RUNNING
     assert (run.workers, run.engines) == (2, None)
+    feed = [item.text for item in selectors.feed(run=run)]
+    assert f"alice's run first try: 2 → 2 workers at step 40: {why}; 2.5 s until its workers were started again." in feed
+    assert nodes.median_pause_ms() is None, "a restart is no change of members that go on"
     assert list(GenerationRecord.objects.filter(run=run).values_list("generation", "reason", "pause_ms")) == [
         (1, "granted", 0.0),
         (2, why, 2500.0),

@@ -7,6 +7,7 @@ has seen the end of its process.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -28,6 +29,7 @@ from training_runtime.protocol import Members, RunSpec, SlotRef
 
 GRACE_S = 8.0  # from SIGTERM to SIGKILL; the host waits 10 s before it ends a driver that was asked to stop
 SHARED_GPU = "Slots of this run share a GPU, and torch.distributed needs one for each worker: give the run fewer slots."
+LONGEST_GRACE_S = 300.0
 GRACE = "EDT_WORKER_GRACE_S"
 
 
@@ -40,7 +42,7 @@ class Agent:
 
     def __init__(self, spec: RunSpec, link: HostLink, writer: journal.Writer, look: Look, step: Callable[[], int]) -> None:
         self._spec, self._link, self._writer, self._look, self._step = spec, link, writer, look, step
-        self._grace_s = float(os.environ.get(GRACE) or GRACE_S)
+        self._grace_s = _grace_s(os.environ.get(GRACE, ""))
         self.outcome = ""
         self._heard: Members | None = None
         self._heard_at = 0.0
@@ -163,10 +165,12 @@ class Agent:
         try:
             self._group = workers.start(self._spec, slots, number=self._number, restarts=self._restarts)
         except OSError as error:
-            if error.errno not in storage.UNAVAILABLE:
-                raise
-            self._say(f"{error}. {NoRoom()}")
-            return storage.EXIT_CODE
+            if error.errno in storage.UNAVAILABLE:
+                self._say(f"{error}. {NoRoom()}")
+                return storage.EXIT_CODE
+            self._write(journal.Failed(f"the workers could not be started: {error}", "", "driver"))
+            self.outcome = "failed"
+            return None
         self._hold()
         pause_s = time.monotonic() - lost_since if lost_since and not self._suspended else 0.0
         self._suspended = False
@@ -219,6 +223,15 @@ class Agent:
 
     def _say(self, text: str) -> None:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr)  # noqa: T201 - the driver's log
+
+
+def _grace_s(said: str) -> float:
+    """As a person has said it, within limits; what is no number counts as not said."""
+    try:
+        grace_s = float(said)
+    except ValueError:
+        return GRACE_S
+    return min(max(grace_s, 0.0), LONGEST_GRACE_S) if math.isfinite(grace_s) else GRACE_S
 
 
 def _generations(path: Path) -> int:

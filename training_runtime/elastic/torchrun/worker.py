@@ -16,16 +16,19 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from training_runtime import console, storage
 from training_runtime.elastic import advice, kinship
 from training_runtime.elastic.script import module_paths, user_traceback
+from training_runtime.elastic.seat import OOM_SCORE
 
 
 def main() -> None:
     agent, name, *arguments = sys.argv[1:]
     kinship.die_with_parent(int(agent))
+    with suppress(OSError):  # of a run's processes the kernel should kill a worker first
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     console.forgive_full_disks()
     get_error_handler().initialize()
     script = Path.cwd() / name
     sys.argv = [name, *arguments]
-    sys.path[0:1] = [str(script.parent), *module_paths()]
+    sys.path[0:0] = [str(script.parent), *module_paths()]
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as stop:

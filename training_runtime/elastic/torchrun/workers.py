@@ -141,7 +141,7 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
 
 
 def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], console: Path, error_file: Path) -> WorkerProcess:
-    command = [sys.executable, "-u", "-m", "training_runtime.elastic.torchrun.worker", str(os.getpid()), *spec.argv]
+    command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", str(os.getpid()), *spec.argv]
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     log = os.open(console, flags, 0o644)
     try:
@@ -178,6 +178,7 @@ def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int
         "PET_RDZV_ID": run_id,
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{ADDRESS}:{port}",
+        "OMP_NUM_THREADS": os.environ.get("EDT_THREADS_PER_SLOT") or os.environ.get("OMP_NUM_THREADS") or "1",
         "CUDA_VISIBLE_DEVICES": ",".join(gpus(slots)),
     }
 
