@@ -170,7 +170,7 @@ def _settle(seen: Snapshot, decision: Plan, now: dt.datetime) -> set[int]:
             continue
         if run.home_id is None:
             run.home_id, run.moved_at = home, now
-        elif run.engines is None and run.state != RunState.QUEUED:
+        elif not snapshot.may_end(run):
             continue
         elif run.home_id in seen.silent:
             run.home_id, run.leave_revision, run.attempt, run.moved_at = home, None, run.attempt + 1, now

@@ -113,9 +113,18 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     )
 
 
+def may_end(run: TrainingRun) -> bool:
+    """Whether the process of a run that holds nothing may be ended, to go on elsewhere: before train() nothing of it is written down,
+    unless its script keeps checkpoints of its own."""
+    return run.engines is not None or run.state == RunState.QUEUED or bool(run.version.torchrun)
+
+
 def _stays(run: TrainingRun) -> bool:
-    """Whether its process cannot be sent to another machine: it is at work, and nothing of it is written down before train()."""
-    return run.home_id is not None and run.engines is None and run.state != RunState.QUEUED and run.leave_revision is None
+    """Whether its process cannot be sent to another machine. Workers of torchrun would begin with a checkpoint of unknown age: they are
+    left where they are as long as they have slots."""
+    if run.home_id is None or run.leave_revision is not None:
+        return False
+    return not may_end(run) or (bool(run.version.torchrun) and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
 
 
 def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:

@@ -137,6 +137,19 @@ def test_it_is_on_one_machine_where_others_are_spread(project: Project, alice: U
     assert "its script runs on the slots of one machine" in fresh(elastic).plan_reason
 
 
+@pytest.mark.parametrize("distributed", ["torchrun", "torchrun_elastic"])
+def test_it_begins_again_on_another_machine_when_its_own_is_drained(distributed: str, project: Project, alice: User, dora: User) -> None:
+    hosts = [cast.Host(cast.node(name, now=NOW)) for name in ("alpha", "beta")]
+    run = cast.run(project, by=alice, max_slots=3, distributed=distributed, now=NOW)
+    now = settle(*hosts)
+    home = fresh(run).home
+    assert home is not None
+    services.set_node_draining(home, by=dora, draining=True)
+    settle(*hosts, since=now, rounds=9)
+    assert fresh(run).home not in (None, home)
+    assert (len(cast.slots_of(run)), run.attempt) == (3, 2)
+
+
 def test_it_runs_from_its_first_workers_on_and_its_restarts_are_kept(project: Project, alice: User, host: cast.Host) -> None:
     run = cast.run(project, by=alice, distributed="torchrun_elastic", now=NOW)
     settle(host)
