@@ -201,6 +201,31 @@ def test_each_worker_finds_what_torchrun_gives_it(start):
     assert run.wait() == 0
 
 
+def test_slots_that_share_a_gpu_are_warned_of(start):
+    run = start(SIGNALLED, torchrun="elastic", device="gpu", gpus=1, env={"EDT_WORKER_GRACE_S": "0"})
+    run.members(1, 2)
+    assert environment(run, 1)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert "share a GPU" in run.events("warning")[0].message
+    run.stop()
+    assert run.wait() == 0
+
+
+NO_ROOM = """
+import errno, os
+if os.environ["RANK"] == "1":
+    raise OSError(errno.ENOSPC, "No space left on device")
+"""
+
+
+def test_a_full_disk_is_no_failure_of_the_script(start):
+    run = start(NO_ROOM, torchrun="elastic", max_restarts=3, env={"EDT_DISK_LOW_BYTES": str(2**60)})
+    run.members(0, 1)
+    assert run.wait() == 75, "the host starts it again when there is room"
+    assert "no room on the disk" in run.events("warning")[0].message
+    assert not run.events("error")
+    assert not run.events("finished")
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
