@@ -50,7 +50,7 @@ class DefinitionVersion(models.Model):
     """Code, framework, command and attributes as they were when saved. Never changed, only followed by another."""
 
     class Framework(models.TextChoices):
-        PYTORCH = "pytorch", "PyTorch (elastic, FabricModel)"
+        PYTORCH = "pytorch", "PyTorch"
 
     class Device(models.TextChoices):
         ANY = "any", "Any slot"

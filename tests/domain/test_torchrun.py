@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import fleet, ingest, scheduling, selectors, services
+from experiments import fleet, ingest, scheduling, selectors, services, states
 from experiments.models import ClusterRules, GenerationRecord, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import nodes
 from tests import cast
@@ -98,6 +98,7 @@ def test_a_fixed_run_is_displaced_as_a_whole(project: Project, alice: User, bob:
     fixed = cast.run(project, by=alice, name="fixed", max_slots=3, distributed="torchrun", now=NOW)
     now = settle(host)
     assert len(cast.slots_of(fixed)) == 3
+    assert states.tell_at_work(NOW + states.QUIET) == 0, "its workers have not started"
     urgent = cast.run(project, by=bob, name="urgent", max_slots=2, now=now)
     services.set_priority(urgent, by=bob, priority=9000)
     now = settle(host, since=now)
