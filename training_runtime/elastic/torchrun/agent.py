@@ -25,7 +25,7 @@ from training_runtime.elastic.torchrun import workers
 from training_runtime.elastic.torchrun.decide import End, Facts, Finish, Kill, Start, Suspend, Wait, decide
 from training_runtime.elastic.torchrun.workers import Failure, Group, WorkerProcess
 from training_runtime.errors import NoRoom
-from training_runtime.protocol import Members, RunSpec, SlotRef
+from training_runtime.protocol import Members, RunSpec
 
 GRACE_S = 8.0  # from SIGTERM to SIGKILL; the host waits 10 s before it ends a driver that was asked to stop
 SHARED_GPU = "Slots of this run share a GPU, and torch.distributed needs one for each worker: give the run fewer slots."
@@ -54,6 +54,7 @@ class Agent:
         self._restarts = 0
         self._number = _generations(Path(spec.result_dir, journal.FILE_NAME))
         self._workers_before = 0
+        self._starting: tuple[str, float] | None = None  # what is to be told of this start: its reason, and since when nothing was done
         self._lost_since = 0.0  # when the last workers were told to end, or the first of them failed
 
     def run(self) -> int:
@@ -119,13 +120,15 @@ class Agent:
     def _wait(self, until: float | None) -> None:
         poll = select.poll()
         handles = [worker.handle for worker in self._group.alive()] if self._group is not None else []
-        for fd in (*handles, *self._link.readable()):
+        begun = self._group.begun if self._group is not None and self._starting is not None else -1
+        for fd in (*handles, *self._link.readable(), *([begun] if begun >= 0 else [])):
             poll.register(fd, select.POLLIN)
         left_s = LOOK_S if handles else None  # figures are looked for while there may be any
         if until is not None:
             due_s = max(0.0, until - time.monotonic())
             left_s = due_s if left_s is None else min(left_s, due_s)
-        poll.poll(None if left_s is None else 1000 * left_s)
+        if any(fd == begun for fd, _ in poll.poll(None if left_s is None else 1000 * left_s)):
+            self._tell_start()
         self._look()
 
     def _act(self, action: Start | End | Kill | Suspend | Finish) -> int | None:
@@ -133,6 +136,7 @@ class Agent:
         if isinstance(action, Start):
             return self._start(action)
         if isinstance(action, End):
+            self._tell_start()
             self._ending, self._ending_at = action, time.monotonic()
             self._lost_since = self._lost_since or self._ending_at
             self._say(f"the workers are told to end: {action.reason}")
@@ -172,21 +176,23 @@ class Agent:
             self.outcome = "failed"
             return None
         self._hold()
-        pause_s = time.monotonic() - lost_since if lost_since and not self._suspended else 0.0
+        self._starting = action.reason, 0.0 if self._suspended else lost_since
         self._suspended = False
-        self._tell(slots, action.reason, pause_s)
+        self._say(f"{len(slots)} worker{'s' * (len(slots) != 1)}: {action.reason}")
         return None
 
-    def _tell(self, slots: tuple[SlotRef, ...], reason: str, pause_s: float) -> None:
-        assert self._group is not None
+    def _tell_start(self) -> None:
+        """Once: when all have begun with the script, or it is over before that."""
+        if self._starting is None or self._group is None:
+            return
+        (reason, lost_since), self._starting = self._starting, None
+        pause_s = time.monotonic() - lost_since if lost_since else 0.0
         members = tuple(journal.Member(worker.rank, worker.slot.id, worker.process.pid) for worker in self._group.workers)
         before, self._workers_before = self._workers_before, len(members)
         self._write(journal.Generation(self._number, self._step(), 0, members, before, reason, 1000 * pause_s, 0))
-        self._say(f"{len(members)} workers: {reason}" if len(members) != 1 else f"1 worker: {reason}")
-        if len({slot.index for slot in slots if slot.device == "gpu"}) < sum(slot.device == "gpu" for slot in slots):
-            self._write(
-                journal.Warned("Slots of this run share a GPU, and torch.distributed needs one for each worker: ask for fewer slots.")
-            )
+        slots = [worker.slot for worker in self._group.workers]
+        if len(workers.gpus(slots)) < sum(slot.device == "gpu" for slot in slots):
+            self._write(journal.Warned(SHARED_GPU))
 
     def _no_room(self) -> int | None:
         """A worker has failed since the disk is full: the host starts the run again when there is room."""
@@ -196,6 +202,7 @@ class Agent:
         return storage.EXIT_CODE
 
     def _finish(self, action: Finish) -> int | None:
+        self._tell_start()
         if action.outcome == "failed":
             if (code := self._no_room()) is not None:
                 return code
@@ -212,7 +219,10 @@ class Agent:
 
     def _forget_group(self) -> None:
         """All have ended, and what follows is settled. Their store goes with them."""
+        self._tell_start()
         self._look(all_of_it=True)
+        if self._group is not None:
+            os.close(self._group.begun)
         self._group, self._ending, self._killed, self._lost_since = None, None, False, 0.0
         self._failures = {}
 

@@ -1,5 +1,5 @@
-"""What a worker process begins with: `python -m ... AGENT SCRIPT ARGUMENTS` runs the script as `python SCRIPT ARGUMENTS` would, in the
-folder of the code. An exception is written to torchrun's error file, for the agent. The process ends with the agent."""
+"""What a worker process begins with: `python -m ... AGENT BEGINS SCRIPT ARGUMENTS` runs the script as `python SCRIPT ARGUMENTS` would, in
+the folder of the code. An exception is written to torchrun's error file, for the agent. The process ends with the agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training_runtime.elastic.seat import OOM_SCORE
 
 
 def main() -> None:
-    agent, name, *arguments = sys.argv[1:]
+    agent, begins, name, *arguments = sys.argv[1:]
     kinship.die_with_parent(int(agent))
     with suppress(OSError):  # of a run's processes the kernel should kill a worker first
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
@@ -29,6 +29,7 @@ def main() -> None:
     script = Path.cwd() / name
     sys.argv = [name, *arguments]
     sys.path[0:0] = [str(script.parent), *module_paths()]
+    os.close(int(begins))  # the agent waits for that
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as stop:

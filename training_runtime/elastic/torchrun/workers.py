@@ -99,10 +99,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Group:
-    """The workers of one start, by rank. `store` lives as long as they do."""
+    """The workers of one start, by rank. `store` lives as long as they do. `begun`: a pipe that ends when each of them has begun with the
+    script, or is gone."""
 
     workers: tuple[WorkerProcess, ...]
     store: TCPStore
+    begun: int
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -122,6 +124,7 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
         # The store closes the descriptor that it is given.
         store = TCPStore(ADDRESS, port, None, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno()))
     workers: list[WorkerProcess] = []
+    begun, begins = os.pipe()
     try:
         for rank, slot in enumerate(slots):
             folder = Path(spec.result_dir, "log", f"worker-{slot.id}")
@@ -131,22 +134,33 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
             error_file.unlink(missing_ok=True)
             own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {"TORCHELASTIC_ERROR_FILE": str(error_file)}
             own |= {"LOG_DIR": str(folder)} if rank else {}  # what the first one logs is the run's; the others' is kept beside it
-            workers.append(_start(spec, slot, rank, own, folder / "console.log", error_file))
+            workers.append(_start(spec, slot, rank, own, folder / "console.log", error_file, begins))
     except BaseException:
         for worker in workers:
             worker.signal(signal.SIGKILL)
             worker.process.wait()
+        os.close(begun)
         raise
-    return Group(tuple(workers), store)
+    finally:
+        os.close(begins)
+    return Group(tuple(workers), store, begun)
 
 
-def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], console: Path, error_file: Path) -> WorkerProcess:
-    command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", str(os.getpid()), *spec.argv]
+def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], console: Path, error_file: Path, begins: int) -> WorkerProcess:
+    own_words = (str(os.getpid()), str(begins))
+    command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", *own_words, *spec.argv]
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     log = os.open(console, flags, 0o644)
     try:
         process = subprocess.Popen(
-            command, cwd=spec.code_dir, env={**os.environ, **own}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=spec.code_dir,
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[begins],
         )
     finally:
         os.close(log)
