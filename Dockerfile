@@ -22,9 +22,9 @@ COPY training_runtime /app/training_runtime
 COPY templates /app/templates
 COPY static /app/static
 COPY examples /app/examples
-RUN cd /app && /opt/edt/bin/python -m training_runtime.host.fabric /opt/edt
-ENV PATH=/opt/edt/bin:$PATH PYTHONUNBUFFERED=1 EDT_HOME=/var/lib/edt DJANGO_SETTINGS_MODULE=webapp.settings
 WORKDIR /app
+RUN /opt/edt/bin/python -m training_runtime.host.fabric /opt/edt
+ENV PATH=/opt/edt/bin:$PATH PYTHONUNBUFFERED=1 EDT_HOME=/var/lib/edt DJANGO_SETTINGS_MODULE=webapp.settings
 USER 10001
 EXPOSE 8000
 CMD ["uvicorn", "webapp.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off"]
