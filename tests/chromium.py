@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
+expect.set_options(timeout=20_000)  # as pages have: of a condition that comes late on a busy machine 5 s are not enough
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
