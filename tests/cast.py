@@ -35,11 +35,11 @@ def choose_notices(by: User, *, ways: Mapping[str, Sequence[str]], email: str) -
 
 
 def zipped(files: Mapping[str, str | bytes] | None = None) -> io.BytesIO:
-    """A zip of these files (default: one main.py), ready to be uploaded."""
+    """A zip of these files (default: one main.py), ready to be uploaded; its bytes are the same at any time of the day."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in (files or {"main.py": MAIN_PY}).items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     content.seek(0)
     return content
 
