@@ -6,6 +6,7 @@ the same reason nobody is asked for a password by `WWW-Authenticate: Basic`: a b
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from experiments.wmla.callers import Refused
 
 Do = Callable[..., HttpResponseBase]
 BROKEN = (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +53,11 @@ def api(**methods: Do) -> Do:
         except BROKEN as broken:
             log.warning("A request to %s cannot be read: %s", request.path, broken)
             return error(request, 400, "The request cannot be read: send the files as multipart/form-data, and the whole of them.")
+        except OSError as full:
+            if full.errno not in NO_ROOM:
+                raise
+            log.warning("No room for a request to %s: %s", request.path, full)
+            return error(request, 507, "The studio's disk is full: delete data or runs that nobody needs, or ask an administrator.")
 
     return view
 

@@ -7,7 +7,6 @@ LOG_DIR/stdout) is that file alone: notebooks read it as a table.
 from __future__ import annotations
 
 import contextlib
-import errno
 import tempfile
 import zipfile
 from typing import BinaryIO, cast
@@ -23,7 +22,6 @@ from experiments.views import downloads
 from experiments.views.shown import person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
-from experiments.wmla.callers import Refused
 from experiments.wmla.described import exec_id as id_of
 from experiments.wmla.described import run_of
 
@@ -72,12 +70,7 @@ def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
         answers.refuse(f"{id_of(run)} has written no model yet: its folder RESULT_DIR/model is empty.")
     with contextlib.ExitStack() as on_failure:
         draft = on_failure.enter_context(tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp"))
-        try:
-            _pack(run, models, cast(BinaryIO, draft))
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise Refused(507, "There is no room to pack the result: tell an administrator of the studio.") from None
+        _pack(run, models, cast(BinaryIO, draft))
         size = draft.tell()
         answer = downloads.attachment(request, cast(BinaryIO, draft), name="result.zip", kind="application/zip")
         on_failure.pop_all()  # the answer closes it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from experiments import ingest
 from experiments.models import ModelDraft, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
+from tests.disk import small_disk
 from tests.web import wmla
 from tests.web.seed import Seeded
 from tests.web.wmla import Script
@@ -128,6 +130,17 @@ def test_what_cannot_be_is_refused_with_a_sentence(client: Client, project: Proj
     assert "zip" in client.call("put", f"/ml/v4/model_definitions/{empty}/model", b"x", kind="application/zip", status=400)["message"]
     for body in ("[", "[]", "\xff"):
         client.call("post", "/ml/v4/trainings", body, status=400)
+
+
+def test_a_full_disk_is_said_and_takes_nothing_half(client: Client, project: Project, home: Path) -> None:
+    key = defined(client, str(project.pk))
+    with small_disk(home / "tmp", 256 << 10) as disk:
+        disk.fill(but=16 << 10)
+        code = cast.zipped({"main.py": "x = 1", "weights.bin": os.urandom(100_000)}).getvalue()
+        says = client.call("put", f"/ml/v4/model_definitions/{key}/model", code, kind="application/zip", status=507)["message"]
+    assert "disk is full" in says
+    assert TrainingDefinition.objects.get().versions.count() == 1
+    client.call("put", f"/ml/v4/model_definitions/{key}/model", code, kind="application/zip", status=201)
 
 
 def test_who_is_not_in_a_space_learns_nothing_of_it(studio: Seeded, stranger: User) -> None:

@@ -22,6 +22,7 @@ FILE_NAME = "evaluation-metrics.txt"
 PLACE = ".evaluation-metrics.read"
 LOOK_S = 0.25
 MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
+MOST_STEPS = 2**63 - 1  # that the database can hold
 _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
@@ -101,7 +102,7 @@ class ScriptMetrics:
         try:
             record = json.loads(line)
             group = _group(record["grouplabel"])
-            step, t = int(record["etimes"]["iteration"]["value"]), float(record["meta"]["time"]) / 1000
+            step, t = min(int(record["etimes"]["iteration"]["value"]), MOST_STEPS), float(record["meta"]["time"]) / 1000
             values = {str(name): _number(value) for name, value in record["values"].items() if name not in self._own}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return
@@ -113,7 +114,7 @@ class ScriptMetrics:
         self._steps[group] = max(self._steps[group], step)
         self.latest |= {f"{group} {name}": value for name, value in metrics.items()}
         now = time.time()
-        self._writer.write(journal.Logged(group, min(step, 2**63 - 1), metrics), t=t if 0 < t <= now + 60 else now)
+        self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
 
 
 def _group(label: Any) -> Literal["train", "test"]:
