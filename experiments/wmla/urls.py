@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path, re_path
 
-from experiments.wmla import definitions, execs, logon, logs, program, scheduler, trainings
+from experiments.wmla import definitions, execs, logon, logs, openapi, program, scheduler, trainings
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
@@ -55,6 +55,7 @@ urlpatterns = [
     _at(f"ml/v4/model_definitions/{KEY}/model", definitions.code, "model_code"),
     _at("ml/v4/trainings", trainings.trainings, "trainings"),
     _at(f"ml/v4/trainings/{KEY}", trainings.one, "training"),
+    path(f"{DEEP_LEARNING}/openapi.json", openapi.description, name="rest_openapi"),
     path("ui/tools/dlicmd.py", program.dlicmd, name="dlicmd"),
     re_path("^(?:platform/rest|auth/v1|ml/v4|v2)/", logon.unknown, name="wmla_unknown"),
 ]

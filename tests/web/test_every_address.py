@@ -13,7 +13,7 @@ from experiments.models import User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
-PUBLIC = {"login", "healthz", "readyz", "dlicmd"}
+PUBLIC = {"login", "healthz", "readyz", "dlicmd", "rest_openapi"}
 EVERYBODY = {
     "home",
     "logout",
