@@ -83,6 +83,7 @@ class Run:
         gpus: int = 0,
         torchrun: str = "",
         max_restarts: int = 0,
+        elastic: bool = True,
     ):
         """Its slots are of class `device`; `gpus` of them share that many GPUs."""
         self.warm, self.folder, self.device, self.gpus = warm, folder, device, gpus
@@ -96,7 +97,7 @@ class Run:
         self.spec = RunSpec(
             7, "test", "alice", ("main.py", *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
         )
-        self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts)  # type: ignore[arg-type]
+        self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic)  # type: ignore[arg-type]
         self._extra = env or {}
         self.log = folder / "console.log"
         self._begin()

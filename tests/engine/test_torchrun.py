@@ -192,6 +192,7 @@ def test_each_worker_finds_what_torchrun_gives_it(start):
         assert (own["RANK"], own["LOCAL_RANK"], own["ROLE_RANK"], own["GROUP_RANK"]) == (str(rank), str(rank), str(rank), "0")
         assert (own["WORLD_SIZE"], own["LOCAL_WORLD_SIZE"], own["MASTER_ADDR"]) == ("2", "2", "127.0.0.1")
         assert (own["TORCHELASTIC_RESTART_COUNT"], own["TORCHELASTIC_MAX_RESTARTS"]) == ("0", "3")
+        assert (own["NODE_RANK"], own["WMLA_NWORKER"], own["WMLA_WORKER_NDEVICE"]) == (str(rank), "2", "1")
         assert own["CUDA_VISIBLE_DEVICES"] == "1,3", "LOCAL_RANK is the place of its own among them"
         assert (own["TORCHELASTIC_RUN_ID"], own["PET_RDZV_ID"]) == ("test-7", "test-7")
         assert (own["PET_RDZV_BACKEND"], own["PET_RDZV_ENDPOINT"]) == ("c10d", f"127.0.0.1:{own['MASTER_PORT']}")

@@ -58,10 +58,10 @@ def test_the_users_sub_run_and_log_level_are_passed_on() -> None:
     assert "SUBID" not in given()  # loggers of the original take any value for a sub-run
 
 
-def test_the_driver_of_an_elastic_run_sees_no_gpu_and_a_script_alone_on_its_slot_does() -> None:
+def test_no_process_sees_a_gpu_before_its_slot_is_known() -> None:
     assert given()["CUDA_VISIBLE_DEVICES"] == ""
     alone = given(elastic=False)
-    assert (alone["CUDA_VISIBLE_DEVICES"], alone["DLI_IS_ELASTIC"]) == ("0,1", "false")
+    assert (alone["CUDA_VISIBLE_DEVICES"], alone["DLI_IS_ELASTIC"]) == ("", "false")
 
 
 @pytest.mark.parametrize(

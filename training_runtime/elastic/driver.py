@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
+import select
 import socket
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths, user_traceback
 from training_runtime.elastic.torchrun.agent import Agent
+from training_runtime.elastic.torchrun.workers import gpus
 from training_runtime.elastic.warm import warm_up
 from training_runtime.errors import NoRoom
 from training_runtime.protocol import RunSpec
@@ -117,12 +119,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
     session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
     _current = session
-    if spec.torchrun:
-        code = _run_workers(session)
-    else:
-        session.attendant.start()
-        code = _run_script(session)
-        session.attendant.pause()
+    code = _run_workers(session) if spec.torchrun else _run_alone(session)
     if code == storage.EXIT_CODE:
         return code
     session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
@@ -149,6 +146,31 @@ def _run_workers(session: Session) -> int:
     code = agent.run()
     session.stopped = agent.outcome == "stopped"
     return code
+
+
+def _run_alone(session: Session) -> int:
+    """The script runs in this process; what it trains by train() in workers."""
+    if not session.spec.elastic and not _sees_its_gpus(session.link):
+        session.stopped = True
+        return 0
+    session.attendant.start()
+    code = _run_script(session)
+    session.attendant.pause()
+    return code
+
+
+def _sees_its_gpus(link: HostLink) -> bool:
+    """A script that computes in this process begins when the host has said its slots, and sees their GPUs alone. False: stopped before."""
+    while link.wanted is None or not link.wanted.slots:
+        if link.stop is not None:
+            return False
+        poll = select.poll()
+        for fd in link.readable():
+            poll.register(fd, select.POLLIN)
+        poll.poll()
+        link.poll()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus(link.wanted.slots))
+    return True
 
 
 def _run_script(session: Session) -> int:

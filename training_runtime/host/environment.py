@@ -101,6 +101,6 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "MPLBACKEND": "Agg",
         "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
-    # A worker gets the GPU of its slot. The driver of an elastic run computes nothing; what it took of a device others would lack.
-    devices = {"CUDA_VISIBLE_DEVICES": ""} if spec.elastic else {}
-    return {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"} | dict(warm) | user_environment(spec.env) | own | devices
+    # The GPU of a slot is told to the process that computes on it. A driver computes nothing; what it took of a device others would lack.
+    own["CUDA_VISIBLE_DEVICES"] = ""
+    return {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"} | dict(warm) | user_environment(spec.env) | own

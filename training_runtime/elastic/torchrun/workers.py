@@ -168,7 +168,8 @@ def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], cons
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:
-    """What torchrun sets for a worker on one machine. LOCAL_RANK is the place of its GPU among those that all of them see."""
+    """What torchrun sets for a worker on one machine, and WMLA, where a worker is a process with one device. LOCAL_RANK is the place of its
+    GPU among those that all of them see."""
     number, run_id = str(rank), f"{spec.name}-{spec.run}"
     count = str(len(slots))
     return {
@@ -181,6 +182,9 @@ def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int
         "WORLD_SIZE": count,
         "GROUP_WORLD_SIZE": "1",
         "ROLE_WORLD_SIZE": count,
+        "NODE_RANK": number,
+        "WMLA_NWORKER": count,
+        "WMLA_WORKER_NDEVICE": "1",
         "MASTER_ADDR": ADDRESS,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
