@@ -6,11 +6,13 @@ import json
 import os
 import select
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 from tests.engine.harness import Run, in_session, until_gone
 from tests.engine.scripts import TORCHELASTIC
+from training_runtime.elastic.torchrun.decide import GATHER_S
 
 SAMPLES = 480
 
@@ -156,6 +158,22 @@ def test_a_stop_tells_the_workers_and_kills_who_does_not_end_with_all_that_they_
     assert {path.name for path in run.result_dir.glob("told-*")} == {"told-0", "told-1"}
     for session in sessions:
         until_gone(session)
+
+
+def test_where_slots_come_and_go_the_second_growth_waits_and_what_is_asked_back_does_not(start):
+    run = start(SIGNALLED, torchrun="elastic", env={"EDT_WORKER_GRACE_S": "0", "EDT_GROW_AFTER_S": "1800"})
+    run.members(0, reason="first")
+    until_started(run, 1)
+    run.members(0, 1, reason="one more")
+    until_started(run, 2)
+    run.members(0, 1, 2, reason="another one")
+    gathered = time.monotonic() + GATHER_S + 0.5
+    run.until(lambda: time.monotonic() > gathered, what="slots would have been gathered")
+    run.members(0, reason="bob needs two")
+    until_started(run, 3)
+    assert [(len(each.members), each.reason) for each in run.events("generation")] == [(1, "first"), (2, "one more"), (1, "bob needs two")]
+    run.stop()
+    assert run.wait() == 0
 
 
 def test_a_slot_is_held_until_its_process_is_gone(start):

@@ -12,7 +12,7 @@ UP = Facts(granted=(4, 7), granted_at=10.0, reason="granted", group=(4, 7), max_
 
 
 def said(facts: Facts, *, now: float = 100.0, **changes):
-    return decide(dataclasses.replace(facts, **changes), now=now, grace_s=5.0)
+    return decide(dataclasses.replace(facts, **changes), now=now, grace_s=5.0, grow_after_s=30.0)
 
 
 def test_nothing_starts_before_a_slot_is_granted_and_one_worker_a_slot_starts_then():
@@ -28,6 +28,20 @@ def test_a_fixed_run_starts_with_all_its_slots_or_not_at_all():
 def test_a_new_slot_starts_all_anew_but_not_before_others_may_have_come_too():
     assert said(UP, granted=(4, 7, 9), now=10.1) == Wait(10.0 + GATHER_S)
     assert said(UP, granted=(4, 7, 9), now=10.0 + GATHER_S) == End("slots", "granted")
+
+
+@pytest.mark.parametrize(("changes", "waits_s"), [((), 0.0), ((50.0,), 30.0), ((50.0, 60.0), 60.0), ((1.0,) * 12, 1800.0)])
+def test_where_slots_come_and_go_workers_run_longer_before_they_are_ended_to_grow(changes, waits_s):
+    grown = dataclasses.replace(UP, granted=(4, 7, 9), granted_at=80.0, began_at=70.0, changes=changes)
+    due = max(81.0, 70.0 + waits_s)
+    assert said(grown, now=80.5) == Wait(due)
+    assert said(grown, now=due) == End("slots", "granted")
+    assert said(grown, now=80.5, granted=(4,)) == End("slots", "granted"), "what is asked back is given back at once"
+
+
+def test_changes_of_an_hour_ago_count_no_more():
+    grown = dataclasses.replace(UP, granted=(4, 7, 9), granted_at=5000.0, began_at=5000.0, changes=(50.0,) * 20)
+    assert said(grown, now=5001.0) == End("slots", "granted")
 
 
 def test_the_same_slots_in_another_order_change_nothing():

@@ -27,10 +27,14 @@ from training_runtime.elastic.torchrun.workers import Failure, Group, WorkerProc
 from training_runtime.errors import NoRoom
 from training_runtime.protocol import Members, RunSpec
 
+MOST_CHANGES = 100  # that are remembered
 GRACE_S = 8.0  # from SIGTERM to SIGKILL; the host waits 10 s before it ends a driver that was asked to stop
 SHARED_GPU = "Slots of this run share a GPU, and torch.distributed needs one for each worker: give the run fewer slots."
 LONGEST_GRACE_S = 300.0
 GRACE = "EDT_WORKER_GRACE_S"
+GROW_AFTER_S = 30.0
+LONGEST_GROW_AFTER_S = 1800.0
+GROW_AFTER = "EDT_GROW_AFTER_S"
 
 
 class Look(Protocol):
@@ -42,7 +46,10 @@ class Agent:
 
     def __init__(self, spec: RunSpec, link: HostLink, writer: journal.Writer, look: Look, step: Callable[[], int]) -> None:
         self._spec, self._link, self._writer, self._look, self._step = spec, link, writer, look, step
-        self._grace_s = _grace_s(os.environ.get(GRACE, ""))
+        self._grace_s = _seconds(GRACE, GRACE_S, most=LONGEST_GRACE_S)
+        self._grow_after_s = _seconds(GROW_AFTER, GROW_AFTER_S, most=LONGEST_GROW_AFTER_S)
+        self._began_at = 0.0
+        self._changes: tuple[float, ...] = ()
         self.outcome = ""
         self._heard: Members | None = None
         self._heard_at = 0.0
@@ -62,7 +69,7 @@ class Agent:
         while not self.outcome:
             self._link.poll()
             self._note()
-            action = decide(self._facts(), now=time.monotonic(), grace_s=self._grace_s)
+            action = decide(self._facts(), now=time.monotonic(), grace_s=self._grace_s, grow_after_s=self._grow_after_s)
             if isinstance(action, Wait):
                 self._wait(action.until)
             elif (code := self._act(action)) is not None:
@@ -86,6 +93,8 @@ class Agent:
             restarts=self._restarts,
             max_restarts=self._spec.max_restarts,
             stop=stop is not None,
+            began_at=self._began_at,
+            changes=self._changes,
         )
 
     def _note(self) -> None:
@@ -139,6 +148,8 @@ class Agent:
             self._tell_start()
             self._ending, self._ending_at = action, time.monotonic()
             self._lost_since = self._lost_since or self._ending_at
+            if action.why == "slots":
+                self._changes = (*self._changes[-MOST_CHANGES:], self._ending_at)
             self._say(f"the workers are told to end: {action.reason}")
             for worker in self._alive():
                 worker.tell_to_end()
@@ -176,6 +187,7 @@ class Agent:
             self.outcome = "failed"
             return None
         self._hold()
+        self._began_at = time.monotonic()
         self._starting = action.reason, 0.0 if self._suspended else lost_since
         self._suspended = False
         self._say(f"{len(slots)} worker{'s' * (len(slots) != 1)}: {action.reason}")
@@ -235,13 +247,13 @@ class Agent:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr)  # noqa: T201 - the driver's log
 
 
-def _grace_s(said: str) -> float:
-    """As a person has said it, within limits; what is no number counts as not said."""
+def _seconds(variable: str, usual: float, *, most: float) -> float:
+    """As a person has said it in the environment, within limits; what is no number counts as not said."""
     try:
-        grace_s = float(said)
+        said = float(os.environ.get(variable, ""))
     except ValueError:
-        return GRACE_S
-    return min(max(grace_s, 0.0), LONGEST_GRACE_S) if math.isfinite(grace_s) else GRACE_S
+        return usual
+    return min(max(said, 0.0), most) if math.isfinite(said) else usual
 
 
 def _generations(path: Path) -> int:

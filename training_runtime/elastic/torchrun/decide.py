@@ -15,6 +15,8 @@ from typing import Literal
 Why = Literal["slots", "failure", "stop"]
 
 GATHER_S = 1.0  # slots are often granted one after the other: a start for each would cost more than waiting for the last
+RECENT_S = 3600.0  # changes of slots in this time count
+LONGEST_PATIENCE_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Facts:
     said at `granted_at` with `reason`. `group`: the slots of the last workers started, by rank, until it is settled what follows them;
     empty: there are none. `ended`: exit statuses by rank. `failed`: those that failed by themselves, before they were told to end, with
     what happened. `ending`: why they were told to end, at `ending_at`. `restarts`: how often they were started again after a failure.
+    `began_at`: when the workers were started; `changes`: when workers were told to end since slots had come or gone.
     """
 
     granted: tuple[int, ...]
@@ -40,6 +43,8 @@ class Facts:
     restarts: int = 0
     max_restarts: int = 0
     stop: bool = False
+    began_at: float = 0.0
+    changes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,10 @@ class Finish:
 Action = Wait | Start | End | Kill | Suspend | Finish
 
 
-def decide(facts: Facts, *, now: float, grace_s: float) -> Action:
-    """`grace_s`: from SIGTERM to SIGKILL."""
+def decide(facts: Facts, *, now: float, grace_s: float, grow_after_s: float) -> Action:
+    """`grace_s`: from SIGTERM to SIGKILL. `grow_after_s`: see `patience_s`."""
     if len(facts.ended) < len(facts.group):
-        return _while_they_run(facts, now, grace_s)
+        return _while_they_run(facts, now, grace_s, grow_after_s)
     if facts.stop:
         return Finish("stopped")
     if not facts.group:
@@ -107,7 +112,14 @@ def target(facts: Facts) -> tuple[int, ...]:
     return facts.granted[: facts.size] if len(facts.granted) >= facts.size else ()
 
 
-def _while_they_run(facts: Facts, now: float, grace_s: float) -> Action:
+def patience_s(facts: Facts, now: float, grow_after_s: float) -> float:
+    """How long workers run before new slots end them: a start costs what was computed since the script's last checkpoint, and where slots
+    come and go all the time it would never get further. Nothing at first, twice as long with each change of the last hour."""
+    recent = sum(now - at < RECENT_S for at in facts.changes)
+    return min(grow_after_s * 2.0 ** min(recent - 1, 30), LONGEST_PATIENCE_S) if recent else 0.0
+
+
+def _while_they_run(facts: Facts, now: float, grace_s: float, grow_after_s: float) -> Action:
     if facts.ending is not None:
         due = facts.ending_at + grace_s
         if facts.killed:
@@ -123,7 +135,7 @@ def _while_they_run(facts: Facts, now: float, grace_s: float) -> Action:
         return End("slots", facts.reason)
     if set(slots) <= set(facts.group) or facts.ended:  # where some have come to their end the others soon will
         return Wait()
-    due = facts.granted_at + GATHER_S
+    due = max(facts.granted_at + GATHER_S, facts.began_at + patience_s(facts, now, grow_after_s))
     return End("slots", facts.reason) if now >= due else Wait(due)
 
 
