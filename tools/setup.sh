@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes the virtual environment .venv: torch first (a plain request for it, by another package, would bring its newest build with gigabytes of
-# CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh test` adds
-# what the tests need; `tools/setup.sh packages` what scripts use often; `tools/setup.sh bench` adds the peers that the engine is measured against, in a folder of their own, and a benchmark goes
-# without one that cannot be had. Every reason to stop is one sentence.
+# CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh packages`
+# adds what scripts use often; `tools/setup.sh test` that and what the tests need; `tools/setup.sh bench` the peers that the engine is measured
+# against, in a folder of their own, and a benchmark goes without one that cannot be had. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -49,6 +49,8 @@ fresh() { [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ] && works; }
 studio_sum="$(cat requirements.txt tools/setup.sh | cksum) $PWD"
 test_sum="$(cat requirements.txt requirements-postgres.txt requirements-test.txt tools/setup.sh | cksum) $PWD"
 
+packages_sum="$(cat requirements.txt requirements-packages.txt tools/setup.sh | cksum) $PWD"
+
 if ! fresh studio "$studio_sum"; then
     echo "Setting up in $PWD/$venv (once; torch is a large download)"
     works || make_venv
@@ -63,12 +65,13 @@ if [ "$what" = test ] && ! fresh test "$test_sum"; then
     install --requirement requirements-test.txt
     echo "$test_sum" >"$venv/test.stamp"
 fi
-if [ "$what" = packages ]; then
+if { [ "$what" = packages ] || [ "$what" = test ]; } && ! fresh packages "$packages_sum"; then
     echo "Adding packages that scripts use often"
     # torchvision alone: what it asks for is torch, which is there and must stay as it is (see training_runtime/fabric/torchvision_ops.py).
     install --no-deps "$(grep '^torchvision==' requirements-packages.txt)"
     grep -v '^torchvision==' requirements-packages.txt >"$venv/packages.txt"
     install --constraint requirements.txt --requirement "$venv/packages.txt"
+    echo "$packages_sum" >"$venv/packages.stamp"
 fi
 if [ "$what" = bench ]; then
     peers=.cache/peers

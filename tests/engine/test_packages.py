@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import subprocess
 import sys
@@ -70,7 +69,6 @@ def test_operators_that_the_import_asks_for_are_declared_before_it(tmp_path):
     assert python(code, PYTHONPATH=str(tmp_path)) == "torchvision.nms torchvision.qnms\n"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="make packages has not been run in this environment")
 def test_torchvision_itself_works_for_data_sets_transforms_and_models():
     code = """
 import training_runtime.fabric.torchvision_ops as ops; ops.install()
