@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime.elastic.logged import PLACE
@@ -83,3 +85,72 @@ def test_of_a_script_that_trains_what_the_engine_does_not_measure_itself(start):
     assert {(e.group, *e.metrics) for e in run.events("logged")} == {("train", "twice")}
     assert len(run.events("logged")) == steps
     assert run.events("finished")[-1].step == steps
+
+
+TENSORBOARD = """
+import os, sys, time
+from pathlib import Path
+data, result = Path(sys.argv[1]).read_bytes(), Path(os.environ["RESULT_DIR"])
+folder = result / "runs" / str(os.getpid())
+folder.mkdir(parents=True)
+with open(folder / "events.out.tfevents.1", "ab", buffering=0) as file:
+    file.write(data[:-7])
+    while (result / "stay").exists():
+        time.sleep(0.005)
+    file.write(data[-7:])
+"""
+
+
+@pytest.fixture
+def events(tmp_path):
+    """A file as TensorBoard's own writer makes it."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "events")) as writer:
+        for step in range(1, 4):
+            writer.add_scalar("Loss", 1.0 / step, step)
+        writer.add_scalar("Accuracy/val", 0.5, 3)
+    (file,) = (tmp_path / "events").iterdir()
+    (tmp_path / "0/result").mkdir(parents=True)
+    (tmp_path / "0/result/stay").touch()
+    return file
+
+
+def test_a_script_that_writes_for_tensorboard_has_charts_while_it_runs(start, events):
+    run = start(TENSORBOARD, str(events))
+    run.until(lambda: len(run.events("logged")) == 3, what="three figures while the script runs")
+    (run.result_dir / "stay").unlink()
+    assert run.wait() == 0, run.tail()
+    assert logged(run) == [("train", 1, "Loss"), ("train", 2, "Loss"), ("train", 3, "Loss"), ("test", 3, "Accuracy/val")]
+    (finished,) = run.events("finished")
+    assert (finished.step, finished.metrics["test Accuracy/val"]) == (3, 0.5)
+
+
+def test_a_driver_after_a_crash_goes_on_in_event_files_too(start, events):
+    run = start(TENSORBOARD, str(events))
+    place = run.result_dir / "checkpoint" / PLACE
+    run.until(lambda: len(run.events("logged")) == 3 and place.exists(), what="three figures, and the place where they end")
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    until_gone(run.pid)
+    (run.result_dir / "stay").unlink()
+    run.again()
+    assert run.wait() == 0, run.tail()
+    assert len(run.events("logged")) == 3 + 4, "what the second attempt wrote, and nothing of the first again"
+    assert {name for _, _, *names in logged(run) for name in names} == {"Loss", "Accuracy/val"}, "a new folder has the plain names"
+
+
+OUR_OWN = """
+import edt, torch
+edt.log(loss=0.5, step=10)
+edt.log({"loss": torch.tensor(0.25)})
+edt.log({"f1": 1}, group="validation")
+edt.log(loss="no number")
+"""
+
+
+def test_two_lines_of_our_own_give_any_script_charts(start):
+    run = start(OUR_OWN)
+    assert run.wait() == 1
+    assert logged(run) == [("train", 10, "loss"), ("train", 11, "loss"), ("test", 1, "f1")]
+    assert "could not convert string to float" in run.events("error")[0].message

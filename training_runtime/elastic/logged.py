@@ -1,7 +1,7 @@
-"""What a script logs of its own into `evaluation-metrics.txt` (EMetrics, one JSON object a line), as lines of the run's journal: so any
-script, whether it trains with FabricModel or not, has charts. Names that the engine measures itself are left to it.
+"""What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line) and event files
+of TensorBoard. So any script, whether it trains with FabricModel or not, has charts. Names that the engine measures are left to it.
 
-The file is the script's: whatever stands in it, nothing is raised. How far it has been read is kept, so that a driver after this
+The files are the script's: whatever stands in them, nothing is raised. How far they have been read is kept, so that a driver after this
 one goes on there; a line that is told twice after a crash is one point all the same.
 """
 
@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from training_runtime import journal
+from training_runtime.elastic.event_folders import EventFolders, Figure, Group
 
 FILE_NAME = "evaluation-metrics.txt"
 PLACE = ".evaluation-metrics.read"
@@ -27,16 +28,18 @@ _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
 class ScriptMetrics:
-    """Follows the file in `folder`; how far it was read is kept in `result_dir`. One thread at a time calls its methods."""
+    """Follows the file in `folder`, and event files anywhere below `result_dir`; there it is kept how far all was read. One thread at a
+    time calls its methods."""
 
     def __init__(self, folder: Path, result_dir: Path, writer: journal.Writer) -> None:
         self._path, self._writer = folder / FILE_NAME, writer
         self._place = result_dir / "checkpoint" / PLACE
         self._own: frozenset[str] = frozenset()
         self._looked = 0.0
-        self._steps = {"train": 0, "test": 0}
+        self._steps: dict[Group, int] = {"train": 0, "test": 0}
         self.latest: dict[str, float] = {}
-        self._offset = self._recall()
+        self._offset, offsets = self._recall()
+        self._events = EventFolders(result_dir, offsets)
 
     @property
     def step(self) -> int:
@@ -52,7 +55,7 @@ class ScriptMetrics:
 
     def take(self, *, all_of_it: bool = False) -> bool:
         """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
-        self._looked, found = time.monotonic(), False
+        self._looked, found = time.monotonic(), self._take_events(all_of_it=all_of_it)
         while (chunk := self._read()) and self._take(chunk):
             found = True
             if not all_of_it:
@@ -64,13 +67,25 @@ class ScriptMetrics:
         with suppress(OSError):  # then some is told again
             self._place.parent.mkdir(exist_ok=True)
             beside = self._place.with_name(f"{self._place.name}.new")
-            beside.write_text(str(self._offset))
+            beside.write_text(json.dumps({FILE_NAME: self._offset, "events": self._events.offsets}))
             beside.replace(self._place)
 
-    def _recall(self) -> int:
-        with suppress(OSError, ValueError):
-            return int(self._place.read_text())
-        return 0
+    def _recall(self) -> tuple[int, dict[str, int]]:
+        """Offsets in the file, and in event files by path."""
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            kept = json.loads(self._place.read_text())
+            return max(0, int(kept[FILE_NAME])), {str(path): max(0, int(offset)) for path, offset in kept["events"].items()}
+        return 0, {}
+
+    def _take_events(self, *, all_of_it: bool) -> bool:
+        figures = self._events.read(now=self._looked, all_of_it=all_of_it)
+        lines: dict[tuple[Group, int], list[Figure]] = {}
+        for each in figures:
+            if each.name not in self._own:
+                lines.setdefault((each.group, each.step), []).append(each)
+        for (group, step), found in lines.items():
+            self._write(group, min(step, MOST_STEPS), {each.name: each.value for each in found}, t=max(each.t for each in found))
+        return bool(figures)
 
     def _read(self) -> bytes:
         """From where it was read on; again from its start where a script has begun it anew."""
@@ -111,13 +126,16 @@ class ScriptMetrics:
             return
         if step <= 0:  # logged without a count, as the later releases' tests are: it belongs to what was trained last
             step = max(1, self.step)
+        self._write(group, step, metrics, t=t)
+
+    def _write(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
         self._steps[group] = max(self._steps[group], step)
         self.latest |= {f"{group} {name}": value for name, value in metrics.items()}
         now = time.time()
         self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
 
 
-def _group(label: Any) -> Literal["train", "test"]:
+def _group(label: Any) -> Group:
     return "train" if str(label).lower().startswith("train") else "test"
 
 

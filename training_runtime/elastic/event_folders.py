@@ -1,0 +1,123 @@
+"""Finds TensorBoard's event files below a folder and follows them all as they grow. Whatever lies there, nothing is raised."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from training_runtime.elastic import event_files
+
+FILE_NAME = re.compile(r"events\.out\.tfevents\.")
+SCAN_S = 2.0  # between two searches for new files, at least
+SCAN_SHARE = 0.02  # of a processor is spent on them, at most
+MOST_ENTRIES = 20_000  # that a search looks at
+MOST_FILES = 256  # that are followed, the first that were found
+MOST_BYTES = 1 << 20  # of a file, at a time
+_TESTS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+_WORDS = re.compile(r"[^a-z0-9]+")
+
+Group = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`t`: Unix seconds, 0.0 where the file does not say."""
+
+    group: Group
+    name: str
+    step: int
+    value: float
+    t: float
+
+
+class EventFolders:
+    """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it."""
+
+    def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
+        self._root = root
+        self.offsets = dict(offsets)
+        self._of_before = frozenset(offsets)
+        self._owners: dict[tuple[Group, str], Path] = {}
+        self._scan_at = 0.0
+
+    def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
+        """What has been written since; at most MOST_BYTES of each file unless `all_of_it`. `now` is monotonic."""
+        if all_of_it or now >= self._scan_at:
+            self._scan(now)
+        found: list[Figure] = []
+        for path in list(self.offsets):
+            while (chunk := self._chunk(path)) is not None:
+                found += self._figures(path, chunk)
+                if not all_of_it:
+                    break
+        return found
+
+    def _scan(self, now: float) -> None:
+        begun = time.thread_time()
+        for path in _event_files(self._root):
+            if path not in self.offsets and len(self.offsets) < MOST_FILES:
+                self.offsets[path] = 0
+        self._scan_at = now + max(SCAN_S, (time.thread_time() - begun) / SCAN_SHARE)
+
+    def _chunk(self, path: str) -> event_files.Chunk | None:
+        """None where there is nothing new; the offset is that of the next."""
+        offset = self.offsets[path]
+        data = _read(self._root / path, offset)
+        chunk = event_files.read(data, offset) if data else None
+        if chunk is None or chunk.offset == offset:
+            return None
+        self.offsets[path] = chunk.offset
+        return chunk
+
+    def _figures(self, path: str, chunk: event_files.Chunk) -> list[Figure]:
+        folder = Path(path).parent
+        found = []
+        for each in chunk.scalars:
+            group: Group = "test" if _TESTS & {*_words(each.tag), *_words(folder.name)} else "train"
+            name = each.tag if path in self._of_before else self._name(group, each.tag, folder)
+            found.append(Figure(group, name, max(0, each.step), each.value, each.t))
+        return found
+
+    def _name(self, group: Group, tag: str, folder: Path) -> str:
+        """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it."""
+        owner = self._owners.setdefault((group, tag), folder)
+        return tag if owner == folder else f"{folder.name}/{tag}"
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.split(text.lower())
+
+
+def _event_files(root: Path) -> Iterator[str]:
+    """Paths below the root, in order, so that who comes after finds the same first."""
+    left = MOST_ENTRIES
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        left -= len(folders) + len(names)
+        for name in sorted(names):
+            if FILE_NAME.match(name):
+                yield str(Path(folder, name).relative_to(root))
+        if left <= 0:
+            return
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
+            return b""
+        return os.pread(fd, MOST_BYTES, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
