@@ -81,7 +81,7 @@ def submission(run: TrainingRun) -> Submission:
 def described(run: TrainingRun, request: HttpRequest) -> dict[str, object]:
     """Scalars only: notebooks make a table of it with one row. `run` comes with its experiment, version and submitter."""
     said, name = submission(run), exec_id(run)
-    framework = frameworks.of(run.version.distributed)
+    framework = frameworks.submitted(said.framework, run.version.distributed)
     here = request.build_absolute_uri("/").rstrip("/")
     return {
         "id": name,

@@ -12,12 +12,14 @@ Distributed = DefinitionVersion.Distributed
 
 @dataclass(frozen=True)
 class Framework:
-    """`name` and `app_name` are WMLA's; `distributed` is what a training definition says."""
+    """`name` and `app_name` are WMLA's; `distributed` is what a training definition says. `backend` is what clients are told: what is
+    trained is what the script makes."""
 
     name: str
     app_name: str
     distributed: str
     about: str
+    backend: str = "pytorch"
 
     @property
     def one_process(self) -> bool:
@@ -39,7 +41,7 @@ class Framework:
             "appName": self.app_name,
             "workerMemory": "",
             "frameworkCmdGenerator": "",
-            "backend": "pytorch",
+            "backend": self.backend,
             "prebuiltModelMain": "",
             "prebuiltModelDir": "",
             "frameworkVersion": "",
@@ -52,6 +54,10 @@ ALL = (
         "distPyTorch", "DistributePyTorchTrain", Distributed.TORCHRUN, "PyTorch - a script for torch.distributed, as torchrun runs it"
     ),
     Framework("PyTorch", "SingleNodePytorchTrain", Distributed.SINGLE, "PyTorch - a script on one slot"),
+    Framework("edtTensorflow", "ElasticTensorflow1xTrain", Distributed.ELASTIC, "tf.keras - Elastic Distributed Training", "tensorflow"),
+    Framework("edtKeras", "ElasticKerasTrain", Distributed.ELASTIC, "Keras - Elastic Distributed Training", "keras"),
+    Framework("tensorflow", "SingleNodeTensorflowTrain", Distributed.SINGLE, "TensorFlow - a script on one slot", "tensorflow"),
+    Framework("keras", "SingleNodeKerasTrain", Distributed.SINGLE, "Keras - a script on one slot", "keras"),
 )
 
 
@@ -68,4 +74,9 @@ def of(distributed: str) -> Framework:
     """That of a run that was started on the pages. Nothing there was like torchrun elastic: it reads as what is the nearest to it."""
     if distributed == Distributed.TORCHRUN_ELASTIC:
         distributed = Distributed.TORCHRUN
-    return next((each for each in ALL if each.distributed == distributed), ALL[-1])
+    return next(each for each in ALL if each.distributed == distributed)
+
+
+def submitted(name: str, distributed: str) -> Framework:
+    """The one that was named with a submission."""
+    return next((each for each in ALL if each.name == name), of(distributed))

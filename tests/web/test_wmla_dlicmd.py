@@ -158,7 +158,7 @@ def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, logged_on: Shell) -> 
         (["--exec-get"], "Say which one"),
         (["--exec-get", "wmla-999"], "Cannot find task wmla-999"),
         (["--exec-start", "edtPyTorch", "--model-dir", "nowhere"], "There is no nowhere here"),
-        (["--exec-start", "tensorflow"], "Framework tensorflow is not available"),
+        (["--exec-start", "ddlCaffe"], "Framework ddlCaffe is not available"),
         (["--hpo-get-all"], "The studio has no hyperparameter search"),
         (["--exec-get-all", "--jwt-token", "x"], "log on again"),
         (["--logon", "--username", "alice", "--password", "wrong"], "The username or the password is wrong"),

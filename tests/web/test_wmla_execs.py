@@ -204,7 +204,7 @@ def test_variables_and_the_priority_reach_the_run(script: Script) -> None:
     ("args", "says"),
     [
         ("--model-main main.py", "--exec-start"),
-        ("--exec-start tensorflow --model-main main.py", "edtPyTorch, distPyTorch, PyTorch"),
+        ("--exec-start ddlCaffe --model-main main.py", "edtPyTorch, distPyTorch, PyTorch, edtTensorflow"),
         ("--exec-start edtPyTorch --model-main other.py", "other.py is not in the zip"),
         ("--exec-start edtPyTorch --model-main main.py --numWorker two", "whole number"),
         ("--exec-start edtPyTorch --model-main main.py --numWorker 5000", "4096"),
@@ -374,6 +374,8 @@ def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: 
 
 def test_the_frameworks_are_listed_as_clients_print_them(script: Script) -> None:
     found = {each["name"]: each for each in script.json(f"{DL}/execs/frameworks/")}
-    assert set(found) == {"edtPyTorch", "distPyTorch", "PyTorch"}
+    assert set(found) == {"edtPyTorch", "distPyTorch", "PyTorch", "edtTensorflow", "edtKeras", "tensorflow", "keras"}
+    assert (found["edtTensorflow"]["backend"], found["edtTensorflow"]["execMode"]) == ("tensorflow", "distributed")
+    assert (found["keras"]["backend"], found["keras"]["execMode"]) == ("keras", "single")
     assert found["edtPyTorch"]["appName"] == "ElasticPyTorchTrain"
     assert "--exec-start edtPyTorch" in "\n".join(found["edtPyTorch"]["desc"])
