@@ -118,7 +118,7 @@ def test_what_makes_a_process_unsafe_to_fork_is_named(monkeypatch):
         assert script.why_not_fork() == ""
     finally:
         end.set()
-    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    monkeypatch.setitem(sys.modules, "tensorflow.python", ModuleType("tensorflow.python"))
     assert "TensorFlow" in script.why_not_fork()
 
 

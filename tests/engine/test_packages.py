@@ -36,7 +36,7 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
         ("tqdm", "The package tqdm is not installed where scripts run: an administrator adds it, with others that scripts use often"),
         ("PIL", "The package pillow is not installed"),
         ("cv2", "pip install opencv-python-headless"),
-        ("tensorflow.keras", "Models of tensorflow cannot be trained here"),
+        ("jax.numpy", "Models of jax cannot be trained here"),
         ("torch.no_such_part", "The package torch is installed, in a version that has no torch.no_such_part."),
     ],
 )

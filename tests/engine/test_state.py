@@ -22,6 +22,7 @@ from torch import nn
 
 from training_runtime.elastic import checkpoint, digest, pickling, state, transfer
 from training_runtime.elastic.job import Job, Terms, schedulers_of
+from training_runtime.elastic.parts import Parts
 from training_runtime.errors import UserError
 
 OWN = """
@@ -56,7 +57,7 @@ def job_of(folder: Path, callback: object, *, lr: Any = 0.1, seed: int = 1) -> J
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), lr)
     terms = Terms(engines=1, seed=0, result_dir=folder, seats=1, in_studio=False)
-    return Job(model, lambda: None, nn.functional.cross_entropy, optimizer, 3, 4, terms, user_callbacks=[callback])
+    return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, terms, user_callbacks=[callback])
 
 
 def stepped(job: Job) -> Job:

@@ -4,15 +4,20 @@ written to."""
 from __future__ import annotations
 
 import errno
+import importlib.machinery
 import importlib.util
 import os
 from contextlib import suppress
 from pathlib import Path
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
-OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib"}  # requirements-packages.txt
-OTHER_FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "jax"}
+OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib", "keras"}  # requirements-packages.txt
+OTHER_FRAMEWORKS = {"tf_keras", "jax"}
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_TENSORFLOW = (
+    "TensorFlow is not installed where scripts run: for a script that uses tf.keras alone an administrator adds Keras by make packages, "
+    "for any other TensorFlow itself by make tensorflow"
+)
 DATA_IS_READ_ONLY = (
     "The data folder (DATA_DIR) is read-only for scripts: upload what it should have as a data asset of the project, or let the script "
     "store what it downloads in os.environ['RESULT_DIR']."
@@ -21,19 +26,23 @@ DATA_IS_READ_ONLY = (
 
 def after(error: BaseException) -> str:
     """Sentences to follow the error's message; nothing where there is none to give."""
-    found = _on_missing(error) if isinstance(error, ModuleNotFoundError) else _on_refused(error) if isinstance(error, OSError) else ""
+    found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
     return f". {found}" if found else ""
 
 
-def _on_missing(error: ModuleNotFoundError) -> str:
+def _on_missing(error: ImportError) -> str:
     if not error.name:
         return ""
     top, _, below = error.name.partition(".")
+    if top == "tensorflow" and importlib.machinery.PathFinder.find_spec(top) is None:  # what stands in for it counts for nothing
+        return f"{NO_TENSORFLOW}."
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
     package = DISTRIBUTIONS.get(top, top)
     if below and _is_there(top):
         return f"The package {top} is installed, in a version that has no {error.name}."
     if top in OTHER_FRAMEWORKS:
-        return f"Models of {top} cannot be trained here: scripts train PyTorch models."
+        return f"Models of {top} cannot be trained here: scripts train models of PyTorch and of Keras 3."
     what = f"The package {package} is not installed where scripts run"
     if top in OFFERED:
         return f"{what}: an administrator adds it, with others that scripts use often, by make packages."

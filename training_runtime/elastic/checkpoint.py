@@ -133,16 +133,39 @@ def _without_numpy(value: Any) -> Any:
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
-def save_model(job: Job, name: str) -> tuple[tuple[str, ...], int]:
-    """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU. Paths relative to the result folder, and bytes
-    in all."""
+def save_model(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[str, ...], int]:
+    """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU; and what files the parts of the job have besides, of
+    which one that cannot be written is warned of. Paths relative to the result folder, and bytes in all."""
     paths, size = [], 0
     for suffix, content in (("", job.model.state_dict()), ("_optimizer_state", job.optimizer.state_dict())):
         relative = f"model/train/{name}{suffix}.pth"
         held = _without_numpy(transfer.replace(content, _own))
         size += write(job.result_dir / relative, lambda file, held=held: torch.save(held, file))  # type: ignore[misc]
         paths.append(relative)
+    for ending, save in job.parts.files.items():
+        relative = f"model/train/{name}{ending}"
+        try:
+            size += _write_by_path(job.result_dir / relative, save)
+        except Exception as error:  # what becomes of the script's own classes there is not ours to know
+            if (found := storage.cause(error)) is not None:
+                raise OSError(found.errno, found.strerror, relative) from error
+            warn(f"{relative} was not written: {type(error).__name__}: {error}. The .pth files are there all the same")
+        else:
+            paths.append(relative)
     return tuple(paths), size
+
+
+def _write_by_path(path: Path, save: Callable[[Path], None]) -> int:
+    """As `write`, where `save` takes a path; its ending counts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{os.uname().nodename}.{os.getpid()}.{path.name}")
+    try:
+        save(beside)
+        with open(beside, "rb") as file:
+            os.fsync(file.fileno())
+        return beside.replace(path).stat().st_size
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:

@@ -129,6 +129,9 @@ class Compute:
         return type(value)(self._move(v) for v in value) if isinstance(value, (list, tuple)) else value
 
     def _figures(self, loss: Any, outputs: Any, targets: Any, count: int) -> Figures:
+        if self.job.measures is not None:
+            counted = self.job.measures.sums(outputs, targets) if self._measures else [0.0] * self.job.measures.width
+            return Figures(count, 0, loss, (), tuple(counted))
         if self.job.metrics is not None:
             return Figures(count, 0, loss, tuple((value, 1) for value in self._measured(outputs, targets)))
         right = hits(outputs, targets)
@@ -205,16 +208,18 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 class Figures:
     """What came of one batch, still where it was computed: to read it is to wait for the device. What the script's own functions return is
     read at once, since they may go on to change it. Of the mean `loss` and of each metric (a value, and what it is to be divided by) the
-    sums over `samples` are told; `with_accuracy` of them have one."""
+    sums over `samples` are told; `with_accuracy` of them have one. `counted` are sums already (see `measures`)."""
 
     samples: int
     with_accuracy: int
     loss: Any
     metrics: tuple[tuple[Any, int], ...]
+    counted: tuple[float, ...] = ()
 
     def row(self) -> list[float]:
         """The metric columns: samples, samples with accuracy, loss sum, metric sums."""
-        return [self.samples, self.with_accuracy, *(float(each) / of * self.samples for each, of in ((self.loss, 1), *self.metrics))]
+        sums = (float(each) / of * self.samples for each, of in ((self.loss, 1), *self.metrics))
+        return [self.samples, self.with_accuracy, *sums, *self.counted]
 
 
 def hits(outputs: Any, targets: Any) -> tuple[torch.Tensor, int] | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from training_runtime import console, journal, storage
 from training_runtime.elastic import advice
 from training_runtime.elastic.hostlink import Attendant, HostLink
+from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
@@ -180,6 +181,7 @@ def _run_script(session: Session) -> int:
     sys.dont_write_bytecode = True
     script = Path(spec.code_dir) / spec.argv[0]
     sys.path[0:0] = [str(script.parent), *module_paths()]
+    finder.install()
     seed_everything(session.seed)
     try:
         runpy.run_path(str(script), run_name="__main__")

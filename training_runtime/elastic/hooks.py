@@ -30,8 +30,13 @@ class WorkerHooks:
 
     def begin(self) -> None:
         for callback in self._job.user_callbacks:
-            callback.params = {**(getattr(callback, "params", None) or {}), "epochs": self._job.epochs, "optimizer": self._job.optimizer}
-            callback.model = self._job.model
+            model, optimizer = self._job.told
+            params = {**(getattr(callback, "params", None) or {}), "epochs": self._job.epochs, "optimizer": optimizer}
+            if hasattr(callback, "set_params") and hasattr(callback, "set_model"):  # as those of Keras have it
+                callback.set_params(params)
+                callback.set_model(model)
+            else:
+                callback.params, callback.model = params, model
         self._all("on_train_begin")
         self._guard(self._logger.begin if self._logger else None)
 

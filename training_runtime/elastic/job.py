@@ -16,11 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from training_runtime.elastic import batched, buffers, digest, exchange, optimizers, state, transfer
 from training_runtime.elastic.arena import Layout
+from training_runtime.elastic.measures import Measures
+from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
 from training_runtime.errors import UserError
-
-Metric = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,13 @@ class Rerun:
 
 @dataclass
 class Job:
-    """The user's objects. `metrics` None: accuracy is found out where the task is a classification."""
+    """The user's objects."""
 
-    model: nn.Module
+    parts: Parts
     datasets: Callable[[], Any]
-    loss: Callable[[Any, Any], torch.Tensor]
-    optimizer: torch.optim.Optimizer
     epochs: int
     batch_size: int
     terms: Terms
-    metrics: Sequence[Metric] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     train_function: Callable[..., Any] | None = None
     test_function: Callable[..., Any] | None = None
@@ -73,6 +70,31 @@ class Job:
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.parts.model
+
+    @property
+    def loss(self) -> Callable[[Any, Any], torch.Tensor]:
+        return self.parts.loss
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.parts.optimizer
+
+    @property
+    def metrics(self) -> Sequence[Metric] | None:
+        return self.parts.metrics
+
+    @property
+    def measures(self) -> Measures | None:
+        return self.parts.measures
+
+    @property
+    def told(self) -> tuple[Any, Any]:
+        """Model and optimizer as the script knows them."""
+        return self.parts.told or (self.model, self.optimizer)
 
     @property
     def engines(self) -> int:
@@ -103,10 +125,14 @@ class Job:
             loss=self.loss if isinstance(self.loss, nn.Module) else None,
             callbacks=self.user_callbacks,
             schedulers=self.schedulers,
-            shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss},
+            shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss} | self._told_apart(),
             called=called,
             script=getattr(self.datasets, "__globals__", {}),
         )
+
+    def _told_apart(self) -> dict[str, object]:
+        """What the script knows as its model and optimizer, where that is something else: others may hold it."""
+        return dict(zip(("told model", "told optimizer"), self.parts.told, strict=True)) if self.parts.told else {}
 
     @property
     def untrained(self) -> list[torch.Tensor]:
@@ -149,21 +175,25 @@ class Job:
         return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
 
     def metric_names(self) -> tuple[str, ...]:
-        if self.metrics is None:
+        if self.measures is not None:
+            given = ["loss", *self.measures.names]
+        elif self.metrics is None:
             return ("loss", "accuracy")
-        given = ["loss", *(_name(m) for m in self.metrics)]
+        else:
+            given = ["loss", *(_name(m) for m in self.metrics)]
         counts = [given[: i + 1].count(name) for i, name in enumerate(given)]
         return tuple(f"{name}_{n}" if n > 1 else name for name, n in zip(given, counts, strict=True))  # two of one class are two metrics
 
     def layout(self, shape: Shape) -> Layout:
-        """The arena that this job needs. Row columns: samples, one flag for accuracy, then a sum for each metric."""
+        """The arena that this job needs. Row columns: samples, one flag for accuracy, a sum for each metric (or what measures count)."""
         self.trained = optimizers.parameters(self.optimizer)
+        sums = len(self.metric_names()) if self.measures is None else 1 + self.measures.width
         buffer_bytes = buffers.shared_bytes(self.live.modules())
         return Layout(
             seats=self.terms.seats * self.terms.machines,
             machines=self.terms.machines,
             engines=self.engines,
-            columns=2 + len(self.metric_names()),
+            columns=2 + sums,
             parameters=len(self.trained),
             test_batches=shape.test_batches,
             buffer_bytes=buffer_bytes,
@@ -174,6 +204,8 @@ class Job:
         """Metric columns summed over samples -> exact means; accuracy only where every part had one."""
         samples, flagged, *sums = row
         names = self.metric_names()
+        if self.measures is not None:
+            return dict(zip(names, (sums[0] / samples, *self.measures.values(sums[1:])), strict=True))
         if self.metrics is None and flagged != samples:
             names = names[:1]
         return {name: total / samples for name, total in zip(names, sums, strict=False)}

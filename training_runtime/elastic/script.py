@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from training_runtime.elastic.keras import finder, kind
 from training_runtime.elastic.sampler import seed_everything
 
 START_METHOD = "EDT_START_METHOD"  # fork or spawn; without it whatever is safe
@@ -42,6 +43,7 @@ class Script:
         sys.argv = [self.path, *self.arguments]
         sys.dont_write_bytecode = True
         sys.path[:] = self.python_path
+        finder.install()
         if seed is not None:
             seed_everything(seed)
         if self.module:
@@ -69,7 +71,7 @@ def running() -> Script | None:
 
 def why_not_fork() -> str:
     """What makes it unsafe to fork this process, in words; empty where nothing does."""
-    if "tensorflow" in sys.modules:
+    if kind.is_tensorflow_imported():
         return "it has imported TensorFlow, which runs threads"
     names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
     if names:

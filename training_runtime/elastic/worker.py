@@ -231,7 +231,9 @@ class Worker(Life):
             raise Left
 
     def _save(self, name: str, unit: Unit) -> None:
-        paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name))
+        paths, size = self._patiently(
+            lambda: checkpoint.save_model(self.job, name, lambda message: self._report("warning", message=message))
+        )
         self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="model", paths=paths, size_bytes=size)
 
     def _save_engine(self, unit: Unit) -> None:

@@ -11,15 +11,11 @@ import platform
 import signal
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-import torch
-from torch import nn
 
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, driver, fresh, script
@@ -30,7 +26,7 @@ from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.spread import outposts
 from training_runtime.elastic.spread.station import Station
 from training_runtime.errors import ExportFailed, UserError
-from training_runtime.fabric import download, laptop
+from training_runtime.fabric import download, frameworks, laptop
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.console import Console
 from training_runtime.fabric.laptop import JOIN
@@ -42,7 +38,7 @@ SECOND_TRAIN = (
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
 )
 # What the original's driver says, which people and programs look for in its log.
-BEGINS = ("Using pytorch backend.", "--------START TRAINING--------")
+BEGINS = ("Using {} backend.", "--------START TRAINING--------")
 ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
@@ -54,6 +50,9 @@ class FabricModel:
     optimizer: a torch.optim instance over the model's parameters. metrics: functions (outputs, targets) -> number, a mean over the batch;
     without it the accuracy of a classification is found by itself. worker_logger_callback, driver_logger_callback: see
     callbacks.LoggerCallback. fn_batch_collate: list of samples -> (inputs, targets).
+
+    Or a Keras model, with loss, optimizer and metrics as its `compile` takes them: names, functions (y_true, y_pred), objects of Keras.
+    keras_custom_objects: what its own `custom_objects` are.
     """
 
     _trained_in: set[Path] = set()  # by this process, without the studio
@@ -61,11 +60,11 @@ class FabricModel:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         datasets_function: Callable[[], Any] | None = None,
-        loss_function: Callable[[Any, Any], torch.Tensor] | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        metrics: Sequence[Callable[[Any, Any], Any]] | None = None,
+        loss_function: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
         worker_logger_callback: object | None = None,
         driver_logger_callback: object | None = None,
         save_to_onnx: bool = False,
@@ -87,23 +86,10 @@ class FabricModel:
         self.fn_batch_collate = fn_batch_collate
         self.user_callbacks = as_list(given.pop("user_callbacks", None))
         self.fn_step_train, self.fn_test = given.pop("fn_step_train", None), given.pop("fn_test", None)
-        if keras_custom_objects is not None:
-            warnings.warn("keras_custom_objects has no meaning for a PyTorch model and is ignored", stacklevel=2)
+        self.keras_custom_objects = keras_custom_objects
         warn_of_unknown("FabricModel", given)
-        self._check()
+        self._backend = frameworks.backend_of(self)
         self._results: Path | None = None
-
-    def _check(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise UserError(f"model must be a torch.nn.Module, not {type(self.model).__name__}")
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise UserError(f"optimizer must be a torch.optim instance, not {type(self.optimizer).__name__}")
-        for name in ("datasets_function", "loss_function"):
-            if not callable(getattr(self, name)):
-                raise UserError(f"{name} must be callable, not {type(getattr(self, name)).__name__}")
-        for metric in self.metrics or ():
-            if not callable(metric):
-                raise UserError(f"metrics must be functions (outputs, targets) -> number, not {metric!r}")
 
     def train(
         self,
@@ -133,23 +119,20 @@ class FabricModel:
         slots = () if session or part else laptop.local_slots()
         most = session.spec.max_slots if session else len(slots)
         assert self.datasets_function is not None
-        assert self.loss_function is not None
-        assert self.optimizer is not None
+        terms = part.terms if part else _terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
+        parts = frameworks.parts(self, self._backend, seed=terms.seed, batch_size=batch_size)
         job = Job(
-            model=self.model,
+            parts=parts,
             datasets=self.datasets_function,
-            loss=self.loss_function,
-            optimizer=self.optimizer,
             epochs=epoch_number,
             batch_size=batch_size,
-            terms=part.terms if part else _terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session),
-            metrics=self.metrics,
+            terms=terms,
             collate=self.fn_batch_collate,
             train_function=self.fn_step_train,
             test_function=self.fn_test,
             worker_logger=self.worker_logger_callback,
             user_callbacks=self.user_callbacks,
-            schedulers=schedulers_of(self.optimizer),
+            schedulers=schedulers_of(parts.optimizer),
             validation_freq=validation_freq,
             checkpoint_freq=checkpoint_freq,
             loader_threads=num_dataloader_threads,
@@ -192,7 +175,7 @@ class FabricModel:
         session.trained = True
         exporting, began = None, time.monotonic()
         for line in BEGINS:
-            console.say(line)
+            console.say(line.format(self._backend))
         try:
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
             session.stopped = coordinator.run() == "stopped"

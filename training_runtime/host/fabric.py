@@ -62,6 +62,7 @@ def let_scripts_import(venv: Path) -> None:
     home = build(venv)
     lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
     lines.append("import training_runtime.fabric.torchvision_ops as ops; ops.install()")
+    lines.append("import training_runtime.elastic.keras.finder as finder; finder.install()")
     lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
     Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
 
