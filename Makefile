@@ -9,12 +9,12 @@ FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_memb
     tests/host/test_reconcile.py tests/host/test_reconcile_stations.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check lint bench packages clean setup setup-test setup-bench browser
+.PHONY: help demo up test check lint bench packages tensorflow clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Data is kept in .edt (EDT_HOME moves it); README.md lists every setting."
 
@@ -42,8 +42,11 @@ bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=nam
 	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
 	done
 
-packages: setup ## add packages that scripts use often: torchvision, pandas, tqdm, tensorboard, ...
+packages: setup ## add packages that scripts use often: torchvision, keras, pandas, tqdm, tensorboard, ...
 	@tools/setup.sh packages
+
+tensorflow: setup ## add TensorFlow, for scripts that use more of it than tf.keras
+	@tools/setup.sh tensorflow
 
 clean: ## remove the virtual environment and all caches (never your data)
 	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis test-output

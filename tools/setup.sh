@@ -1,8 +1,9 @@
 #!/bin/sh
 # Makes the virtual environment .venv: torch first (a plain request for it, by another package, would bring its newest build with gigabytes of
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh packages`
-# adds what scripts use often; `tools/setup.sh test` that and what the tests need; `tools/setup.sh bench` the peers that the engine is measured
-# against, in a folder of their own, and a benchmark goes without one that cannot be had. Every reason to stop is one sentence.
+# adds what scripts use often, `tools/setup.sh tensorflow` TensorFlow; `tools/setup.sh test` what the tests need, packages included;
+# `tools/setup.sh bench` the peers that the engine is measured against, in a folder of their own, and a benchmark goes without one that cannot
+# be had. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -72,6 +73,10 @@ if { [ "$what" = packages ] || [ "$what" = test ]; } && ! fresh packages "$packa
     grep -v '^torchvision==' requirements-packages.txt >"$venv/packages.txt"
     install --constraint requirements.txt --requirement "$venv/packages.txt"
     echo "$packages_sum" >"$venv/packages.stamp"
+fi
+if [ "$what" = tensorflow ]; then
+    echo "Adding TensorFlow (a large download)"
+    install --constraint requirements.txt --requirement requirements-tensorflow.txt
 fi
 if [ "$what" = bench ]; then
     peers=.cache/peers
