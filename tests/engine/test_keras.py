@@ -232,6 +232,8 @@ def python(code: str, *args: str, folder: Path = ROOT, **env: str) -> str:
 def test_what_stands_in_for_tensorflow_says_what_it_lacks_and_is_not_shown_to_libraries(tmp_path):
     code = """
 import os, sys
+import training_runtime.elastic.driver, training_runtime.fabric.model
+assert not {"keras", "tensorflow"} & sys.modules.keys(), "nobody but a script imports them"
 import tensorflow as tf
 from keras.src.utils import module_utils
 assert not module_utils.tensorflow.available

@@ -145,7 +145,8 @@ def save_model(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[
     for ending, save in job.parts.files.items():
         relative = f"model/train/{name}{ending}"
         try:
-            size += _write_by_path(job.result_dir / relative, save)
+            with job.parts.shown():
+                size += _write_by_path(job.result_dir / relative, save)
         except Exception as error:  # what becomes of the script's own classes there is not ours to know
             if (found := storage.cause(error)) is not None:
                 raise OSError(found.errno, found.strerror, relative) from error

@@ -181,7 +181,7 @@ def _run_script(session: Session) -> int:
     sys.dont_write_bytecode = True
     script = Path(spec.code_dir) / spec.argv[0]
     sys.path[0:0] = [str(script.parent), *module_paths()]
-    finder.install()
+    finder.begin()
     seed_everything(session.seed)
     try:
         runpy.run_path(str(script), run_name="__main__")

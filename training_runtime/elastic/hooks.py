@@ -85,7 +85,8 @@ class WorkerHooks:
         for callback in self._job.user_callbacks:
             hook = getattr(callback, name, None)
             if hook is not None:
-                call(hook, *args, **kwargs)
+                with self._job.parts.shown():
+                    call(hook, *args, **kwargs)
 
     def _guard(self, action: Callable[[], None] | None) -> None:
         if action is None:

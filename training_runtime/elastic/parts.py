@@ -4,6 +4,7 @@ whatever framework they stand for. And what of it others see: callbacks, who loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ Metric = Callable[[Any, Any], Any]
 @dataclass(frozen=True)
 class Parts:
     """`metrics` None: accuracy is found out where the task is a classification; `measures` instead where they are sums. `told`: model and
-    optimizer as the script's callbacks know them. `files`: ending -> writes the model to a path that ends so, beside the .pth files."""
+    optimizer as the script's callbacks know them, and `shown` is around whatever uses these. `files`: ending -> writes the model to a path
+    that ends so, beside the .pth files. `collate`: where the script has none. `no_onnx`: why it is not exported."""
 
     model: nn.Module
     loss: Callable[[Any, Any], torch.Tensor]
@@ -27,4 +29,7 @@ class Parts:
     metrics: Sequence[Metric] | None = None
     measures: Measures | None = None
     told: tuple[Any, Any] | None = None
+    shown: Callable[[], AbstractContextManager[None]] = nullcontext
     files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    collate: Callable[[list[Any]], Any] | None = None
+    no_onnx: str = ""

@@ -43,7 +43,7 @@ class Script:
         sys.argv = [self.path, *self.arguments]
         sys.dont_write_bytecode = True
         sys.path[:] = self.python_path
-        finder.install()
+        finder.begin()
         if seed is not None:
             seed_everything(seed)
         if self.module:

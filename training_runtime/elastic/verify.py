@@ -27,6 +27,7 @@ from training_runtime.elastic import digest, state
 from training_runtime.elastic.compute import Compute, is_compiled
 from training_runtime.elastic.generators import Watched
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.keras import kind
 from training_runtime.elastic.kinship import die_with_parent
 from training_runtime.elastic.loading import Task, load_task
 from training_runtime.elastic.sampler import Shape
@@ -97,7 +98,7 @@ def watch_warnings(tell: Callable[[str], None]) -> None:
 def is_worth_it(job: Job, *, apart: bool) -> bool:
     """Whether the first engine is to be computed twice."""
     wanted = os.environ.get("EDT_VERIFY", "")
-    if wanted == "0" or threading.active_count() > 1:
+    if wanted == "0" or threading.active_count() > 1 or kind.is_tensorflow_imported():
         return False
     held = [*job.live.parameters(), *job.live.buffers()]
     return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)

@@ -94,18 +94,18 @@ def parts(given: Given, backend: Kind, *, seed: int, batch_size: int) -> Parts:
         given.optimizer,
         given.metrics,
         given.keras_custom_objects or {},
-        example=lambda: _example(given, seed, batch_size),
+        example=lambda collate: _example(given, seed, batch_size, collate),
     )
 
 
-def _example(given: Given, seed: int, batch_size: int) -> Any:
+def _example(given: Given, seed: int, batch_size: int, collate: Any) -> Any:
     """Inputs of the first samples, for which the datasets function is called once more than otherwise."""
     assert given.datasets_function is not None
     with _apart():
         seed_everything(derive(seed, 0, 0, 0, "datasets"))
         found = given.datasets_function()
         train = batched.by_sample(found[0] if isinstance(found, (tuple, list)) else found, "train")
-        batch = load(train, range(min(batch_size, len(train))), given.fn_batch_collate)
+        batch = load(train, range(min(batch_size, len(train))), given.fn_batch_collate or collate)
     return batch[0]
 
 

@@ -127,7 +127,7 @@ class FabricModel:
             epochs=epoch_number,
             batch_size=batch_size,
             terms=terms,
-            collate=self.fn_batch_collate,
+            collate=self.fn_batch_collate or parts.collate,
             train_function=self.fn_step_train,
             test_function=self.fn_test,
             worker_logger=self.worker_logger_callback,

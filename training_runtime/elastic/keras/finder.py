@@ -30,6 +30,14 @@ class _BeforeKeras(MetaPathFinder):
         return None
 
 
+def begin() -> None:
+    """In a process of a run: TensorFlow, should the script import it, computes on as many threads as a slot has, in one order."""
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", os.environ.get("EDT_THREADS_PER_SLOT") or "1")
+    os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    install()
+
+
 def install() -> None:
     """Once in an interpreter that runs a script."""
     if not any(isinstance(finder, _BeforeKeras) for finder in sys.meta_path):

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import torch
 
 from training_runtime.elastic.keras import callbacks as user_callbacks
+from training_runtime.elastic.keras.layers import Layers
 from training_runtime.elastic.keras.losses import KerasLoss
 from training_runtime.elastic.keras.measures import KerasMeasures
 from training_runtime.elastic.keras.module import KerasModule
 from training_runtime.elastic.keras.optimizer import KerasOptimizer
-from training_runtime.elastic.keras.saving import KerasFile
 from training_runtime.elastic.parts import Parts
 from training_runtime.errors import UserError
 
@@ -23,7 +24,7 @@ OWN_STEP = (
     "compute_loss or the optimizer, or train a PyTorch model with fn_step_train"
 )
 NO_BACKEND = (
-    "the model was made by Keras on its {} backend; models are trained on its torch backend: set KERAS_BACKEND to torch in the "
+    "the model was made by Keras on its {} backend; models are trained on torch and tensorflow: set KERAS_BACKEND to torch in the "
     "run's environment variables, or in the script before keras is imported"
 )
 NO_SCALER = "a loss that is scaled (mixed_float16, loss_scale_factor) is not supported, as steps could be skipped: use mixed_bfloat16"
@@ -33,7 +34,7 @@ _BY_SHAPE = ("crossentropy", "ce")  # names of losses that go by the shapes of w
 
 def check(model: Any, loss: Any, optimizer: Any, callbacks: Sequence[Any]) -> None:
     """What can be seen at once. Raises UserError."""
-    if keras.backend.backend() != "torch":
+    if keras.backend.backend() not in ("torch", "tensorflow"):
         raise UserError(NO_BACKEND.format(keras.backend.backend()))
     for name in _STEPS:
         if not getattr(type(model), name).__module__.startswith("keras.src."):
@@ -48,37 +49,65 @@ def check(model: Any, loss: Any, optimizer: Any, callbacks: Sequence[Any]) -> No
 
 
 def parts(
-    model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | None, custom: Mapping[str, Any], *, example: Callable[[], Any]
+    model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | None, custom: Mapping[str, Any], *, example: Callable[[Any], Any]
 ) -> Parts:
-    """`example`: inputs of a batch, for a model that does not know yet what it is given. `custom`: the script's own classes and functions,
-    by the names that it gives for them."""
+    """`example`: inputs of a batch that a function has put together, for a model that does not know yet what it is given. `custom`: the
+    script's own classes and functions, by the names that it gives for them."""
     with keras.saving.custom_object_scope(dict(custom)):
         outputs = getattr(model, "outputs", None)
         if any(not layer.built for layer in model._flatten_layers()):
-            outputs = build(model, example())
+            outputs = build(model, example(_collate()))
         compiled(model, loss, optimizer, metrics)
-        module = KerasModule(model)
-        weights = module.layers.weights()
-        trained = [v for v in weights if v.trainable]
-        if not trained:
+        if not any(v.trainable for v in Layers(model).weights()):
             raise UserError("the model has nothing to train: it has no weights, or all of its layers have trainable = False")
         if not model.optimizer.built:
-            model.optimizer.build(trained)
-        others = [v for v in weights if not v.trainable]
-        return Parts(
-            model=module,
-            loss=KerasLoss(module),
-            optimizer=KerasOptimizer(model.optimizer, trained, others),
-            measures=None if metrics is None else KerasMeasures(metrics, _single(outputs)),
-            told=(model, model.optimizer),
-            files={".keras": KerasFile(model)},
-        )
+            model.optimizer.build([v for v in Layers(model).weights() if v.trainable])
+        measures = None if metrics is None else KerasMeasures(metrics, _single(outputs))
+        return _on_tensorflow(model, measures) if keras.backend.backend() == "tensorflow" else _on_torch(model, measures)
+
+
+def _on_torch(model: Any, measures: KerasMeasures | None) -> Parts:
+    module = KerasModule(model)
+    return Parts(
+        model=module,
+        loss=KerasLoss(module),
+        optimizer=KerasOptimizer(model.optimizer, module),
+        measures=measures,
+        told=(model, model.optimizer),
+        files={".keras": model.save},
+    )
+
+
+def _on_tensorflow(model: Any, measures: KerasMeasures | None) -> Parts:
+    from training_runtime.elastic.keras import tensorflow
+
+    module = tensorflow.TensorFlowModule(model)
+    return Parts(
+        model=module,
+        loss=tensorflow.TensorFlowLoss(module),
+        optimizer=tensorflow.TensorFlowOptimizer(model.optimizer, module),
+        measures=measures,
+        told=(model, model.optimizer),
+        shown=module.shown,
+        files={".keras": model.save},
+        collate=_collate(),
+        no_onnx=tensorflow.NO_ONNX,
+    )
+
+
+def _collate() -> Any:
+    """What puts samples together where the script has nothing for that: TensorFlow's tensors are not torch's affair."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    from training_runtime.elastic.keras import tensorflow
+
+    return tensorflow.collate
 
 
 def build(model: Any, inputs: Any) -> Any:
     """Have it make its weights. What it gives."""
     with torch.no_grad():
-        return model(inputs)
+        return model(keras.tree.map_structure(np.asarray, inputs))
 
 
 def compiled(model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | None) -> None:

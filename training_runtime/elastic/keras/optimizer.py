@@ -6,11 +6,12 @@ puts it into Keras' variables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
 
+from training_runtime.elastic.keras.module import KerasModule
 from training_runtime.errors import UserError
 
 CHANGED = (
@@ -20,38 +21,73 @@ CHANGED = (
 
 
 class KerasOptimizer(torch.optim.Optimizer):
-    """`variables` are trained; `others` are weights that are not, and must stay so."""
+    """Trains those weights of the module that are trainable now; the others must stay as they are."""
 
-    __slots__ = ("_others", "_trained", "keras_optimizer")  # and no attributes, which would be captured with the state
+    __slots__ = ("_others", "_parameters", "_trained", "keras_optimizer")  # and no attributes, which would be captured with the state
 
-    def __init__(self, keras_optimizer: Any, variables: list[Any], others: list[Any]) -> None:
+    def __init__(self, keras_optimizer: Any, module: KerasModule) -> None:
+        by_weight = list(zip(module.weights, module.parameters(), strict=True))
+        self._parameters = [p for v, p in by_weight if v.trainable]
         # Keras has all of its variables where the model is, its count of steps too: what torch calls capturable.
-        super().__init__([v.value for v in variables], {"capturable": True})
-        self.keras_optimizer, self._trained, self._others = keras_optimizer, variables, others
-        self.state = _State(keras_optimizer, variables[0].value)  # type: ignore[assignment]
+        super().__init__(self._parameters, {"capturable": True})
+        self._trained = [v for v in module.weights if v.trainable]
+        self._others = [v for v in module.weights if not v.trainable]
+        self.keras_optimizer = keras_optimizer
+        self.state = self._bound(keras_optimizer)  # type: ignore[assignment]
+
+    def _bound(self, keras_optimizer: Any) -> BoundState:
+        return BoundState(self._parameters[0], keras_optimizer.variables, read=lambda v: v.value, write=_write)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override] # noqa: ARG002 - the engine gives none
-        if any(v.value.requires_grad for v in self._others):
+        if any(v.trainable for v in self._others):
             raise UserError(CHANGED)
-        grads = [v.value.grad for v in self._trained]
+        grads = [p.grad for p in self._parameters]
         if any(grad is not None for grad in grads):
-            self.keras_optimizer.apply(grads, self._trained)
+            self.apply(grads)
+
+    def apply(self, grads: Sequence[torch.Tensor | None]) -> None:
+        self.keras_optimizer.apply(grads, self._trained)
 
 
-class _State(dict[torch.Tensor, Mapping[str, Any]]):
-    """What Keras' variables hold, under the one parameter `place`."""
+class BoundState(MutableMapping[torch.Tensor, Mapping[str, Any]]):
+    """What variables hold, under the one parameter `place`: who reads it reads them, who puts something in its place writes them."""
 
-    def __init__(self, keras_optimizer: Any, place: torch.Tensor) -> None:
-        super().__init__()
-        self._values = {f"{i} {v.path}": v.value for i, v in enumerate(keras_optimizer.variables)}
-        super().__setitem__(place, dict(self._values))
+    def __init__(
+        self,
+        place: torch.Tensor,
+        variables: Sequence[Any],
+        *,
+        read: Callable[[Any], torch.Tensor],
+        write: Callable[[Any, torch.Tensor], None],
+    ) -> None:
+        self._place, self._read, self._write = place, read, write
+        self._variables = {f"{i} {v.path}": v for i, v in enumerate(variables)}
+
+    def __getitem__(self, place: torch.Tensor) -> Mapping[str, Any]:
+        if place is not self._place:
+            raise KeyError
+        return {name: self._read(v) for name, v in self._variables.items()}
 
     def __setitem__(self, place: torch.Tensor, found: Mapping[str, Any]) -> None:
+        assert place is self._place
         with torch.no_grad():
-            for name, value in self._values.items():
-                if value.device != found[name].device:
-                    value.data = found[name].detach()
-                elif value is not found[name]:
-                    value.copy_(found[name])
-        super().__setitem__(place, dict(self._values))
+            for name, v in self._variables.items():
+                self._write(v, found[name])
+
+    def __delitem__(self, place: torch.Tensor) -> None:
+        """It holds something as long as the variables are there."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter((self._place,))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def _write(variable: Any, found: torch.Tensor) -> None:
+    value = variable.value
+    if value.device != found.device:
+        value.data = found.detach()
+    elif value is not found:
+        value.copy_(found)
