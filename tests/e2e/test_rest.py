@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import json
 import os
@@ -67,6 +68,40 @@ def main():
 
 if __name__ == "__main__":
     main()
+"""
+
+# In the shape of WMLA's samples for TensorFlow 2: tf.keras, images in batches, names for loss and metrics.
+KERAS_SCRIPT = """
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.environ["FABRIC_HOME"], "libs", "fabric.zip"))
+
+import numpy as np
+import tensorflow as tf
+from fabric_model import FabricModel
+from tensorflow.keras.layers import Conv2D, Dense, Flatten
+from tensorflow.keras.preprocessing.image import ImageDataGenerator
+
+
+class Stripes(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.flat, self.classes = Conv2D(4, 3, activation="relu"), Flatten(), Dense(2, activation="softmax")
+
+    def call(self, images):
+        return self.classes(self.flat(self.conv(images)))
+
+
+def get_dataset():
+    lines = np.tile(np.arange(8.0) % 2, (160, 8, 1))
+    labels = np.arange(160) % 2
+    images = np.where(labels[:, None, None] == 1, lines, lines.transpose(0, 2, 1))[..., tf.newaxis]
+    return ImageDataGenerator(rescale=0.5).flow(images, labels, batch_size=20), ImageDataGenerator(rescale=0.5).flow(images, labels)
+
+
+fabric = FabricModel(Stripes(), get_dataset, loss_function="sparse_categorical_crossentropy", optimizer="adam", metrics=["accuracy"])
+fabric.train(3, 10, 2)
 """
 
 
@@ -134,3 +169,26 @@ def test_a_job_from_the_command_line_trains_and_its_log_and_model_are_fetched(st
         assert "model/train/model_epoch_final.pth" in archive.namelist()
     shown = json.loads(terminal.run("--exec-get", name))
     assert (shown["args"].split()[1], shown["numWorker"], shown["creator"]) == ("edtPyTorch", 2, "alice")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="keras is not installed: make packages")
+def test_a_job_for_tensorflow_trains_its_keras_model(studio: Studio, tmp_path: Path) -> None:
+    password, terminal = studio.account("alice"), Terminal(studio, tmp_path)
+    (tmp_path / "stripes-model").mkdir()
+    (tmp_path / "stripes-model" / "main.py").write_text(KERAS_SCRIPT)
+    terminal.run("--logon", "--username", "alice", "--password", password)
+    words = ("--exec-start", "edtTensorflow", "--numWorker", "2", "--model-dir", "stripes-model", "--model-main", "main.py")
+    printed = terminal.run(*words)
+    name = json.loads(printed[printed.index("{") :])["execId"]
+
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = json.load(notebook(studio, f"{DL}/execs/{name}", password))
+        assert found["state"] in ("PENDING_CRD_SCHEDULER", "RUNNING", "FINISHED"), terminal.run("--exec-outlogs", name)
+        return found
+
+    wait_until(lambda: shown()["state"] == "FINISHED", "the job has finished", deadline_s=180)
+    assert (shown()["framework"], shown()["appName"], shown()["elastic"]) == ("edtTensorflow", "ElasticTensorflow1xTrain", True)
+    assert "Using " in (log := terminal.run("--exec-outlogs", name))
+    assert "accuracy 1" in log, "it has learnt to tell stripes apart"
+    with zipfile.ZipFile(tmp_path / terminal.run("--exec-trainresult", name).split()[-1]) as archive:
+        assert {"model/train/model_epoch_final.pth", "model/train/model_epoch_final.keras"} <= set(archive.namelist())
