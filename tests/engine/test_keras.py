@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from tests.engine.harness import ROOT, Run, Warm, until_gone
 from training_runtime.elastic.keras import finder
 from training_runtime.errors import UserError
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="keras is not installed: make packages")
+pytestmark = pytest.mark.skipif(PathFinder.find_spec("keras") is None, reason="keras is not installed: make packages")
 
 # All that makes exactness hard: batch-norm, dropout with and without a seed, a regularizer, augmentation in the model, clipping, a metric
 # that is no mean, a layer with a state of its own, a callback that sets the learning rate and freezes, a last step that is not full.
@@ -201,9 +201,7 @@ fabric = FabricModel(
 )
 fabric.train(2, 8, 4)
 """
-NO_TENSORFLOW = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is installed here, nothing stands in"
-)
+NO_TENSORFLOW = pytest.mark.skipif(PathFinder.find_spec("tensorflow") is not None, reason="TensorFlow is installed here, nothing stands in")
 
 
 @NO_TENSORFLOW

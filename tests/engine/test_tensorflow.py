@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+from importlib.machinery import PathFinder
 
 import pytest
 import torch
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed here: make tensorflow"),
+    pytest.mark.skipif(PathFinder.find_spec("tensorflow") is None, reason="TensorFlow is not installed here: make tensorflow"),
     pytest.mark.timeout(900),  # each process takes seconds to import it
 ]
 PATIENCE_S = 400
