@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TREES = ("experiments", "training_runtime", "webapp")
+TREES = ("edt_client", "experiments", "training_runtime", "webapp")
 GENERATED = ("migrations",)
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -110,11 +110,20 @@ def test_decisions_import_the_standard_library_only():
     ]
 
 
+def test_what_people_run_on_their_own_machines_needs_the_standard_library_only():
+    own = [module for module in modules("edt_client")]
+    assert own, "the modules this is about have moved"
+    standard = (*sys.stdlib_module_names, "edt_client")
+    assert not [
+        f"{where}: {module.name} imports {name}" for module in own for name, where in imports(module).items() if not within(name, standard)
+    ]
+
+
 def test_decisions_read_no_clock_and_touch_nothing():
     assert not [line for module in modules("training_runtime") if within(module.name, PURE) for line in offending(module, WORLD)]
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp"])
 def test_torch_is_imported_only_where_training_happens(tree):
     assert not [line for module in modules(tree) if not within(module.name, TORCH_HOMES) for line in offending(module, ("torch",))]
 
@@ -130,7 +139,7 @@ def test_nothing_in_the_app_imports_back_up():
     assert not wrong
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp"])
 def test_no_modules_import_each_other_in_a_circle(tree):
     """Imports hidden inside functions count: they are how circles hide."""
     known = {module.name for module in modules(tree)}
@@ -151,13 +160,13 @@ def test_no_modules_import_each_other_in_a_circle(tree):
         visit(name, ())
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp", "benchmarks", "tests"])
 def test_a_file_tells_one_story(tree):
     lengths = {module.path.relative_to(ROOT).as_posix(): module.lines for module in modules(tree)}
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE and path not in TAKEN_AWAY}
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks", "tests"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp", "benchmarks", "tests"])
 def test_a_function_fits_on_a_screen(tree):
     assert not [
         f"{module.where(function)}: {function.name} has {length} lines"
@@ -174,7 +183,7 @@ CALLS += ("subprocess.run", "subprocess.Popen", "subprocess.check_output", "open
 WIRING = ("webapp.settings", "webapp.settings_test", "webapp.celery", "webapp.asgi")
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp"])
 def test_importing_a_module_does_nothing(tree):
     wrong = []
     for module in modules(tree):
@@ -188,7 +197,7 @@ def test_importing_a_module_does_nothing(tree):
     assert not wrong
 
 
-@pytest.mark.parametrize("tree", ["experiments", "training_runtime", "webapp", "benchmarks"])
+@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp", "benchmarks"])
 def test_a_module_opens_by_saying_what_it_is(tree):
     """Packages that hold nothing need not."""
     assert not [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -100,3 +101,12 @@ def test_fabric_home_holds_the_modules_that_scripts_import_from_a_zip(tmp_path: 
     assert {"emetrics.py", "elog.py", "edtcallback.py"} <= {path.name for path in fabric.helpers(home).iterdir()}
     assert (home / "python" / "training_runtime" / "protocol.py").exists()
     assert oct((home / "libs" / "fabric.zip").stat().st_mode & 0o777) == "0o644"
+
+
+def test_the_environment_gets_the_command_edt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    fabric.let_scripts_import(tmp_path)
+    assert (tmp_path / "edt_studio.pth").exists()
+    root = Path(fabric.__file__).resolve().parents[2]
+    done = subprocess.run([tmp_path / "edt", "login", "--help"], env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "--ca-cert FILE" in done.stdout) == (0, True), done.stderr

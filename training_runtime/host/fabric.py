@@ -13,6 +13,7 @@ import training_runtime
 _PACKAGE = Path(training_runtime.__path__[0]).resolve()
 SOURCES = _PACKAGE / "fabric" / "path"
 HELPERS = "fabric/helpers"  # below the runtime
+COMMAND = "import sys\n\nfrom edt_client.__main__ import main\n\nsys.exit(main())\n"
 
 
 def folder(host_folder: Path) -> Path:
@@ -58,13 +59,17 @@ def build(host_folder: Path, sources: Path = SOURCES) -> Path:
 
 
 def let_scripts_import(venv: Path) -> None:
-    """In this interpreter's environment, the folder `venv`, a script finds `fabric_model`, the helpers and FABRIC_HOME as in a run."""
+    """In this interpreter's environment, the folder `venv`, a script finds `fabric_model`, the helpers and FABRIC_HOME as in a run; the
+    command `edt` is there too."""
     home = build(venv)
     lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
     lines.append("import training_runtime.fabric.torchvision_ops as ops; ops.install()")
     lines.append("import training_runtime.elastic.keras.finder as finder; finder.install()")
     lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
     Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
+    command = Path(sysconfig.get_path("scripts"), "edt")
+    command.write_text(f"#!{sys.executable}\n{COMMAND}")
+    command.chmod(0o755)
 
 
 if __name__ == "__main__":  # tools/setup.sh
