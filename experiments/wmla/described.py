@@ -52,14 +52,20 @@ def states(words: str) -> list[str]:
     return [ours for ours, theirs in STATES.items() if theirs in wanted]
 
 
+def as_number(said: str) -> int | None:
+    """The run's number in the id of a job; None for what is none."""
+    number = _NUMBER.match(said)
+    return int(number[1]) if number else None
+
+
 def run_of(user: User, said: str, *, control: bool = False) -> TrainingRun:
     """The run with this id, for who may see it; `control`: for who may stop it. A stranger is told the same as when there is none."""
-    number = _NUMBER.match(said)
+    number = as_number(said)
     try:
         if number is None:
             raise Http404
         fetch = access.run_control if control else access.run
-        return fetch(user, int(number[1]))
+        return fetch(user, number)
     except Http404:
         answers.refuse(f"Cannot find task {said[:80]}.")
 
@@ -79,7 +85,8 @@ def submission(run: TrainingRun) -> Submission:
 
 
 def described(run: TrainingRun, request: HttpRequest) -> dict[str, object]:
-    """Scalars only: notebooks make a table of it with one row. `run` comes with its experiment, version and submitter."""
+    """Scalars only: notebooks make a table of it with one row; what is not known is 0 or empty. `run` comes with its experiment,
+    version and submitter."""
     said, name = submission(run), exec_id(run)
     framework = frameworks.submitted(said.framework, run.version.distributed)
     here = request.build_absolute_uri("/").rstrip("/")
@@ -104,6 +111,13 @@ def described(run: TrainingRun, request: HttpRequest) -> dict[str, object]:
         "sigName": said.instance_group,
         "sigId": group_id(said.instance_group),
         "masterURL": here,
-        "reason": run.state_reason or run.plan_reason,
+        "reason": run.plan_reason or run.state_reason if run.is_live() else run.state_reason or run.plan_reason,
+        "runState": run.state,
+        "step": run.step,
+        "steps": run.total_steps() or 0,
+        "epoch": run.epoch,
+        "epochs": run.epochs or 0,
+        "workers": run.workers,
+        "rate": run.step_rate or 0.0,
         "url": f"{here}/runs/{run.pk}/",
     }

@@ -63,8 +63,11 @@ def _size(run: TrainingRun, path: str) -> int:
 
 
 def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
-    """RESULT_DIR/model as a zip. Made before it is sent: clients read its size from the header, as the last thing that stands there."""
+    """RESULT_DIR/model as a zip, or ?file= of it as it is. The zip is made before it is sent: clients read its size from the header, as the
+    last thing that stands there."""
     run = run_of(person(request), exec_id)
+    if path := request.GET.get("file", ""):
+        return _result_file(request, run, path)
     models = [each for each in selectors.files(run, limit=downloads.MOST_FILES) if each.role == "model"]
     if not models:
         answers.refuse(f"{id_of(run)} has written no model yet: its folder RESULT_DIR/model is empty.")
@@ -77,6 +80,16 @@ def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
     # As the original writes it, without blanks and with the size at the end: its clients take the line apart by that.
     answer["Content-Disposition"] = f"attachment;filename=dlpd-model-{run.pk}-{id_of(run)}-result.zip;size={size}"
     return answer
+
+
+def _result_file(request: HttpRequest, run: TrainingRun, path: str) -> HttpResponseBase:
+    try:
+        if not path.startswith("model/"):
+            raise FileNotFoundError
+        opened, _ = selectors.open_file(run, path)
+    except FileNotFoundError:
+        answers.refuse(f"{id_of(run)} has written no file {path[:200]}: the result is its folder model.")
+    return downloads.attachment(request, opened, name=path.rsplit("/", 1)[-1])
 
 
 def _pack(run: TrainingRun, files: list[RunFile], into: BinaryIO) -> None:

@@ -15,7 +15,7 @@ from experiments.views.shown import number, person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
 from experiments.wmla.definitions import draft_of, project_of, space_of
-from experiments.wmla.described import exec_id, stamp
+from experiments.wmla.described import as_number, exec_id, stamp
 
 MOST_LISTED = 200
 MOST_POINTS = 200
@@ -104,8 +104,9 @@ def _cancel(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _run(user: User, key: str) -> TrainingRun:
-    """A training's id is the name of its folder."""
-    known = TrainingRun.objects.filter(folder=key[:40].replace("\0", ""))
+    """A training's id is the name of its folder; the job's that is the same run is taken too."""
+    number = as_number(key)
+    known = TrainingRun.objects.filter(**({"folder": key[:40].replace("\0", "")} if number is None else {"pk": number}))
     found = known.values_list("pk", flat=True).first()
     if found is None:
         raise Http404("There is no such training.")
@@ -129,7 +130,7 @@ def _training(run: TrainingRun, *, curves: bool) -> dict[str, object]:
     if run.state == S.FAILED:
         status["failure"] = {"errors": [{"code": "training_failed", "message": run.state_reason}]}
     if curves:
-        status["metrics"] = _metrics(run)
+        status["metrics"], status["validation_metrics"] = _metrics(run, "train"), _metrics(run, "test")
     folder = str(runfiles.folder(run))
     location = {
         "path": folder,
@@ -150,13 +151,13 @@ def _training(run: TrainingRun, *, curves: bool) -> dict[str, object]:
     return {"metadata": {**metadata, "space_id": space, "tags": run.tags}, "entity": entity}
 
 
-def _metrics(run: TrainingRun) -> list[dict[str, object]]:
-    """The training's curves as rows, an iteration each; long ones thinned out."""
+def _metrics(run: TrainingRun, group: str) -> list[dict[str, object]]:
+    """The curves of a group as rows, an iteration each; long ones thinned out."""
     _, found = selectors.series(run, max_points=MOST_POINTS)
     rows: dict[int, tuple[float, dict[str, float]]] = {}
     for curve in found:
         for step, t, value in zip(curve.steps, curve.times, curve.values, strict=True):
-            if curve.group == "train" and value is not None:
+            if curve.group == group and value is not None:
                 rows.setdefault(step, (t, {}))[1][curve.name] = value
     return [{"iteration": step, "timestamp": stamp(moment(t)), "ml_metrics": values} for step, (t, values) in sorted(rows.items())]
 

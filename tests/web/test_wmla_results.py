@@ -95,6 +95,19 @@ def test_the_result_is_a_zip_of_the_model_and_its_header_says_how_large(script: 
         assert sorted(archive.namelist()) == ["model/train/model_epoch_final.pth", "model/trained_model.onnx"]
 
 
+def test_one_file_of_the_result_is_sent_as_it_is_and_nothing_beside_the_model(script: Script, run: TrainingRun) -> None:
+    write(run, "model/train/model_epoch_final.pth", b"\x80" * 70_000)
+    write(run, "checkpoint/engine.pt", b"not the model")
+    (runfiles.folder(run) / "model" / "passwd").symlink_to("/etc/passwd")
+    address = f"{DL}/execs/wmla-{run.pk}/result?file="
+    answer = script.get(f"{address}model/train/model_epoch_final.pth")
+    assert (answer.status_code, wmla.body(answer), answer["Content-Length"]) == (200, b"\x80" * 70_000, "70000")
+    assert answer["Content-Disposition"].startswith("attachment")
+    for path in ("checkpoint/engine.pt", "model/../checkpoint/engine.pt", "model/passwd", "model/none.pth", "model/", "model/%00"):
+        answer = script.get(address + path, Accept="application/json")
+        assert (answer.status_code, "has written no file" in answer.json()["message"]) == (400, True), path
+
+
 def test_a_job_without_a_model_says_so(script: Script, run: TrainingRun, home: object) -> None:
     answer = script.get(f"{DL}/execs/wmla-{run.pk}/result", Accept="application/json")
     assert (answer.status_code, "no model yet" in answer.json()["message"]) == (400, True)

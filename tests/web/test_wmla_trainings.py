@@ -16,7 +16,9 @@ from tests.disk import small_disk
 from tests.web import wmla
 from tests.web.seed import Seeded
 from tests.web.wmla import Script
+from training_runtime import journal
 
+TESTED = journal.Test(step=2, epoch=1, metrics={"loss": 0.25}, samples=10)
 VERSION = "version=2020-08-01"
 
 
@@ -102,10 +104,12 @@ def test_code_that_comes_again_is_the_next_version(client: Client, project: Proj
 
 def test_curves_are_rows_by_iteration(client: Client, project: Project, alice: User) -> None:
     run = cast.run(project, by=alice)
-    cast.write_journal(run, cast.started(), *(cast.step(number, loss=1 / number) for number in (1, 2)))
+    cast.write_journal(run, cast.started(), *(cast.step(number, loss=1 / number) for number in (1, 2)), TESTED)
     ingest.catch_up(run.pk, now=run.submitted_at)
-    metrics = client.call("get", f"/ml/v4/trainings/{run.folder}")["entity"]["status"]["metrics"]
-    assert [(row["iteration"], row["ml_metrics"]) for row in metrics] == [(1, {"loss": 1.0}), (2, {"loss": 0.5})]
+    status = client.call("get", f"/ml/v4/trainings/{run.folder}")["entity"]["status"]
+    assert [(row["iteration"], row["ml_metrics"]) for row in status["metrics"]] == [(1, {"loss": 1.0}), (2, {"loss": 0.5})]
+    assert [(row["iteration"], row["ml_metrics"]) for row in status["validation_metrics"]] == [(2, {"loss": 0.25})]
+    assert client.call("get", f"/ml/v4/trainings/wmla-{run.pk}")["entity"]["status"] == status, "the id of the job is taken too"
 
 
 def test_what_cannot_be_is_refused_with_a_sentence(client: Client, project: Project, home: Path) -> None:
@@ -154,6 +158,7 @@ def test_who_is_not_in_a_space_learns_nothing_of_it(studio: Seeded, stranger: Us
         ("put", f"/ml/v4/model_definitions/{key}/model", code),
         ("delete", f"/ml/v4/model_definitions/{key}", None),
         ("get", f"/ml/v4/trainings/{run}", None),
+        ("get", f"/ml/v4/trainings/wmla-{studio.completed.pk}", None),
         ("delete", f"/ml/v4/trainings/{run}", None),
         ("post", "/ml/v4/trainings", training(space, key)),
         ("post", "/ml/v4/model_definitions", {"name": "x", "space_id": space}),
