@@ -342,6 +342,10 @@ def final_path(result_dir: Path) -> Path:
     return result_dir / "model" / "train" / "model_epoch_final.pth"
 
 
+def stopped_path(result_dir: Path) -> Path:
+    return final_path(result_dir).with_name("model_stopped.pth")
+
+
 def onnx_path(result_dir: Path) -> Path:
     return final_path(result_dir).with_suffix(".onnx")
 
@@ -360,3 +364,17 @@ def load_final(model: nn.Module, result_dir: Path) -> None:
     """Put the final weights into the driver's model, so that a script can go on with it after train(). The run's own worker has written
     them, and what a module adds to its state may be anything."""
     model.load_state_dict(torch.load(final_path(result_dir), weights_only=False, map_location="cpu"))
+
+
+def save_stopped(job: Job) -> None:
+    """The weights of the newest engine checkpoint, which nobody writes any more, as a file for people. Nothing where there is none."""
+    if not engine_path(job.result_dir).exists():
+        return
+    live = job.live
+    with _opened(engine_path(job.result_dir)) as fd, torch.no_grad():
+        _verify(fd, _read_line(fd))
+        tree, source = transfer.index_of(fd), transfer.Landing(fd, 0)
+        for target, leaf in zip([*live.parameters(), *live.buffers()], [*tree["parameters"], *tree["buffers"]], strict=True):
+            source.fill(target, leaf)
+    held = _without_numpy(transfer.replace(job.model.state_dict(), _own))
+    write(stopped_path(job.result_dir), lambda file: torch.save(held, file))

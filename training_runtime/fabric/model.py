@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, driver, fresh, script
@@ -30,13 +30,18 @@ from training_runtime.fabric import download, frameworks, laptop
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.console import Console
 from training_runtime.fabric.laptop import JOIN
+from training_runtime.fabric.notebook import kernel
 from training_runtime.fabric.onnx_export import Export
 from training_runtime.protocol import SlotRef
+
+if TYPE_CHECKING:
+    from training_runtime.fabric.notebook.session import Training
 
 SECOND_TRAIN = (
     "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
     "hyper-parameters in a user_callback, or make the second training an experiment of its own"
 )
+ONE_FOLDER = f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own"
 # What the original's driver says, which people and programs look for in its log.
 BEGINS = ("Using {} backend.", "--------START TRAINING--------")
 ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
@@ -90,6 +95,8 @@ class FabricModel:
         warn_of_unknown("FabricModel", given)
         self._backend = frameworks.backend_of(self)
         self._results: Path | None = None
+        self.training: Training | None = None  # how the last one went, where this is a notebook
+        self.when_stopped: Callable[[Job], None] = lambda _: None  # called when train() was stopped at a step and nothing trains any more
 
     def train(
         self,
@@ -101,13 +108,14 @@ class FabricModel:
         checkpoint_freq: int = 1,
         effective_batch_size: int | None = None,
         **others: Any,
-    ) -> None:
+    ) -> Training | None:
         """Train for `epoch_number` epochs with global batches of engines x `batch_size`, on as many slots as the run is granted.
 
         engines: `engines_number`, or `effective_batch_size` / `batch_size`, the larger of both where both are given, else the most slots
         the run may have. Frequencies are in epochs, 0 is never. Afterwards the model holds the final weights. Raises UserError for
         arguments that cannot work and TrainingFailed where the training ended with an error. `others`: `hardware_spec`, `worker_num` and
-        `worker_device_num` say the engines in other words; see `arguments`.
+        `worker_device_num` say the engines in other words; see `arguments`. In a notebook the studio trains, or a process of its own (see
+        `notebook`), and what is returned says how it went; elsewhere None.
         """
         epoch_number, engines_number = in_other_words(epoch_number, engines_number, others)
         check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
@@ -115,29 +123,16 @@ class FabricModel:
         check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
         session, part = driver.current(), fresh.current()
         if part is not None and not part.is_turn():
-            return
+            return None
+        if session is None and part is None and kernel.running():
+            engines = engines_of(batch_size, engines_number, effective_batch_size, most=0) or None
+            sizes = {"engines_number": engines, "epoch_number": epoch_number, "batch_size": batch_size}
+            return self._train_from_notebook({**sizes, **others_whole, "checkpoint_freq": checkpoint_freq})
         slots = () if session or part else laptop.local_slots()
         most = session.spec.max_slots if session else len(slots)
-        assert self.datasets_function is not None
         terms = part.terms if part else _terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
-        parts = frameworks.parts(self, self._backend, seed=terms.seed, batch_size=batch_size)
-        job = Job(
-            parts=parts,
-            datasets=self.datasets_function,
-            epochs=epoch_number,
-            batch_size=batch_size,
-            terms=terms,
-            collate=self.fn_batch_collate or parts.collate,
-            train_function=self.fn_step_train,
-            test_function=self.fn_test,
-            worker_logger=self.worker_logger_callback,
-            user_callbacks=self.user_callbacks,
-            schedulers=schedulers_of(parts.optimizer),
-            validation_freq=validation_freq,
-            checkpoint_freq=checkpoint_freq,
-            loader_threads=num_dataloader_threads,
-            save_to_onnx=self.save_to_onnx,
-        )
+        job = self._job(terms, epoch_number, batch_size)
+        job.validation_freq, job.checkpoint_freq, job.loader_threads = validation_freq, checkpoint_freq, num_dataloader_threads
         if part is not None:
             part.work(job)
         FabricModel._calls += 1
@@ -148,12 +143,53 @@ class FabricModel:
             self._train_in_studio(job, session)
         else:
             self._train_here(job, slots)
+        return None
+
+    def attach(self, run: str) -> Training:
+        """In a notebook: follow a run that an earlier train() has sent to the studio, and take its weights when it has ended."""
+        from training_runtime.fabric.notebook import session
+
+        return session.attach(self, str(run))
+
+    def _train_from_notebook(self, called: dict[str, Any]) -> Training:
+        """Another process trains; this one shows it, and the model takes the weights."""
+        from training_runtime.fabric.notebook import session
+
+        return session.train(self, called, self._local_results)
+
+    def _local_results(self) -> Path:
+        """Of a training on this machine. Each gets a folder of its own, as long as nobody has chosen one."""
+        folder = laptop.results()
+        if folder in self._trained_in:
+            raise UserError(ONE_FOLDER)
+        self._trained_in.add(folder)
+        return folder
+
+    def _job(self, terms: Terms, epochs: int, batch_size: int) -> Job:
+        assert self.datasets_function is not None
+        parts = frameworks.parts(self, self._backend, seed=terms.seed, batch_size=batch_size)
+        return Job(
+            parts=parts,
+            datasets=self.datasets_function,
+            epochs=epochs,
+            batch_size=batch_size,
+            terms=terms,
+            collate=self.fn_batch_collate or parts.collate,
+            train_function=self.fn_step_train,
+            test_function=self.fn_test,
+            worker_logger=self.worker_logger_callback,
+            user_callbacks=self.user_callbacks,
+            schedulers=schedulers_of(parts.optimizer),
+            save_to_onnx=self.save_to_onnx,
+        )
 
     def download(self, out_dir: str | os.PathLike[str] | None = None) -> str:
         """What the last train() has made (the folder `model`) as a zip in `out_dir`, or else in the folder for temporary files. Its path.
         UserError where nothing was trained."""
         if (part := fresh.current()) is not None:  # a worker that runs the script to come to a later train(): the driver has done it
             return str(download.path_of(part.terms.result_dir, out_dir))
+        if self.training is not None:
+            return str(self.training.download(out_dir))
         if self._results is None:
             raise UserError("download: nothing was trained yet, call train() first")
         path = download.save(self._results, out_dir)
@@ -179,7 +215,9 @@ class FabricModel:
         try:
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
             session.stopped = coordinator.run() == "stopped"
-            if not session.stopped:
+            if session.stopped:
+                self.when_stopped(job)
+            else:
                 console.say(ENDS.format(recorder.epoch, time.monotonic() - began))
                 exporting = _take_final(job, recorder)
         finally:
@@ -204,7 +242,7 @@ class FabricModel:
     def _train_here(self, job: Job, slots: tuple[SlotRef, ...]) -> None:
         """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
         if job.result_dir in self._trained_in:
-            raise UserError(f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own")
+            raise UserError(ONE_FOLDER)
         self._trained_in.add(job.result_dir)
         began = time.monotonic()
         _choose_start(job, self._calls)
@@ -219,6 +257,8 @@ class FabricModel:
         try:
             with _interruptible(coordinator):
                 outcome = coordinator.run()
+            if outcome == "stopped":
+                self.when_stopped(job)
             if outcome == "completed":
                 _conclude(_take_final(job, recorder), recorder)
         finally:
