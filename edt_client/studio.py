@@ -127,9 +127,10 @@ class Client:
         if body is not None and not isinstance(body, bytes):
             said["Content-Length"] = str(body.seek(0, os.SEEK_END))
             body.seek(0)
-        request = urllib.request.Request(self.studio.url + path, method=method, headers=said, data=body)  # type: ignore[arg-type]  # noqa: S310
+        request = urllib.request.Request(self.studio.url + path, method=method, headers=said, data=body)  # noqa: S310
         try:
-            return self._read(lambda: self._opener.open(request, timeout=TIMEOUT_S))
+            answer: http.client.HTTPResponse = self._read(lambda: self._opener.open(request, timeout=TIMEOUT_S))
+            return answer
         except urllib.error.HTTPError as error:
             with error:
                 self._refuse(error)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def token(studio: Studio) -> str:
-    return Client(Named(studio.url)).log_on("alice", studio.account("alice"))
+    return log_on(studio)
 
 
 @pytest.fixture
@@ -74,7 +74,9 @@ def state(studio: Studio, run: int) -> str:
     return str(studio.rows("SELECT state FROM experiments_trainingrun WHERE id = ?", run)[0][0])
 
 
-def test_the_stop_button_stops_the_run_and_the_model_has_the_weights_so_far(studio: Studio, notebook: Notebook, tmp_path: Path) -> None:
+def test_the_stop_button_stops_the_run_and_the_model_has_the_weights_so_far(
+    studio: Studio, token: str, notebook: Notebook, tmp_path: Path
+) -> None:
     notebook.run(PREPARE)
     notebook.run(LONG)
     cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), notebook.interrupt)
@@ -87,6 +89,10 @@ def test_the_stop_button_stops_the_run_and_the_model_has_the_weights_so_far(stud
     mine = torch.load(tmp_path / "after.pt", weights_only=True)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert "stopped" in text(notebook.run("print(fabric.training.state, len(fabric.training.history['train loss']))"))
+    client = Client(Named(studio.url, token))
+    cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: client.stop("wmla-2"))
+    assert "TrainingFailed: Run wmla-2 was stopped:" in text(cell)
+    assert "The model has the weights of step" in text(cell)
 
 
 def test_a_run_outlives_its_kernel_and_another_one_takes_its_weights(studio: Studio, token: str, tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_nobody_but_the_run_itself_reads_what_a_notebook_sends(
     studio: Studio, person: Callable[..., Page], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     page, code = person("alice"), tmp_path_factory.mktemp("code")
-    alice = Named(studio.url, studio_token(studio))
+    alice = Named(studio.url, log_on(studio))
     open_to_all = studio.home / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
@@ -159,7 +165,7 @@ def test_nobody_but_the_run_itself_reads_what_a_notebook_sends(
     assert all(path.is_relative_to(studio.folder(1)) for path in marks), marks
 
 
-def studio_token(studio: Studio) -> str:
+def log_on(studio: Studio) -> str:
     return Client(Named(studio.url)).log_on("alice", studio.account("alice"))
 
 

@@ -74,13 +74,9 @@ class Notebook:
 
         async def both() -> Cell:
             task = asyncio.ensure_future(self._execute(source))
-            end = time.monotonic() + DEADLINE_S
             await asyncio.sleep(0)
             cell = self.client.nb.cells[-1]
-            while not condition(cell):
-                assert not task.done(), f"it has ended before: {text(cell)}"
-                assert time.monotonic() < end, f"after {DEADLINE_S} s still not: {text(cell)}"
-                await asyncio.sleep(0.05)
+            await self.until(condition, task)
             done = then()
             if asyncio.iscoroutine(done):
                 await done
@@ -89,6 +85,14 @@ class Notebook:
             return cell
 
         return self._do(both())
+
+    async def until(self, condition: Callable[[Cell], Any], task: asyncio.Future[Cell] | None = None) -> None:
+        """Wait until it holds of what the last cell has put out; `task` executes it."""
+        cell, end = self.client.nb.cells[-1], time.monotonic() + DEADLINE_S
+        while not condition(cell):
+            assert task is None or not task.done(), f"it has ended before: {text(cell)}"
+            assert time.monotonic() < end, f"after {DEADLINE_S} s still not: {text(cell)}"
+            await asyncio.sleep(0.05)
 
     async def interrupt(self) -> None:
         """The stop button."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,13 +21,23 @@ pytestmark = pytest.mark.timeout(300)
 LONG = "EPOCHS = 100_000"
 
 
-@pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    opened = Notebook(tmp_path)
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    opened = Notebook(tmp_path_factory.mktemp("home"))
     try:
         yield opened
     finally:
         opened.close()
+
+
+@pytest.fixture
+def notebook(opened: Notebook, tmp_path: Path) -> Iterator[Notebook]:
+    """In a folder of its own, with all of `PREPARE` done. The kernel is the same: to start one takes longer than most of the tests."""
+    opened.run(f"import os\nos.chdir({str(tmp_path)!r})")
+    opened.run(PREPARE)
+    yield opened
+    for child in opened.children():
+        child.kill()
 
 
 def trained(folder: Path) -> dict[str, torch.Tensor]:
@@ -49,7 +58,6 @@ def of(folder: Path) -> list[psutil.Process]:
 
 
 def test_it_trains_what_a_script_would_train_and_leaves_no_process(notebook: Notebook, tmp_path: Path) -> None:
-    notebook.run(PREPARE)
     cell = notebook.run(TRAIN)
     assert re.search(r"Completed: epoch 3 of 3, step \d+ of \d+", html(cell)), text(cell)
     assert "<polyline" in picture(cell)
@@ -73,7 +81,6 @@ def test_meanwhile_the_kernel_is_alive_and_the_process_is_none_of_its_forks(note
         seen.append((notebook.is_beating(), direct))
         return notebook.interrupt()
 
-    notebook.run(PREPARE)
     notebook.run(LONG)
     notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), look)
     ((beating, (command,)),) = seen
@@ -83,7 +90,6 @@ def test_meanwhile_the_kernel_is_alive_and_the_process_is_none_of_its_forks(note
 
 
 def test_the_stop_button_stops_it_at_a_step_and_the_model_has_the_weights_so_far(notebook: Notebook, tmp_path: Path) -> None:
-    notebook.run(PREPARE)
     notebook.run(LONG)
     cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), notebook.interrupt)
     assert "KeyboardInterrupt" in text(cell)
@@ -96,15 +102,32 @@ def test_the_stop_button_stops_it_at_a_step_and_the_model_has_the_weights_so_far
     assert "Completed" in html(notebook.run("EPOCHS = 1\n" + TRAIN)), "and the next one trains"
 
 
-def test_it_ends_with_its_kernel(notebook: Notebook, tmp_path: Path) -> None:
-    notebook.run(PREPARE)
-    notebook.run(LONG)
-    notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: notebook.kernel.send_signal(signal.SIGKILL))
+def test_a_second_stop_ends_it_at_once(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.run("EPOCHS = 1\nhang = lambda out, y: threading.Event().wait() and out.sum()\nfabric.loss_function = hang")
+
+    async def twice() -> None:
+        await notebook.interrupt()
+        await notebook.until(lambda cell: "Interrupt again to end it at once" in html(cell))
+        await notebook.interrupt()
+
+    cell = notebook.run_until(TRAIN, lambda _: len(of(tmp_path)) > 2, twice)
+    assert "KeyboardInterrupt" in text(cell)
+    assert "Ended at once: the model is as it was before." in html(cell)
+    wait_until(lambda: not of(tmp_path), lambda: f"gone are all but {of(tmp_path)}", deadline_s=60)
+    notebook.run("assert not changed()")
+
+
+def test_it_ends_with_its_kernel(tmp_path: Path) -> None:
+    notebook = Notebook(tmp_path)
+    try:
+        notebook.run(PREPARE + LONG)
+        notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), notebook.kernel.kill)
+    finally:
+        notebook.close()
     wait_until(lambda: not of(tmp_path), lambda: f"gone are all but {of(tmp_path)}", deadline_s=60)
 
 
 def test_an_error_in_what_it_was_given_is_said_in_the_cell(notebook: Notebook, tmp_path: Path) -> None:
-    notebook.run(PREPARE)
     cell = notebook.fails("def data():\n    raise ValueError('no such rows')\n\nfabric.datasets_function = data\nfabric.train(1, 10, 2)")
     assert "TrainingFailed: Training on this machine failed:" in text(cell)
     assert "no such rows" in text(cell)
@@ -113,7 +136,6 @@ def test_an_error_in_what_it_was_given_is_said_in_the_cell(notebook: Notebook, t
 
 
 def test_what_cannot_travel_is_named_with_the_way_to_it(notebook: Notebook) -> None:
-    notebook.run(PREPARE)
     notebook.run("make = lambda: (lock, torch.zeros(4, 8, dtype=torch.float64))[1]\nlock = threading.Lock()")
     cell = notebook.fails(TRAIN)
     assert "UserError: train: datasets_function > make > lock cannot be sent to the process that trains: it is a _thread.lock" in text(cell)
@@ -122,7 +144,6 @@ def test_what_cannot_travel_is_named_with_the_way_to_it(notebook: Notebook) -> N
 
 def test_modules_beside_the_notebook_are_found_and_each_training_has_its_own_folder(notebook: Notebook, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("import torch\n\n\ndef rows():\n    return torch.ones(40, 8, dtype=torch.float64)\n")
-    notebook.run(PREPARE)
     notebook.run("import helper\nmake = helper.rows\nEPOCHS = 1")
     notebook.run(TRAIN)
     notebook.run(TRAIN)

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import threading
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,16 @@ def test_what_was_one_object_stays_one(tmp_path: Path) -> None:
     given = made()
     model, optimizer = given["model"], given["optimizer"]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    optimizer.step()
     found = back(tmp_path, {**given, "loss_function": lambda out, y: model(out) - y}, kept=(scheduler,))
     there, its_optimizer, (its_scheduler,) = found["made"]["model"], found["made"]["optimizer"], found["kept"]
     assert its_optimizer.param_groups[0]["params"][0] is there.weight
     assert its_scheduler.optimizer is its_optimizer
     assert found["made"]["loss_function"].__closure__[0].cell_contents is there
     assert torch.equal(there.weight, model.weight)
+    with warnings.catch_warnings(action="error"):  # torch's, of schedulers that step before their optimizer
+        its_optimizer.step()
+        its_scheduler.step()
 
 
 def test_an_optimizer_brings_its_hooks_and_its_own_attributes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ reads a payload.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -60,7 +61,24 @@ def read(folder: Path) -> dict[str, Any]:
     except AttributeError as error:
         raise UserError(f"the payload of the notebook cannot be read here: {error}. {versions(about)}") from error
     vars(sys.modules["__main__"]).update(content["definitions"])
+    for scheduler in content["kept"]:
+        count_steps(scheduler.optimizer)
     return content
+
+
+def count_steps(optimizer: torch.optim.Optimizer) -> None:
+    """As torch has it for an optimizer with a scheduler, which warns where it cannot see that this one has stepped."""
+    if "step" in vars(optimizer):
+        return
+    inner = optimizer.step
+
+    @functools.wraps(inner)
+    def step(*arguments: Any, **named: Any) -> Any:
+        optimizer._opt_called = True  # type: ignore[attr-defined]
+        return inner(*arguments, **named)
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = step  # type: ignore[method-assign]
 
 
 def check(about: Mapping[str, Any], *, python: str) -> None:

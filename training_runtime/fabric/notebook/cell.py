@@ -42,7 +42,7 @@ class Cell:
             return
         from IPython.display import display
 
-        self._handle = display(bundle, raw=True, display_id=True)
+        self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def html(self, seen: Seen) -> str:
         title = escape(self._title)

@@ -47,7 +47,8 @@ def too_large(made: Mapping[str, Any], measure: Callable[[object], int], most_by
     """A sentence about the largest."""
     sizes = {name: measure(value) for name, value in made.items()}
     name = max(sizes, key=lambda each: sizes[each])
-    way, value, size = (name,), made[name], sizes[name]
+    way: Way = (name,)
+    value, size = made[name], sizes[name]
     while len(way) < DEEPEST:
         inner = [(measure(each), called, each) for called, each in parts(value)]
         largest = max(inner, key=lambda each: each[0], default=None)

@@ -161,9 +161,11 @@ def _note(value: Any, definitions: dict[str, Any]) -> None:
 
 def _optimizer(value: torch.optim.Optimizer) -> Any:
     """With its hooks and its own attributes, which its pickle leaves out."""
-    made, arguments, state, *rest = value.__reduce_ex__(pickling.PROTOCOL)  # type: ignore[misc]
+    reduced: Any = value.__reduce_ex__(pickling.PROTOCOL)
+    made, arguments, state, *rest = reduced
     if type(value).__getstate__ is torch.optim.Optimizer.__getstate__:
-        state = {name: each for name, each in vars(value).items() if name != "step"}  # a scheduler's wrapper of the method
+        own = vars(value).items()
+        state = {name: each for name, each in own if not hasattr(each, "_wrapped_by_lr_sched")}  # that one the arrival makes anew
     return made, arguments, state, *rest
 
 

@@ -32,8 +32,8 @@ from training_runtime.fabric.notebook.remote import Remote
 from training_runtime.fabric.notebook.seen import Seen, ordered
 
 # What FabricModel is made of: parameters that are kept under their names, beside user_callback.
-MADE = ("model", "datasets_function", "loss_function", "optimizer", "metrics", "worker_logger_callback", "driver_logger_callback")
-MADE += ("save_to_onnx", "fn_batch_collate", "fn_step_train", "fn_test")
+MADE: tuple[str, ...] = ("model", "datasets_function", "loss_function", "optimizer", "metrics", "save_to_onnx", "fn_batch_collate")
+MADE += ("worker_logger_callback", "driver_logger_callback", "fn_step_train", "fn_test")
 TAKEN = "The model has the weights of step {}."
 ENDED_AT_ONCE = "Ended at once: the model is as it was before."
 LEFT_ALONE = "This cell looks no longer: the run was asked to stop, and the model is as it was before."
