@@ -135,6 +135,30 @@ def test_an_error_in_what_it_was_given_is_said_in_the_cell(notebook: Notebook, t
     notebook.run("assert not changed()")
 
 
+KERAS = """
+import keras, numpy
+rows = numpy.random.default_rng(0).normal(size=(32, 8)).astype("float32")
+pairs = [(row, int(row.sum() > 0)) for row in rows]
+
+
+class Scaled(keras.layers.Layer):
+    def call(self, inputs):
+        return 0.5 * inputs
+
+
+model = keras.Sequential([Scaled(), keras.layers.Dense(2)])
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+fabric = FabricModel(model, lambda: (pairs, pairs), loss, "adam", metrics=["accuracy"])
+training = fabric.train(2, 8, 2)
+final = keras.saving.load_model(f"{training.folder}/model/train/model_epoch_final.keras", custom_objects={"Scaled": Scaled})
+assert all((one == other).all() for one, other in zip(final.get_weights(), model.get_weights(), strict=True))
+"""
+
+
+def test_a_keras_model_with_a_layer_of_the_notebook_has_the_weights_too(notebook: Notebook) -> None:
+    assert re.search(r"Completed: epoch 2 of 2, step 4 of 4", html(notebook.run(KERAS)))
+
+
 def test_what_cannot_travel_is_named_with_the_way_to_it(notebook: Notebook) -> None:
     notebook.run("make = lambda: (lock, torch.zeros(4, 8, dtype=torch.float64))[1]\nlock = threading.Lock()")
     cell = notebook.fails(TRAIN)

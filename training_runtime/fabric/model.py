@@ -93,7 +93,7 @@ class FabricModel:
         self.fn_step_train, self.fn_test = given.pop("fn_step_train", None), given.pop("fn_test", None)
         self.keras_custom_objects = keras_custom_objects
         warn_of_unknown("FabricModel", given)
-        self._backend = frameworks.backend_of(self)
+        self.backend = frameworks.backend_of(self)
         self._results: Path | None = None
         self.training: Training | None = None  # how the last one went, where this is a notebook
         self.when_stopped: Callable[[Job], None] = lambda _: None  # called when train() was stopped at a step and nothing trains any more
@@ -167,7 +167,7 @@ class FabricModel:
 
     def _job(self, terms: Terms, epochs: int, batch_size: int) -> Job:
         assert self.datasets_function is not None
-        parts = frameworks.parts(self, self._backend, seed=terms.seed, batch_size=batch_size)
+        parts = frameworks.parts(self, self.backend, seed=terms.seed, batch_size=batch_size)
         return Job(
             parts=parts,
             datasets=self.datasets_function,
@@ -211,7 +211,7 @@ class FabricModel:
         session.trained = True
         exporting, began = None, time.monotonic()
         for line in BEGINS:
-            console.say(line.format(self._backend))
+            console.say(line.format(self.backend))
         try:
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
             session.stopped = coordinator.run() == "stopped"

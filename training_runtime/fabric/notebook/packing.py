@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from training_runtime.elastic import pickling
+from training_runtime.elastic.keras import kind, pickled
 from training_runtime.errors import UserError
 from training_runtime.fabric.notebook import culprit
 
@@ -142,6 +143,8 @@ def _pickler() -> type[Any]:
                 _note(value, self.definitions)
             elif isinstance(value, torch.optim.Optimizer):
                 return _optimizer(value)
+            elif kind.is_keras(value):
+                return pickled.reduced(value)
             elif isinstance(value, torch.Generator):
                 return pickling.generator, (value.device.type, value.get_state())
             self.seen_bytes += _own_bytes(value, self.storages)

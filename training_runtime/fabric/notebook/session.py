@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import nn
 
 from edt_client import credentials
 from edt_client.errors import ClientError
@@ -24,7 +23,7 @@ from edt_client.studio import Client
 from training_runtime.elastic.job import schedulers_of
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.errors import UserError
-from training_runtime.fabric import download
+from training_runtime.fabric import download, frameworks
 from training_runtime.fabric.notebook import packing, remote
 from training_runtime.fabric.notebook.cell import Cell
 from training_runtime.fabric.notebook.local import Local
@@ -33,7 +32,7 @@ from training_runtime.fabric.notebook.seen import Seen, ordered
 
 # What FabricModel is made of: parameters that are kept under their names, beside user_callback.
 MADE: tuple[str, ...] = ("model", "datasets_function", "loss_function", "optimizer", "metrics", "save_to_onnx", "fn_batch_collate")
-MADE += ("worker_logger_callback", "driver_logger_callback", "fn_step_train", "fn_test")
+MADE += ("worker_logger_callback", "driver_logger_callback", "fn_step_train", "fn_test", "keras_custom_objects")
 TAKEN = "The model has the weights of step {}."
 ENDED_AT_ONCE = "Ended at once: the model is as it was before."
 LEFT_ALONE = "This cell looks no longer: the run was asked to stop, and the model is as it was before."
@@ -143,7 +142,7 @@ def _lead(fabric: Any, trainer: Trainer, scratch: Path, *, may_stop: bool) -> Tr
     if seen.state == "failed":
         log = trainer.last_words()
         raise TrainingFailed(f"{trainer.title} failed: {seen.reason}{f'. {trainer.link}' if trainer.link else ''}\n{log}".rstrip())
-    cell.note(said := _take_weights(fabric.model, trainer, seen, scratch))
+    cell.note(said := _take_weights(fabric, trainer, seen, scratch))
     if interrupted:
         raise KeyboardInterrupt
     if seen.state == "stopped":
@@ -172,7 +171,7 @@ def _stop(trainer: Trainer, cell: Cell) -> Seen:
         raise
 
 
-def _take_weights(model: nn.Module, trainer: Trainer, seen: Seen, scratch: Path) -> str:
+def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> str:
     """Into the model as it is: its own parameters, on their device and in their type. What to tell of that."""
     path = _asked(lambda: trainer.weights(scratch, stopped=seen.state == "stopped"))
     if path is None:
@@ -182,7 +181,7 @@ def _take_weights(model: nn.Module, trainer: Trainer, seen: Seen, scratch: Path)
     except pickle.UnpicklingError as error:
         raise UserError(NOT_PLAIN.format(error)) from error
     try:
-        model.load_state_dict(state)
+        frameworks.parts(fabric, fabric.backend, seed=0, batch_size=1).model.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(f"the weights of {trainer.title.lower()} are not those of this model: {error}") from error
     return TAKEN.format(seen.step)
