@@ -52,11 +52,20 @@ class Counting(layers.Layer):
         return inputs + 0.01 * ops.tanh(self.seen)
 
 class Plan(keras.callbacks.Callback):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.best, self.average = layer, None, keras.models.clone_model(model)
+    def on_epoch_end(self, epoch, logs=None):
+        self.best = self.model.get_weights()
+        for old, new in zip(self.average.weights, self.best):
+            old.assign(0.5 * (old + new))
+        if epoch == 3:
+            self.model.layers[-1].bias.assign(self.average.layers[-1].bias)
     def on_epoch_begin(self, epoch, logs=None):
         while os.path.exists(f"{folder}/stay-{epoch}"):
             time.sleep(0.005)
         self.model.optimizer.learning_rate = 1e-2 / (1 + epoch)
-        self.model.get_layer("drop").rate = 0.1 * (1 + epoch)
+        self.layer.rate = 0.1 * (1 + epoch)
         self.model.get_layer("first").trainable = epoch != 2
 
 def share_of_sixes(y_true, y_pred):
@@ -77,7 +86,8 @@ metrics = ["accuracy", share_of_sixes, keras.metrics.SparseTopKCategoricalAccura
 metrics.append(keras.metrics.MeanIoU(10, sparse_y_pred=False))
 FabricModel(
     model, lambda: (EDTTensorFlowDataset(0, 171), EDTTensorFlowDataset(1500, 1561)), "sparse_categorical_crossentropy", optimizer,
-    metrics=metrics, user_callback=Plan(), save_to_onnx="onnx" in sys.argv, keras_custom_objects={"share_of_sixes": share_of_sixes},
+    metrics=metrics, user_callback=Plan(model.get_layer("drop")), save_to_onnx="onnx" in sys.argv,
+    keras_custom_objects={"share_of_sixes": share_of_sixes},
 ).train(4, 4, 4)
 print("evaluated", model.evaluate(x[1500:1561], y[1500:1561], verbose=0)[0])
 """
@@ -353,6 +363,34 @@ def Latest(keras):
             self.found.assign(-1.0)
 
     return Largest()
+
+
+def test_models_of_several_inputs_and_outputs_with_torch_modules_inside(keras):
+    from training_runtime.fabric import frameworks
+
+    layers = keras.layers
+    first, second = keras.Input((4,), name="first"), keras.Input((4,), name="second")
+    hidden = layers.TorchModuleWrapper(torch.nn.BatchNorm1d(4), output_shape=(None, 4))(layers.Add()([first, second]))
+    model = keras.Model(
+        {"first": first, "second": second}, {"a": layers.Dense(1, name="a")(hidden), "b": layers.Dense(3, name="b")(hidden)}
+    )
+    losses = {"a": "mse", "b": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+    fabric = given(keras, model=model, loss=losses, optimizer=keras.optimizers.AdamW(0.1, use_ema=True))
+    parts = frameworks.parts(fabric, "keras", seed=0, batch_size=4)
+    counts = [buffer for name, buffer in parts.model.named_buffers() if name.endswith("num_batches_tracked")]
+    assert len(counts) == 1
+    before = [p.detach().clone() for p in parts.model.parameters()]
+    inputs = {"first": torch.randn(6, 4), "second": torch.randn(6, 4)}
+    outputs = parts.model(inputs)
+    parts.loss(outputs, {"a": torch.randn(6, 1), "b": torch.randint(3, (6,))}).backward()
+    parts.optimizer.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, parts.model.parameters(), strict=True))
+    assert int(counts[0]) == 1
+    late = layers.Dense(1)
+    late.build((None, 4))
+    model.late = late
+    with pytest.raises(UserError, match="got other variables while it was training"):
+        parts.model.train()
 
 
 def test_metrics_of_parts_add_up_to_those_of_the_whole(keras):

@@ -136,7 +136,7 @@ def plain_attributes(module: nn.Module) -> dict[str, Any]:
 def is_plain(value: Any, depth: int = 0) -> bool:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype)):
         return True
-    if depth > _DEPTH:
+    if depth > _DEPTH or getattr(value, "__dict__", None):  # a collection that is more than what is in it
         return False
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item, depth + 1) for key, item in value.items())

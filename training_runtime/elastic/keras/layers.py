@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 # What every layer has; the rest of its numbers are the script's: the rate of a dropout, a counter.
 _OF_EVERY_LAYER = frozenset({"training", "built", "autocast", "supports_jit", "compiled", "stop_training", "steps_per_execution"})
 
@@ -23,6 +25,16 @@ class Layers:
     def generators(self) -> Iterator[Any]:
         for layer in self._all:
             yield from layer._seed_generators
+
+    def torch_buffers(self) -> Iterator[tuple[str, Any]]:
+        """Those of torch's own modules among the layers, each once."""
+        seen = set[int]()
+        for layer in self._all:
+            for module in layer.modules() if isinstance(layer, nn.Module) else ():
+                for name, buffer in module._buffers.items():
+                    if buffer is not None and id(buffer) not in seen:
+                        seen.add(id(buffer))
+                        yield f"{layer.path}/{name}", buffer
 
     def numbers(self) -> list[dict[str, Any]]:
         return [_numbers(layer) for layer in self._all]

@@ -16,8 +16,13 @@ from keras.src.random.seed_generator import global_seed_generator
 from torch import nn
 
 from training_runtime.elastic.keras.layers import Layers, Names
+from training_runtime.errors import UserError
 
 _SEEDS = 1 << 31
+MORE = (
+    "the model got other variables while it was training, which a worker that joins could not know: make all of them when its layers are "
+    "built, and call each layer in the first batch"
+)
 
 
 class KerasModule(nn.Module):
@@ -30,18 +35,16 @@ class KerasModule(nn.Module):
         vars(self)["keras_model"] = keras_model  # not as a part: its parameters are registered here
         self.layers = Layers(keras_model)
         self.inputs: Any = None  # of the last call
+        self._count = len(keras_model.variables)
         names = Names(nn.Module)
         self.weights = self.layers.weights()
         self.kept_up = [v for v in keras_model.variables if not any(v is w for w in self.weights)]
         for v in self.weights:
             self.register_parameter(names(v.path), self._parameter(v))
-        self._buffer_names = [names(v.path) for v in self.kept_up]
-        for name, v in zip(self._buffer_names, self.kept_up, strict=True):
-            self._buffers[name] = self._parameter(v)  # which register_buffer would take for a parameter
-        for module in keras_model.modules() if isinstance(keras_model, nn.Module) else ():  # torch's own modules among the layers
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    self._buffers[names(name)] = buffer
+        for v in self.kept_up:
+            self._buffers[names(v.path)] = self._parameter(v)  # which register_buffer would take for a parameter
+        for name, buffer in self.layers.torch_buffers():
+            self._buffers[names(name)] = buffer
 
     def _parameter(self, variable: Any) -> nn.Parameter:
         """The tensor that stands for a variable."""
@@ -66,11 +69,18 @@ class KerasModule(nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> KerasModule:
         """To a device, and Keras with it."""
+        own = dict(self.named_buffers())
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, v in zip(self._buffer_names, self.kept_up, strict=True):
-            v.value.data = self._buffers[name]
-            self._buffers[name] = v.value
+        for name, buffer in own.items():  # torch has put others in their place
+            buffer.data = self.get_buffer(name)
+            self._buffers[name] = buffer
         keras.device(str(self.weights[0].value.device)).__enter__()  # for the rest of this process: what it computes with is there
+        return self
+
+    def train(self, mode: bool = True) -> KerasModule:
+        if len(self.keras_model.variables) != self._count:
+            raise UserError(MORE)
+        super().train(mode)
         return self
 
     def get_extra_state(self) -> dict[str, Any]:

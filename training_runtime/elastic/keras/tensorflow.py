@@ -36,10 +36,7 @@ class TensorFlowModule(KerasModule):
         super().__init__(keras_model)
         self.outputs: Any = None
         self.tape: Any = None
-        self._pairs: list[tuple[Any, torch.Tensor]] = list(
-            zip([*self.weights, *self.kept_up], [*self.parameters(), *self.buffers()], strict=True)
-        )
-        self._versions = [-1] * len(self._pairs)
+        self._copies = _Copies([*self.weights, *self.kept_up], [*self.parameters(), *self.buffers()])
         self.read()
 
     def _parameter(self, variable: Any) -> nn.Parameter:
@@ -51,18 +48,11 @@ class TensorFlowModule(KerasModule):
 
     def write(self) -> None:
         """What has changed in torch's tensors is written to the variables."""
-        for i, (v, t) in enumerate(self._pairs):
-            if t._version != self._versions[i]:  # counts the changes of a tensor
-                v.assign(t.detach().numpy())
-                self._versions[i] = t._version
+        self._copies.write()
 
     def read(self, *, weights: bool = True) -> None:
         """What the variables hold is read into torch's tensors."""
-        with torch.no_grad():
-            for i, (v, t) in enumerate(self._pairs):
-                if weights or i >= len(self.weights):
-                    t.copy_(_tensor(v))
-                    self._versions[i] = t._version
+        self._copies.read(0 if weights else len(self.weights))
         for v, p in zip(self.weights, self.parameters(), strict=True):
             p.requires_grad_(bool(v.trainable))
 
@@ -91,6 +81,27 @@ class TensorFlowModule(KerasModule):
         found = super().load_state_dict(*args, **kwargs)
         self.write()
         return found
+
+
+class _Copies:
+    """Torch's tensors of TensorFlow's variables, and how often each has been changed. That concerns this process alone: numbers that the
+    module has itself would go to others."""
+
+    def __init__(self, variables: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
+        self._pairs = list(zip(variables, tensors, strict=True))
+        self._versions = [-1] * len(self._pairs)
+
+    def write(self) -> None:
+        for i, (v, t) in enumerate(self._pairs):
+            if t._version != self._versions[i]:
+                v.assign(t.detach().numpy())
+                self._versions[i] = t._version
+
+    @torch.no_grad()
+    def read(self, first: int) -> None:
+        for i, (v, t) in enumerate(self._pairs[first:], first):
+            t.copy_(_tensor(v))
+            self._versions[i] = t._version
 
 
 class TensorFlowLoss:
