@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import os
@@ -171,7 +170,6 @@ def test_a_job_from_the_command_line_trains_and_its_log_and_model_are_fetched(st
     assert (shown["args"].split()[1], shown["numWorker"], shown["creator"]) == ("edtPyTorch", 2, "alice")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="keras is not installed: make packages")
 def test_a_job_for_tensorflow_trains_its_keras_model(studio: Studio, tmp_path: Path) -> None:
     password, terminal = studio.account("alice"), Terminal(studio, tmp_path)
     (tmp_path / "stripes-model").mkdir()
