@@ -189,12 +189,14 @@ def test_the_commands_of_the_guide_log_in_and_out_and_a_token_that_is_over_says_
     try:
         notebook.run(PREPARE)
         assert "Completed" in html(notebook.run(TRAIN))
-        studio.account("alice")  # a new password
-        cell = notebook.fails("fabric.train(1, 10, 2)")
-        assert f"does not accept your token any more: run edt login {studio.url}." in text(cell)
+        notebook.run(LONG)
+        cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: studio.account("alice"))  # a new password
+        assert f"UserError: {studio.url} does not accept your token any more: run edt login {studio.url}." in text(cell)
+        assert f"The run goes on without this cell: {studio.url}/runs/2/. attach('wmla-2')" in text(cell)
+        assert state(studio, 2) == "running"
         cell = notebook.fails("os.environ['EDT_TOKEN'] = 'a.b.c'\nos.environ['EDT_STUDIO'] = '" + studio.url + "'\nfabric.train(1, 10, 2)")
         assert "does not accept your token any more: set EDT_TOKEN to a new one." in text(cell)
-        assert studio.rows("SELECT COUNT(*) FROM experiments_trainingrun") == [(1,)]
+        assert studio.rows("SELECT COUNT(*) FROM experiments_trainingrun") == [(2,)]
     finally:
         notebook.close()
     assert edt(log_out).returncode == 0

@@ -175,6 +175,32 @@ def test_modules_beside_the_notebook_are_found_and_each_training_has_its_own_fol
     assert "Save model:" in text(notebook.run("assert os.path.getsize(fabric.download('.')) > 1000"))
 
 
+FIRST_RELEASE = """
+class Logger:
+    def log_train_metrics(self, loss, acc, completed_batch, worker=0):
+        pass
+
+    def log_test_metrics(self, loss, acc, completed_batch, worker=0):
+        print("accuracy in percent:", acc > 1)
+
+    def on_train_end(self):
+        print("the logger is done")
+
+
+fabric = FabricModel(model, data, torch.nn.functional.cross_entropy, optimizer, Logger(), None, [Decay(0.5)])
+nodes = {"nodes": {"num_nodes": 2, "gpu": {"num_gpu": 1}}}
+fabric.train(epochs=2, batch_size=10, hardware_spec=nodes, driver_memory="1G", validation_freq=2, checkpoint_freq=0)
+"""
+
+
+def test_the_words_of_every_release_are_understood_and_what_callbacks_print_is_in_the_cell(notebook: Notebook, tmp_path: Path) -> None:
+    cell = notebook.run(FIRST_RELEASE)
+    assert "Completed: epoch 2 of 2, step 40 of 40" in html(cell), text(cell)
+    assert "accuracy in percent: True" in text(cell)
+    assert "the logger is done" in text(cell)
+    assert not [*tmp_path.glob("edt-results/*/model/train/model_epoch_1.pth")], "checkpoint_freq=0"
+
+
 def test_a_plain_script_imports_neither_ipython_nor_cloudpickle(tmp_path: Path) -> None:
     code = PREPARE + "EPOCHS = 1\n" + TRAIN
     code += "import sys\nassert training is None\nassert not {'IPython', 'cloudpickle', 'edt_client'} & set(sys.modules)\nprint('clean')"

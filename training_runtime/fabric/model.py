@@ -96,7 +96,7 @@ class FabricModel:
         self.backend = frameworks.backend_of(self)
         self._results: Path | None = None
         self.training: Training | None = None  # how the last one went, where this is a notebook
-        self.when_stopped: Callable[[Job], None] = lambda _: None  # called when train() was stopped at a step and nothing trains any more
+        self.when_stopped: Callable[[Job], None] = _nothing  # called when train() was stopped at a step and nothing trains any more
 
     def train(
         self,
@@ -311,6 +311,10 @@ def _conclude(exporting: Export | None, recorder: Recorder) -> None:
         recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
         return
     recorder.write(journal.Checkpoint(recorder.last_step, recorder.epoch, "model", paths, size))
+
+
+def _nothing(job: Job) -> None:
+    """What a script does about a stopped training."""
 
 
 def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:

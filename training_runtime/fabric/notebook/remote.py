@@ -24,7 +24,7 @@ EVERY_S = 1.0
 MOST_SLOTS = 4096
 LOG_LINES = 30
 MODEL = "model/train"
-GOES_ON = "{} The run {} goes on without this cell; its page is {}. Then edt_model.attach({!r}) follows it again and takes the weights."
+GOES_ON = "{} The run goes on without this cell: {}. attach({!r}) of a FabricModel with this model follows it again and takes its weights"
 
 
 def submit(studio: Studio, code: Path, *, engines: int | None) -> Remote:
@@ -76,7 +76,7 @@ class Remote:
             self._seen.problem = f"{error} The run goes on; this cell tries again."
             return self._seen
         except Refused as error:
-            raise UserError(GOES_ON.format(error, self.name, self.link, self.name)) from None
+            raise UserError(GOES_ON.format(error, self.link, self.name)) from None
         self._seen = seen
         return seen
 
