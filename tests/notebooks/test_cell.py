@@ -17,7 +17,7 @@ RUNNING = Seen("running", step=57, steps=210, epoch=3, epochs=10, workers=2, rat
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (Seen("queued", "Waits for 2 free slots."), "Queued. Waits for 2 free slots"),
+        (Seen("queued", "waits: needs 1 slot."), "Queued. Waits: needs 1 slot"),
         (Seen("starting"), "Starting"),
         (RUNNING, "Running on 2 slots: epoch 3 of 10, step 57 of 210, 12.5 steps/s"),
         (Seen("running", "granted", step=1, epoch=1, workers=1), "Running on 1 slot: epoch 1, step 1"),

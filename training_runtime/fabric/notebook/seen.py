@@ -61,7 +61,7 @@ def sentence(seen: Seen) -> str:
         facts.append(f"{seen.rate:.3g} steps/s")
     said += f": {', '.join(facts)}" if facts else ""
     reason = seen.reason.rstrip(".") if seen.state not in ("running", "completed") else ""
-    return f"{said}. {reason}".rstrip(". ") if reason else said
+    return f"{said}. {reason[0].upper()}{reason[1:]}" if reason else said
 
 
 def figures(seen: Seen) -> str:
