@@ -63,6 +63,7 @@ class Ear(threading.Thread):
         self.stop = threading.Event()
         self.journals = Journals(self.stop)
         self._seen: tuple[object, ...] = ()
+        self._said: tuple[object, object] = (None, None)
 
     def run(self) -> None:
         self.journals.start()
@@ -91,11 +92,22 @@ class Ear(threading.Thread):
     def hear(self, observation: Observation) -> None:
         """Journals that grew are announced; anything else that changed is recorded."""
         self.journals.grew((run.run, run.journal_bytes) for run in observation.runs)
-        facts = (observation.node, observation.revision, tuple(_without_journal(run) for run in observation.runs))
+        facts = (
+            observation.node,
+            observation.revision,
+            tuple(_without_journal(run) for run in observation.runs),
+            *self._packages(observation),
+        )
         if facts != self._seen:
             close_old_connections()
             fleet.record(observation, now=clock.now())
             self._seen = facts
+
+    def _packages(self, observation: Observation) -> tuple[object, object]:
+        """Environments as last said: an observation of journals that have grown leaves them out."""
+        if observation.folders is not None:
+            self._said = (observation.environments, observation.folders)
+        return self._said
 
 
 class Journals(threading.Thread):

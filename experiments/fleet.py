@@ -18,7 +18,20 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from experiments import bundles, datastore, ingest, launchers, notify, runfiles, scheduling, slotuse, snapshot, states, stations
+from experiments import (
+    bundles,
+    datastore,
+    environments,
+    ingest,
+    launchers,
+    notify,
+    runfiles,
+    scheduling,
+    slotuse,
+    snapshot,
+    states,
+    stations,
+)
 from experiments.models import DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.errors import HostUnavailable
@@ -100,7 +113,8 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         runs = sorted((*at_home, *guests), key=lambda run: run.pk)
         found = [_wanted_run(run, held.get(run.pk, []), on=node, now=now) for run in runs]
         listed = tuple(each for each in found if each is not None)
-        return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence)
+        wishes, drop = environments.wanted(node)
+        return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence, environments=wishes, drop=drop)
 
 
 @notify.together()
@@ -111,6 +125,7 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
     """
     node = register(observation.node, now=now)
     _note_storage(node, observation.storage_problem)
+    environments.take_in(node, observation.environments, observation.folders, now=now)
     if observation.revision < node.fence:
         return node
     news, away = False, stations.elsewhere(node, {seen.run for seen in observation.runs})
@@ -234,7 +249,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.dat
     stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
-        spec = _spec(run, station=station)
+        spec = _spec(run, on=on)
     except OSError as error:
         log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
         return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room
@@ -247,7 +262,8 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.dat
     return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: (s.index, s.id))), reason=reason[:2000], stop=stop)
 
 
-def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
+def _spec(run: TrainingRun, *, on: Node) -> RunSpec:
+    station = run.home_id != on.pk
     data_root = datastore.root(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
@@ -266,6 +282,7 @@ def _spec(run: TrainingRun, *, station: bool) -> RunSpec:
         elastic=run.version.distributed != DefinitionVersion.Distributed.SINGLE,
         torchrun=run.version.torchrun,
         max_restarts=_max_restarts(run),
+        environment=environments.folder_of(run, on),
     )
 
 

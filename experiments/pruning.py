@@ -18,7 +18,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import ProtectedError, Q, QuerySet
 
-from experiments import bundles, installation, removal, tombstones
+from experiments import bundles, environments, installation, removal, tombstones
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -65,6 +65,7 @@ def prune(now: dt.datetime) -> bool:
     for path in (*_entries(settings.EDT_HOME / "tmp"), *unpacking):
         if _older(path, now - KEPT):
             removal.remove(path)
+    environments.collect(now)
     _unused_bundles(now)
     _stale_uploads(now)
     if found := orphans(now):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models import F
 
-from experiments import bulk, notify, several, snapshot, states
+from experiments import bulk, environments, notify, several, snapshot, states
 from experiments.homes import home_for, usable_now
 from experiments.models import ClusterRules, Grant, Node, PastGrant, RunState, TrainingRun
 from experiments.models.runs import TRAINED
@@ -60,8 +60,9 @@ def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
     with transaction.atomic():
         rules = snapshot.lock_rules()
+        environments.want(nodes=snapshot.heard(now), now=now)
         seen = snapshot.take(rules, now=now, lock=True)
-        decision = _with_storage(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
+        decision = _with_words(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
         homes = _settle(seen, decision, now)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
@@ -143,8 +144,9 @@ def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> in
     return len(grants)
 
 
-def _with_storage(seen: Snapshot, decision: Plan) -> Plan:
-    """The plan with reasons that name the disk for which runs wait: to the planner its slots are out of service like any others."""
+def _with_words(seen: Snapshot, decision: Plan) -> Plan:
+    """The plan with reasons that name the disk for which runs wait, whose slots are out of service to the planner like any others, or the
+    environment, without which they want nothing yet."""
     problems = [node.storage_problem for _, node in sorted(seen.nodes.items()) if node.storage_problem]
     reasons = dict(decision.reasons)
     for run_id, run in seen.runs.items():
@@ -152,6 +154,7 @@ def _with_storage(seen: Snapshot, decision: Plan) -> Plan:
         if not problems or run.paused or decision.grants.get(run_id) or (home is not None and not home.storage_problem):
             continue
         reasons[run_id] = f"waits: {home.storage_problem}" if home is not None else f"{reasons.get(run_id, 'waits')}. {problems[0]}"
+    reasons |= {run_id: why for run_id, why in seen.unready.items() if not seen.runs[run_id].paused}
     return dataclasses.replace(decision, reasons=reasons)
 
 
@@ -268,7 +271,7 @@ def _store_words(seen: Snapshot, decision: Plan, now: dt.datetime) -> None:
 def _note(run: TrainingRun, seen: Snapshot, decision: Plan, now: dt.datetime) -> bool:
     """Note on the run since when it waits, when it was let first, and on what kind of machine it trains; whether that is news."""
     before = run.kind, run.waits_since, run.favoured_at
-    if decision.grants.get(run.pk) or run.paused:
+    if decision.grants.get(run.pk) or run.paused or run.pk in seen.unready:
         run.waits_since = None
     elif run.waits_since is None:
         run.waits_since = now

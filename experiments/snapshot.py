@@ -12,9 +12,10 @@ from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from experiments import several
+from experiments import environments, several
 from experiments.models import ClusterRules, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
+from training_runtime.environments.readiness import Verdict
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
 
@@ -27,7 +28,8 @@ PLANNED = tuple(state for state in LIVE if state != RunState.STOPPING)
 class Snapshot:
     """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not. `pools`: what
     the machines are called that share runs, by node. `unheard`: of runs whose driver is heard of, the slots on other machines that are not:
-    no fact of theirs, they stay as they are until something is heard."""
+    no fact of theirs, they stay as they are until something is heard. `unready`: runs that wait for their environment, and why: to the
+    planner they want nothing yet."""
 
     slot_facts: tuple[SlotFacts, ...]
     run_facts: tuple[RunFacts, ...]
@@ -40,6 +42,7 @@ class Snapshot:
     silent: frozenset[int]
     pools: Mapping[int, str]
     unheard: Mapping[int, tuple[int, ...]]
+    unready: Mapping[int, str]
 
     @cached_property
     def _grants_of(self) -> Mapping[int, Sequence[Grant]]:
@@ -56,6 +59,11 @@ class Snapshot:
 def is_silent(node: Node, now: dt.datetime) -> bool:
     """Whether the node has not been heard of for so long that nothing new is placed there."""
     return node.last_seen_at is None or (now - node.last_seen_at).total_seconds() > NODE_SILENT_S
+
+
+def heard(now: dt.datetime) -> list[Node]:
+    """The machines on which something can be begun."""
+    return [node for node in Node.objects.filter(removed_at=None).order_by("pk") if not is_silent(node, now)]
 
 
 def lock_rules() -> ClusterRules:
@@ -86,6 +94,9 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     lost = frozenset(slot for of_run in unheard.values() for slot in of_run)
     planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and run.outcome != TRAINED}
     avoids = _avoided(planned, nodes) if pools else {}
+    heard = [node for node in nodes.values() if node.pk not in silent and node.removed_at is None]
+    verdicts = environments.verdicts(nodes=heard)
+    unready = {pk: each.waits or each.fails for pk, each in verdicts.items() if pk in planned and not each.on and not kept[pk]}
     return Snapshot(
         slot_facts=tuple(
             _slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent, lost=slot.pk in lost, pool=pools.get(slot.node_id, ""))
@@ -97,7 +108,9 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
                 pool=pools.get(run.home_id or 0, ""),
                 alone=bool(pools) and (bool(run.version.torchrun) or (run.engines is None and run.min_slots <= largest)),
                 always_alone=bool(pools) and bool(run.version.torchrun),
-                avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes),
+                avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, heard, pools),
+                paused=run.paused or run.pk in unready,
+                ready_in=_ready_in(run, verdicts, heard, pools),
             )
             for run in planned.values()
         ),
@@ -110,7 +123,22 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         silent=silent,
         pools=pools,
         unheard={run: tuple(sorted(of_run)) for run, of_run in unheard.items() if of_run},
+        unready=unready,
     )
+
+
+def _ready_in(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[Node], pools: Mapping[int, str]) -> frozenset[str] | None:
+    """The rooms in which its environment is built on some machine; None where that is everywhere."""
+    on = verdicts[run.pk].on if run.pk in verdicts else frozenset()
+    if not on or all(node.name in on for node in heard):
+        return None
+    return frozenset(pools.get(node.pk) or node.name for node in heard if node.name in on)
+
+
+def _without(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[Node], pools: Mapping[int, str]) -> frozenset[str]:
+    """The machines, of those that share runs, where its environment is not built. Where its driver is it has it."""
+    on = verdicts[run.pk].on if run.pk in verdicts else frozenset()
+    return frozenset(node.name for node in heard if on and pools.get(node.pk) and node.name not in on and node.pk != run.home_id)
 
 
 def may_end(run: TrainingRun) -> bool:

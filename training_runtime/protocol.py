@@ -46,6 +46,7 @@ class RunSpec:
 
     `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
     empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
+    `environment`: the folder of its packages, as its node calls it (see EnvironmentSeen); empty: those that every run has.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
     instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
     up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
@@ -70,6 +71,7 @@ class RunSpec:
     elastic: bool = True
     torchrun: Literal["", "elastic", "fixed"] = ""
     max_restarts: int = 0
+    environment: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,18 +86,40 @@ class WantedRun:
 
 
 @dataclass(frozen=True)
+class WantedEnvironment:
+    """Packages that runs wait for on this node: what is required (`requirements.to_text`), and the lock where it was resolved before;
+    `prefer`: one of another base, whose versions are taken where they fit.
+
+    `attempt`: one that has failed is built again when this is more than then. `run`: one that waits for it; code of packages that have to
+    be built runs as its user. `known`: the studio has the lock and the log already, so they need not be sent again.
+    """
+
+    key: str
+    requirements: str
+    lock: str = ""
+    prefer: str = ""
+    attempt: int = 1
+    run: int = 0
+    known: bool = False
+
+
+@dataclass(frozen=True)
 class Apply:
     """Make what runs on this node equal to `runs`; a run that is not listed is stopped and, once gone, forgotten.
 
     `revision` grows with every snapshot of the studio's database: an older one than the last seen is ignored. `identity`: of the host that
     it is meant for (see NodeFacts), another does nothing of it; empty: of whoever is there. `fence`: an administrator declared the machine
     lost at that revision, and what ran there goes on elsewhere: whatever a host has from before it is killed without being asked.
+    `environments`: to be built, or kept in readiness; a build that is not listed is cancelled. `drop`: folders of built ones to delete,
+    which are not listed by anything else.
     """
 
     revision: int
     runs: tuple[WantedRun, ...]
     identity: str = ""
     fence: int = 0
+    environments: tuple[WantedEnvironment, ...] = ()
+    drop: tuple[str, ...] = ()
     version: int = VERSION
     type: Literal["apply"] = "apply"
 
@@ -161,7 +185,8 @@ class RunObservation:
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py). `address`: where other machines reach
-    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module. `identity`: made once and kept in
+    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module. `base`: what environments stand
+    on there, by its key and in words; empty: it builds none. `identity`: made once and kept in
     the host's folder, so that two machines with one name are told from each other."""
 
     name: str
@@ -174,18 +199,40 @@ class NodeFacts:
     address: str = ""
     processor: str = ""
     identity: str = ""
+    base: str = ""
+    base_words: str = ""
+
+
+@dataclass(frozen=True)
+class EnvironmentSeen:
+    """How far a wanted environment is. `detail`: what is being done; `problem`: why it failed. `folder`: what the node calls it. `lock` and
+    `log` are there once it is built or has failed, until the studio knows them."""
+
+    key: str
+    attempt: int
+    state: Literal["wanted", "building", "ready", "failed"]
+    detail: str = ""
+    problem: str = ""
+    folder: str = ""
+    lock: str = ""
+    log: str = ""
+    size_bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Observation:
     """The state of a node: answer to Apply, and what subscribers are sent. `revision` is the last one applied. `storage_problem`: why runs
-    cannot write there now, for which they wait whatever they are granted; empty where they can."""
+    cannot write there now, for which they wait whatever they are granted; empty where they can. `environments`: those that are wanted;
+    `folders`: of all that are built; None where both are left out, since only journals have grown."""
 
     revision: int
     node: NodeFacts
     runs: tuple[RunObservation, ...]
     warm: bool = True
     storage_problem: str = ""
+    environments: tuple[EnvironmentSeen, ...] | None = None
+    folders: tuple[str, ...] | None = None
     version: int = VERSION
     type: Literal["observation"] = "observation"
 

@@ -26,6 +26,9 @@ EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
 EDT_MAX_RUN_POINTS = env.int("EDT_MAX_RUN_POINTS", default=20_000_000)  # of all its curves together
 EDT_MAX_JOURNAL_BYTES = env.int("EDT_MAX_JOURNAL_BYTES", default=8 << 30)
+EDT_ENVIRONMENT_DAYS = env.float("EDT_ENVIRONMENT_DAYS", default=14.0)  # how long an environment that no run uses stays built
+EDT_ENVIRONMENT_BYTES = env.int("EDT_ENVIRONMENT_BYTES", default=50 << 30)  # of all that are built on a machine; unused ones go above it
+EDT_ENVIRONMENT_ADDRESSES = env.bool("EDT_ENVIRONMENT_ADDRESSES", default=False)  # requirements may name indexes and addresses
 EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of what was deleted are kept in the trash
 
 EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long

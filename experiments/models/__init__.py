@@ -5,6 +5,7 @@ from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.drafts import ModelDraft
+from experiments.models.environments import Environment, EnvironmentBuild
 from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import (
     GenerationRecord,
@@ -32,6 +33,8 @@ __all__ = [
     "DefinitionVersion",
     "Delivery",
     "EndedToken",
+    "Environment",
+    "EnvironmentBuild",
     "Experiment",
     "ExperimentDefinition",
     "ExperimentWatch",

@@ -29,6 +29,8 @@ class Node(models.Model):
     identity = models.CharField(max_length=64, blank=True)  # of its host; another host of this name is refused
     refused_at = models.DateTimeField(null=True)  # when another was last
     fence = models.BigIntegerField(default=0)  # its revision when it was last declared lost: what its host had before counts no more
+    base = models.CharField(max_length=64, blank=True)  # what environments stand on there, by its key; empty: it builds none
+    base_words = models.CharField(max_length=500, blank=True)
     removed_at = models.DateTimeField(null=True)  # by an administrator; it is back when its host is heard of again
 
     class Meta:

@@ -72,6 +72,9 @@ class DefinitionVersion(models.Model):
     device = models.CharField(max_length=8, choices=Device, default=Device.ANY)
     distributed = models.CharField(max_length=16, choices=Distributed, default=Distributed.ELASTIC)
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
+    # what its code brings in requirements.txt or pyproject.toml, a line each with its place; empty: the packages that every run has
+    requirements = models.TextField(blank=True)
+    requirements_key = models.CharField(max_length=64, blank=True, db_index=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     request_id = models.UUIDField(null=True, unique=True)

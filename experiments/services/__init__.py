@@ -17,6 +17,7 @@ from experiments.services.cluster import (
 from experiments.services.continuation import continue_run, has_checkpoint
 from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
 from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
+from experiments.services.environments import drop_environment
 from experiments.services.experiments import (
     check_experiment,
     create_and_run,
@@ -63,6 +64,7 @@ __all__ = [
     "delete_run",
     "delete_runs",
     "delete_webhook",
+    "drop_environment",
     "drop_upload",
     "duplicate_experiment",
     "finish_upload",

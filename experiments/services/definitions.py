@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from experiments import bundles, notify
+from experiments import bundles, environments, notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT, torchrun
 from experiments.services import checks
@@ -26,6 +26,15 @@ class _Attributes:
     device: str
     distributed: str
     max_slots: int
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A bundle, and what it requires: its text and its key."""
+
+    bundle: Bundle
+    requirements: str
+    key: str
 
 
 def create_definition(
@@ -54,11 +63,11 @@ def create_definition(
     assert clean_name is not None
     assert clean_text is not None
     assert attributes is not None
-    bundle = _keep(upload, file_name, attributes.command)
+    code = _keep(upload, file_name, attributes.command)
     try:
         with transaction.atomic():
             definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
-            version = _store(definition, by, bundle, _shown_name(file_name), attributes, number=1, request_id=request_id)
+            version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, request_id=request_id)
             notify.changed(f"project-{project.pk}", "definitions")
     except IntegrityError:  # the same form at the same moment: the other was faster, and nothing of this one is stored
         if (before := _sent_before(by, request_id)) is None:
@@ -89,15 +98,14 @@ def add_version(
     assert attributes is not None
     newest = definition.newest()
     if upload is None:
-        bundle, shown = newest.bundle, newest.file_name
-        _check_command(bundle, attributes.command)
+        code, shown = _checked(newest.bundle, attributes.command), newest.file_name
     else:
-        bundle, shown = _keep(upload, file_name, attributes.command), _shown_name(file_name)
+        code, shown = _keep(upload, file_name, attributes.command), _shown_name(file_name)
     try:
         with transaction.atomic():
             TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
             number = (definition.versions.aggregate(highest=Max("number"))["highest"] or 0) + 1
-            version = _store(definition, by, bundle, shown, attributes, number=number, request_id=request_id)
+            version = _store(definition, by, code, shown, attributes, number=number, request_id=request_id)
             notify.changed(f"project-{definition.project_id}", "definitions")
     except IntegrityError:
         if (before := _sent_before(by, request_id)) is None:
@@ -115,7 +123,8 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
     try:
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
-            copy = _store(made, by, version.bundle, version.file_name, attributes, number=1, request_id=request_id)
+            code = _Code(version.bundle, version.requirements, version.requirements_key)
+            copy = _store(made, by, code, version.file_name, attributes, number=1, request_id=request_id)
             checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
             notify.changed(f"project-{to.pk}", "definitions")
     except IntegrityError:
@@ -170,27 +179,31 @@ def _parse(command: str, distributed: str) -> None:
         checks.refuse("command", str(refusal))
 
 
-def _check_command(bundle: Bundle, command: str) -> None:
+def _checked(bundle: Bundle, command: str) -> _Code:
+    """The code, with which the command can be run."""
     if command:
         try:
             bundles.entry(bundle, command)
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
+    try:
+        return _Code(bundle, *environments.brought(bundle, command))
+    except bundles.BundleRefused as refusal:
+        checks.refuse("upload", str(refusal))
 
 
-def _keep(upload: BinaryIO, file_name: str, command: str) -> Bundle:
+def _keep(upload: BinaryIO, file_name: str, command: str) -> _Code:
     try:
         bundle = bundles.keep(upload, file_name=file_name)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
-    _check_command(bundle, command)
-    return bundle
+    return _checked(bundle, command)
 
 
 def _store(
     definition: TrainingDefinition,
     by: User,
-    bundle: Bundle,
+    code: _Code,
     file_name: str,
     attributes: _Attributes,
     *,
@@ -200,7 +213,9 @@ def _store(
     return DefinitionVersion.objects.create(
         definition=definition,
         number=number,
-        bundle=bundle,
+        bundle=code.bundle,
+        requirements=code.requirements,
+        requirements_key=code.key,
         file_name=file_name,
         framework=attributes.framework,
         command=attributes.command,

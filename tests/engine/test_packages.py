@@ -21,7 +21,7 @@ def test_a_missing_package_fails_the_run_with_its_name_and_what_to_do(start):
     assert run.wait() == 1
     (failed,) = run.events("error")
     assert failed.message.startswith("ModuleNotFoundError: No module named 'no_such_package'. The package no_such_package is not installed")
-    assert "pip install no_such_package" in failed.message
+    assert "add a line no_such_package to requirements.txt in the upload" in failed.message
     assert "missing in the upload" in failed.message
 
 
@@ -33,9 +33,9 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("tqdm", "The package tqdm is not installed where scripts run: an administrator adds it, with others that scripts use often"),
+        ("tqdm", "The package tqdm is not installed where scripts run: add a line tqdm to requirements.txt in the upload"),
         ("PIL", "The package pillow is not installed"),
-        ("cv2", "pip install opencv-python-headless"),
+        ("cv2", "add a line opencv-python-headless to requirements.txt"),
         ("jax.numpy", "Models of jax cannot be trained here"),
         ("torch.no_such_part", "The package torch is installed, in a version that has no torch.no_such_part."),
     ],

@@ -44,12 +44,10 @@ def _on_missing(error: ImportError) -> str:
     if top in OTHER_FRAMEWORKS:
         return f"Models of {top} cannot be trained here: scripts train models of PyTorch and of Keras 3."
     what = f"The package {package} is not installed where scripts run"
+    add = f"add a line {package} to requirements.txt in the upload and save it as a new version"
     if top in OFFERED:
-        return f"{what}: an administrator adds it, with others that scripts use often, by make packages."
-    return (
-        f"{what}: an administrator can install it there (.venv/bin/python -m pip install {package}), or put it into the upload beside the "
-        f"script. If {top} is a file of your own, it is missing in the upload."
-    )
+        return f"{what}: {add}, or ask an administrator for make packages, which adds it for everybody."
+    return f"{what}: {add}. If {top} is a file of your own, it is missing in the upload."
 
 
 def _on_refused(error: OSError) -> str:

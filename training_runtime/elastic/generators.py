@@ -143,4 +143,6 @@ def _is_users(module: types.ModuleType | None) -> bool:
 
 @functools.cache
 def _installed() -> tuple[Path, ...]:
-    return tuple(Path(folder).resolve() for folder in (Path(__file__).parent.parent, sys.prefix, sys.base_prefix))
+    return tuple(
+        Path(folder).resolve() for folder in (Path(__file__).parent.parent, sys.prefix, sys.base_prefix, Path(torch.__file__).parent.parent)
+    )

@@ -161,15 +161,17 @@ def _failed(node: Node, run: LiveRun, why: str) -> None:
         run.retry_at = time.monotonic() + 0.1 * 2**run.launch_failures
 
 
-def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str]) -> Launch:
-    """The orders of a run's driver or station. Raises SandboxRefused or OSError with a sentence when it cannot be started."""
+def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str], packages: Path | None = None) -> Launch:
+    """The orders of a run's driver or station; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a sentence
+    when it cannot be started."""
     spec = run.spec
     assert spec is not None
     _check_places(spec)
     if spec.station and not settings.address:
         raise SandboxRefused(f"{settings.node} has no address under which other machines reach it (EDT_NODE_ADDRESS)")
     home = fabric.folder(settings.folder)
-    box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home))
+    layer = str(packages or "")
+    box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer)
     temporary = str(Path(spec.result_dir, "tmp"))
     if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
         temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
@@ -187,6 +189,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     if settings.address:
         variables["EDT_ADDRESS"] = settings.address
     variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
+    if layer:
+        variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
     variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
     return Launch(
         spec=dataclasses.replace(spec, attempt=run.attempt, code_dir=places.work_dir),
@@ -198,6 +202,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         work_dir=places.work_dir,
         log_dir=places.log_dir,
         temporary=places.temporary,
+        environment_dir=layer,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 CAP_DAC_READ_SEARCH = 2
 LAST_CAPABILITY = 63
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_KEEPCAPS = 8
 _PR_SET_NAME = 15
@@ -82,6 +83,11 @@ def become_subreaper() -> None:
 
 def set_no_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def die_with_the_parent() -> None:
+    """SIGKILL when the parent's thread ends; a change of user before it would undo it."""
+    _prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def set_dumpable() -> None:

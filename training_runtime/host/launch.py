@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from training_runtime import storage
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import inheritance, kernel, processes, sandbox, workdir
+from training_runtime.host import inheritance, kernel, layer, processes, sandbox, workdir
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import RunSpec, build
 
@@ -37,7 +37,7 @@ MAX_LAUNCH_BYTES = 4 << 20
 class Launch:
     """The orders of one driver. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit code.
     `spec` names the working folder as that of the code, which is copied from `code` into it. `secret`: what the host says first on each
-    connection to the listener."""
+    connection to the listener. `environment_dir`: the folder of the run's own packages; empty: it has none."""
 
     spec: RunSpec
     driver: str
@@ -49,6 +49,7 @@ class Launch:
     log_dir: str
     temporary: str
     secret: str = ""
+    environment_dir: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def _settle_in(launch: Launch) -> None:
     os.chdir(launch.work_dir)
     # What stood first was the folder the warm process was started in; modules of the script must not be looked for there.
     sys.path[:] = [*sys.path[1:], *launch.python_path]
+    if launch.environment_dir:
+        layer.enter(Path(launch.environment_dir))
     importlib.invalidate_caches()
 
 

@@ -9,12 +9,14 @@ import os
 import secrets
 from pathlib import Path
 
+from training_runtime.environments import base
 from training_runtime.host.sandbox import Abilities
 from training_runtime.processor import gpus, processor
 from training_runtime.protocol import NodeFacts
 
 
 def gather(name: str, abilities: Abilities, *, address: str = "", identity: str = "") -> NodeFacts:
+    stands_on = base.of_this_machine()
     return NodeFacts(
         name=name,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -26,6 +28,8 @@ def gather(name: str, abilities: Abilities, *, address: str = "", identity: str 
         address=address,
         processor=processor(),
         identity=identity,
+        base=stands_on.key,
+        base_words=stands_on.words,
     )
 
 

@@ -32,6 +32,7 @@ from training_runtime.protocol import RunSpec
 Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
 Mode = Literal["required", "best-effort", "off"]
 RUN_USERS = 50_000
+BUILDER = RUN_USERS - 1  # counted from the base: who builds environments
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Not all of /etc and /sys: a run that may search closed folders (see Box.read_search) would read /etc/shadow and debugfs there.
@@ -95,7 +96,9 @@ class Policy:
 
 
 def run_user(run: int, policy: Policy) -> int:
-    return policy.uid_base + run % RUN_USERS
+    """A run whose number comes to the builder's user shares that of another run, which is far enough away to have ended."""
+    number = run % RUN_USERS
+    return policy.uid_base + (number if number != BUILDER else RUN_USERS // 2)
 
 
 def runtime_folders() -> tuple[str, ...]:
@@ -104,13 +107,26 @@ def runtime_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, str(package))))
 
 
-def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str) -> Box:
-    """The box of one run. Raises SandboxRefused where user code must not run at all under this policy."""
-    level = abilities.level
-    execute = (*_SYSTEM, *runtime_folders(), *policy.extra_read, fabric_home, spec.code_dir)
+def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "") -> Box:
+    """The box of one run. Raises SandboxRefused where user code must not run at all under this policy. `environment`: the folder of its
+    packages."""
+    execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
     read = tuple(path for path in (spec.data_dir,) if path)
-    uid = run_user(spec.run, policy) if level in ("user+landlock", "user") else None
-    open_to_it = uid is None or all(reachable(path) for path in (*runtime_folders(), fabric_home, spec.code_dir, *read, spec.result_dir))
+    return _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir)
+
+
+def box_for_building(folder: str, abilities: Abilities, *, policy: Policy, read: tuple[str, ...], run: int | None = None) -> Box:
+    """The box of who builds an environment in `folder`; with the user of `run`, which waits for it, where code of packages may run."""
+    uid = policy.uid_base + BUILDER if run is None else run_user(run, policy)
+    return _box(abilities, policy, uid=uid, execute=(), read=read, write=folder)
+
+
+def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tuple[str, ...], read: tuple[str, ...], write: str) -> Box:
+    level = abilities.level
+    uid = uid if level in ("user+landlock", "user") else None
+    needed = (*runtime_folders(), *execute, *read, write)
+    execute = (*_SYSTEM, *runtime_folders(), *policy.extra_read, *execute)
+    open_to_it = uid is None or all(reachable(path) for path in needed)
     if level == "user" and not open_to_it:
         level, uid = "limits", None
     if policy.mode == "required" and level in ("limits", "off"):
@@ -123,10 +139,10 @@ def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home:
         uid=uid,
         read_search=uid is not None and not open_to_it,
         private=abilities.private and uid is not None,
-        own_tmp=abilities.private and uid is not None and not any(_below_tmp(path) for path in (*execute, *read, spec.result_dir)),
+        own_tmp=abilities.private and uid is not None and not any(_below_tmp(path) for path in (*execute, *read, write)),
         execute=execute,
         read=read,
-        write=spec.result_dir,
+        write=write,
         max_file_bytes=policy.max_file_bytes,
     )
 

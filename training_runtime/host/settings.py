@@ -23,6 +23,15 @@ LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its sl
 
 
 @dataclass(frozen=True)
+class Building:
+    """Limits of building an environment; `sources`: packages without a wheel are built, which runs code of theirs."""
+
+    limit_s: float = 1800.0
+    limit_bytes: int = 20 << 30
+    sources: bool = True
+
+
+@dataclass(frozen=True)
 class Settings:
     """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS. `address`:
     where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines."""
@@ -37,6 +46,7 @@ class Settings:
     address: str = ""
     marks: Marks = field(default_factory=Marks)
     checkpoint_minutes: float = 10.0
+    building: Building = field(default_factory=Building)
 
     @property
     def folder(self) -> Path:
@@ -72,12 +82,23 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     try:
         rules, policy, marks = _rules(environment), _policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
+        building = _building(environment)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
     preload = tuple(dict.fromkeys(modules))
     return Settings(
-        given.home.resolve(), given.node, given.slots, given.driver, preload, rules, policy, given.address, marks, checkpoint_minutes
+        given.home.resolve(),
+        given.node,
+        given.slots,
+        given.driver,
+        preload,
+        rules,
+        policy,
+        given.address,
+        marks,
+        checkpoint_minutes,
+        building,
     )
 
 
@@ -102,6 +123,18 @@ def _marks(environment: Mapping[str, str]) -> Marks:
     if enough < low:
         raise ValueError(f"EDT_DISK_ENOUGH_BYTES={enough} must not be less than EDT_DISK_LOW_BYTES, {low}")
     return Marks(low, enough, int(_number(environment, "EDT_DISK_RESERVE_BYTES", float(usual.reserve))))
+
+
+def _building(environment: Mapping[str, str]) -> Building:
+    sources = environment.get("EDT_ENVIRONMENT_SOURCES", "") or "true"
+    if sources.lower() not in ("true", "false", "1", "0"):
+        raise ValueError(f"EDT_ENVIRONMENT_SOURCES={sources!r}: true or false")
+    usual = Building()
+    return Building(
+        limit_s=_number(environment, "EDT_ENVIRONMENT_BUILD_S", usual.limit_s),
+        limit_bytes=int(_number(environment, "EDT_ENVIRONMENT_BUILD_BYTES", float(usual.limit_bytes))),
+        sources=sources.lower() in ("true", "1"),
+    )
 
 
 def uid_base(home: Path) -> int:

@@ -17,6 +17,7 @@ from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia
+from training_runtime.host.environments import Environments
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
@@ -53,6 +54,7 @@ class Supervisor:
         self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
+        self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment)
         self._room = room
         self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
         self._pushed: Observation | None = None
@@ -67,6 +69,7 @@ class Supervisor:
     def run(self) -> int:
         """The exit status: 0, or 1 where processes could not be killed within the time a shutdown may take."""
         self._listen_to_signals()
+        self._environments.begin()
         self._start_warm()
         wake_at: float | None = None
         while not self._is_done() and not self._gives_up(time.monotonic()):
@@ -118,6 +121,7 @@ class Supervisor:
         self._node.save()
         self._tell_subscribers(time.monotonic())
         self._server.close()
+        self._environments.end()
         self._node.unwatch(self._warm)
         self._warm.end()
         if not self._is_done():
@@ -192,6 +196,7 @@ class Supervisor:
             if known is not None and known.station == wish.spec.station:
                 known.spec = known.spec or wish.spec
         self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
+        self._environments.apply(message.environments, message.drop)
         self._settle()
 
     def _fence(self) -> None:
@@ -272,9 +277,13 @@ class Supervisor:
         if run.station and not begin.driver_has_begun(run.spec):
             run.problem, run.retry_at = "waiting for the run's driver on its own machine", time.monotonic() + _LOOK_S
             return
+        packages = self._environments.path(run.spec.environment) if run.spec.environment else None
+        if run.spec.environment and packages is None:
+            run.problem, run.retry_at = "its environment is not there, it is built again", time.monotonic() + _LOOK_S
+            return
         run.problem = ""
         try:
-            orders = begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment)
+            orders = begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment, packages=packages)
         except (SandboxRefused, OSError) as error:
             if storage.cause(error):
                 begin.put_off(run, str(error))
@@ -339,7 +348,13 @@ class Supervisor:
     def _observation(self, *, measured: bool = True) -> Observation:
         runs = tuple(self._seen(run, measured=measured) for _, run in sorted(self._node.runs.items()))
         return Observation(
-            revision=self._node.revision, node=self._facts, runs=runs, warm=self._warm.ready, storage_problem=self._room.problem
+            revision=self._node.revision,
+            node=self._facts,
+            runs=runs,
+            warm=self._warm.ready,
+            storage_problem=self._room.problem,
+            environments=self._environments.seen() if measured else None,
+            folders=self._environments.folders() if measured else None,
         )
 
     def _seen(self, run: LiveRun, *, measured: bool) -> RunObservation:

@@ -66,7 +66,17 @@ def demands_of(
 
 
 def _bounds(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
-    """Where a run that trains on one machine can have slots, None: anywhere; and why."""
+    """Where a run that trains on one machine can have slots, None: anywhere; and why. It is not sent from where it has slots for want of an
+    environment: its process has that already."""
+    rooms, bound = _bounds_of_old(run, least=least, capacity=capacity, now=now)
+    if run.ready_in is None:
+        return rooms, bound
+    ready = run.ready_in | ({run.room} if run.held and run.room else set())
+    return (ready, "environment") if rooms is None else (rooms & ready, bound)
+
+
+def _bounds_of_old(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
+    """The same by what it has done so far."""
     room = run.room
     if room is None:
         return None, ""

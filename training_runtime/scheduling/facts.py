@@ -44,7 +44,8 @@ class RunFacts:
     `stays`: its process cannot be sent to another machine, for nothing of it is written down. `moved_at`: when its process last got a
     machine; `prologue_s`: how long its script then took to come to train(), where that was measured. `kind`: of the machine that it has
     trained on, which another has to be of too. `waits_since`: since when it holds nothing although it wants something; `favoured_since`:
-    when a plan last let it go first for that.
+    when a plan last let it go first for that. `ready_in`: the rooms (`SlotFacts.room`) where its environment is built, None: wherever it
+    may be.
     """
 
     id: int
@@ -73,6 +74,7 @@ class RunFacts:
     kind: str = ""
     waits_since: float | None = None
     favoured_since: float | None = None
+    ready_in: frozenset[str] | None = None
 
     @property
     def room(self) -> str | None:

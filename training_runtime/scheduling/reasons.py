@@ -22,6 +22,7 @@ from training_runtime.scheduling.sizes import next_size
 BOUND = {
     "stays": "where its script is at work: it has not come to train(), so it cannot go on elsewhere",
     "moved": "where it has just moved to: to go on elsewhere would cost it more than to wait for a while",
+    "environment": "where its environment is built: elsewhere it is not yet",
     "kind": "the machines of the kind that it has trained on: on another its results would differ",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

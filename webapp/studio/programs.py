@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from training_runtime.environments import network
 from training_runtime.protocol import VERSION
 from webapp.studio import broker
 from webapp.studio.processes import Program
@@ -22,10 +23,11 @@ HOST_SETTINGS = frozenset(
         *("EDT_DISK_LOW_BYTES", "EDT_DISK_ENOUGH_BYTES", "EDT_DISK_RESERVE_BYTES"),
         *("NOTIFY_SOCKET", "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
         *("VIRTUAL_ENV", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"),
+        *("EDT_ENVIRONMENT_BUILD_S", "EDT_ENVIRONMENT_BUILD_BYTES", "EDT_ENVIRONMENT_SOURCES"),
         *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
     }
 )
-HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_")
+HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_", network.UV_PREFIX)
 HOST_STOP_S = 20.0  # beside the time that its runs have to suspend,
 HOST_WRITES_S = 900.0  # and that in which it waits at most for a run whose state is being written; asked again, it does not
 
@@ -86,4 +88,6 @@ def _celery(name: str, *arguments: str) -> tuple[str, ...]:
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """For the node host: its own settings and what an installation of torch needs."""
-    return {name: value for name, value in environment.items() if name in HOST_SETTINGS or name.startswith(HOST_PREFIXES)}
+    # How the machine reaches packages is for who builds environments: the host passes it on to nobody else.
+    known = HOST_SETTINGS | network.NAMES
+    return {name: value for name, value in environment.items() if name in known or name.startswith(HOST_PREFIXES)}

@@ -1,0 +1,239 @@
+"""Environments of runs, built by the real host with the real uv from an index of the test's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.host.conftest import HostUnderTest, until
+from tests.index import Index, serving
+from training_runtime.environments import base, requirements
+from training_runtime.host import client, processes
+from training_runtime.protocol import Apply, EnvironmentSeen, WantedEnvironment
+
+SHOW = """
+import importlib.metadata, json, os, subprocess, sys
+import torch, tiny
+inner = subprocess.run([sys.executable, "-c", "import tiny, torch, sys; print(tiny.VERSION, torch.__version__, sys.prefix)"],
+    capture_output=True, text=True)
+command = subprocess.run(["tiny-says"], capture_output=True, text=True)
+print(json.dumps({"tiny": tiny.VERSION, "version": importlib.metadata.version("tiny"), "prefix": sys.prefix, "torch": torch.__version__,
+    "inner": inner.stdout.split(), "problem": inner.stderr + command.stderr, "command": command.stdout.strip(), "env": sorted(os.environ),
+    "mine": os.access(sys.prefix, os.W_OK)}))
+"""
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with serving() as index:
+        scripts = {"tiny-says": "tiny:say"}
+        code = {"tiny.py": "VERSION = '1.2'\ndef say():\n    print('tiny ' + VERSION)\n"}
+        index.add("tiny", "1.0")
+        index.add("tiny", "1.2", code, requires=("other>=1",), scripts=scripts)
+        index.add("other", "1.1")
+        yield index
+
+
+@pytest.fixture
+def host(idle_host: HostUnderTest, index: Index) -> HostUnderTest:
+    idle_host.home.chmod(0o755)
+    idle_host.start(environment={"UV_INDEX_URL": index.url, "PIP_CONFIG_FILE": "/dev/null"})
+    return idle_host
+
+
+def wish(text: str, **given: object) -> WantedEnvironment:
+    lines = requirements.read("requirements.txt", {"requirements.txt": text.encode()}.__getitem__)
+    return WantedEnvironment(key=requirements.key(lines), requirements=requirements.to_text(lines), run=7, **given)  # type: ignore[arg-type]
+
+
+def tell(host: HostUnderTest, *wishes: WantedEnvironment, drop: tuple[str, ...] = ()) -> None:
+    host.revision += 1
+    client.apply(host.home, host.node, Apply(host.revision, tuple(host.wanted.values()), environments=wishes, drop=drop))
+
+
+def until_seen(host: HostUnderTest, key: str, *states: str) -> EnvironmentSeen:
+    def found() -> EnvironmentSeen | None:
+        return next((each for each in host.look().environments or () if each.key == key and each.state in states), None)
+
+    return until(found, what=f"{states}\n{host.log()}\n{host.look().environments}", deadline_s=60)
+
+
+def built(host: HostUnderTest, text: str) -> EnvironmentSeen:
+    asked = wish(text)
+    tell(host, asked)
+    seen = until_seen(host, asked.key, "ready", "failed")
+    assert seen.state == "ready", f"{seen.problem}\n{seen.log}"
+    return seen
+
+
+def builders(host: HostUnderTest) -> list[int]:
+    found = processes.table()
+    mine = processes.descendants({host.process.pid}, found)
+    return [pid for pid in mine if b"training_runtime.host.builder" in command(pid)]
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_run_finds_its_packages_before_those_of_the_base_and_torch_is_not_fetched(host, index):
+    seen = built(host, "tiny\ntorch>=2\n")
+    assert "tiny==1.2" in seen.lock
+    assert "--hash=sha256:" in seen.lock
+    assert "torch" not in seen.lock
+    assert not any("torch" in path for path in index.asked if "/files/" in path)
+    host.want(dataclasses.replace(host.spec(1, "script", "show.py", code={"show.py": SHOW}), environment=seen.folder))
+    tell(host, wish("tiny\ntorch>=2\n"))
+    host.until_run(1, lambda run: run.exit_code is not None)
+    said = json.loads(host.console(1).strip().splitlines()[-1])
+    assert (said["tiny"], said["version"], said["command"]) == ("1.2", "1.2", "tiny 1.2"), said
+    assert said["inner"][:2] == ["1.2", said["torch"]], said["problem"]
+    assert said["prefix"] == said["inner"][2] == str(host.folder / "environments" / seen.folder)
+    assert not said["mine"], "a run must not change what other runs import"
+    assert not [name for name in said["env"] if name.startswith("UV_")], "how the machine reaches its index is the builder's business"
+
+
+def test_the_same_lock_is_built_once_and_found_again_by_the_next_host(host, index):
+    seen = built(host, "tiny==1.0\n")
+    index.asked.clear()
+    asked = wish("tiny ==1.0 # the same\n", lock=seen.lock)
+    tell(host, asked)
+    assert until_seen(host, asked.key, "ready").folder == seen.folder
+    assert host.terminate() == 0
+    host.start(environment={"UV_INDEX_URL": index.url})
+    tell(host, asked)
+    assert until_seen(host, asked.key, "ready", "failed").folder == seen.folder
+    assert not index.asked
+
+
+def test_a_lock_brings_the_same_versions_although_there_are_newer_ones(host, index):
+    seen = built(host, "tiny\n")
+    index.add("tiny", "2.0")
+    tell(host, drop=(seen.folder,))
+    until(lambda: not host.look().folders, what="nothing wants it, so it is dropped")
+    asked = wish("tiny\n", lock=seen.lock)
+    tell(host, asked)
+    again = until_seen(host, asked.key, "ready", "failed")
+    assert (again.state, again.folder) == ("ready", seen.folder), again.problem
+
+
+def test_two_wishes_wait_for_one_download_each_and_nothing_that_is_half_built_counts(host, index):
+    index.gate.clear()
+    asked = wish("tiny==1.0\n")
+    tell(host, asked)
+    tell(host, asked)
+    until(lambda: any("/files/" in path for path in index.asked), what="it is being downloaded")
+    assert len(builders(host)) == 1
+    assert host.look().folders == ()
+    os.kill(builders(host)[0], signal.SIGKILL)
+    failed = until_seen(host, asked.key, "failed")
+    assert "was killed" in failed.problem
+    assert host.look().folders == ()
+    index.gate.set()
+    tell(host, dataclasses.replace(asked, attempt=2))
+    assert until_seen(host, asked.key, "ready").attempt == 2
+
+
+def test_a_build_that_nobody_wants_any_more_ends(host, index):
+    index.gate.clear()
+    asked = wish("tiny==1.0\n")
+    tell(host, asked)
+    until(lambda: any("/files/" in path for path in index.asked), what="it is being downloaded")
+    tell(host)
+    until(lambda: not builders(host), what="its builder ends")
+    until(lambda: not list((host.folder / "environments" / ".building" / "uv").glob("*-*")), what="nothing is left of it")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("other\nno-such-thing\n", "requirements.txt line 2: no-such-thing is not in the package index"),
+        ("tiny==9\n", "requirements.txt line 1: tiny==9 cannot be had in that version"),
+        ("other\ntorch==1.13\n", "requirements.txt line 2 asks for torch==1.13, and scripts here run on torch"),
+        ("wants-old\n", "requirements.txt line 1 (wants-old) does not fit the rest"),
+    ],
+)
+def test_what_cannot_be_had_is_named_with_its_line(host, index, text, says):
+    index.add("wants_old", "1.0", requires=("torch<2",))
+    asked = wish(text)
+    tell(host, asked)
+    seen = until_seen(host, asked.key, "ready", "failed")
+    assert seen.state == "failed"
+    assert seen.problem.startswith(says), seen.problem
+
+
+def test_an_environment_that_a_run_uses_is_not_deleted_and_others_stay_too(host, index):
+    used, other, unused = built(host, "tiny\n"), built(host, "other\n"), built(host, "tiny==1.0\n")
+    host.want(dataclasses.replace(host.spec(1, "obey"), environment=used.folder), 1)
+    tell(host)
+    host.until_holding(1, 1)
+    tell(host, drop=(used.folder, unused.folder, "../../runs", "."))
+    until(lambda: host.look().folders == tuple(sorted((used.folder, other.folder))), what="the one that is unused goes")
+    assert host.run(1).holding == (1,)
+    host.wanted.clear()
+    tell(host)
+    until(lambda: host.run(1) is None, what="the run has ended")
+    tell(host, drop=(used.folder,))
+    until(lambda: host.look().folders == (other.folder,), what="now it goes")
+
+
+def test_code_of_packages_is_built_in_a_box_of_its_own(host, index):
+    secret = host.home / "secret"
+    secret.write_text("not for strangers")
+    secret.chmod(0o600)
+    store = str(host.folder / "environments")
+    code = f"""found = [os.geteuid()]
+    for path in ({str(secret)!r}, {store!r} + "/.building/uv/cache/poison", {store!r} + "/poison"):
+        try:
+            open(path, "r" if "secret" in path else "w").close()
+            found.append(path)
+        except OSError:
+            pass"""
+    index.add_source("homemade", "1.0", code)
+    built(host, "tiny==1.0\n")
+    seen = built(host, "homemade\n")
+    (made,) = (host.folder / "environments" / seen.folder).glob("lib/python*/site-packages/homemade.py")
+    uid, *reached = json.loads(made.read_text().split("=", 1)[1].replace("'", '"'))
+    assert reached == []
+    if os.geteuid() == 0:
+        assert uid != 0
+        assert made.stat().st_uid == 0
+    assert not made.stat().st_mode & 0o022
+
+
+def test_building_from_source_can_be_forbidden(idle_host, index):
+    index.add_source("homemade", "1.0", "found = 1")
+    idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_SOURCES": "false"})
+    asked = wish("homemade\n")
+    tell(idle_host, asked)
+    seen = until_seen(idle_host, asked.key, "failed", "ready")
+    assert "line 1" in seen.problem
+    assert "not built from source here" in seen.problem
+
+
+def test_a_build_has_a_limit_of_time_and_of_size(idle_host, index):
+    index.add("large", "1.0", {"large.py": f"TEXT = {'x' * 3_000_000!r}\n"})
+    idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_BUILD_S": "2", "EDT_ENVIRONMENT_BUILD_BYTES": "1000000"})
+    index.gate.clear()
+    asked = wish("tiny==1.0\n")
+    tell(idle_host, asked)
+    assert "was not built within 2 s" in until_seen(idle_host, asked.key, "failed", "ready").problem
+    index.gate.set()
+    asked = wish("large\n")
+    tell(idle_host, asked)
+    assert "larger than 1 MB" in until_seen(idle_host, asked.key, "failed", "ready").problem
+
+
+def test_what_the_machine_says_it_stands_on_is_what_is_built_on(host):
+    facts = host.look().node
+    assert facts.base == base.of_this_machine().key
+    assert "torch" in facts.base_words

@@ -1,0 +1,399 @@
+"""Builds one environment: `python -m training_runtime.host.builder`, a child of the node host. Orders come on its standard input, one
+line of JSON; its standard output says how far it is and, last, what came of it.
+
+It runs nothing of a stranger's itself: each step is a boxed child without privileges. While uv takes wheels only, no code of a package is
+run, and all builds share a cache. Where something has no wheel it is built from source, which runs code of whoever made the package: that
+happens in a box and a cache of its own, so nothing that it writes is ever used by another environment.
+
+What is built lies under a name of its own until it is whole, and is renamed then. After each step every process that it left is killed.
+When the host closes the input (it has died, or nobody wants the environment any more) this program ends at once, and kills what it has
+started."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import shutil
+import signal
+import stat
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime.environments import base as bases
+from training_runtime.environments import problems, requirements
+from training_runtime.environments.base import Base
+from training_runtime.errors import SandboxRefused
+from training_runtime.host import kernel, processes, sandbox
+from training_runtime.host.sandbox import Box
+from training_runtime.protocol import build
+
+FACTS = "environment.json"  # in a built folder: it is whole
+WORK = ".building"
+MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Orders:
+    """`store`: the folder of built environments. `trusted`: the box for uv alone, whose `write` holds the shared cache; `strange`: that in
+    which code of packages may run, made for this build alone; None: nothing is built from source. `network`: see that module."""
+
+    key: str
+    requirements: str
+    lock: str
+    prefer: str
+    node: str
+    store: str
+    uv: str
+    trusted: Box
+    strange: Box | None
+    network: dict[str, str]
+    limit_s: float
+    limit_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """`problem`: why there is no environment, for whoever wrote the requirements; empty where there is one, in `folder`."""
+
+    problem: str = ""
+    folder: str = ""
+    lock: str = ""
+    log: str = ""
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Failed(Exception):
+    """A step did not work; the message is the sentence for people."""
+
+
+class Step(Exception):
+    """uv ended with an error, and this is what it said."""
+
+
+def main() -> int:
+    orders = build(Orders, json.loads(sys.stdin.buffer.readline()))
+    kernel.become_subreaper()  # what a step leaves behind becomes this program's child
+    os.umask(0o022)
+    began = time.monotonic()
+    work = _Work(orders, bases.of_this_machine(), deadline=began + orders.limit_s)
+    try:
+        result = work.make()
+    except (Failed, SandboxRefused) as failure:
+        result = Result(problem=str(failure), lock="")
+    except OSError as error:
+        result = Result(problem=f"The environment could not be built on {orders.node}: {error}")
+    finally:
+        _kill_all()
+        work.clear()
+    _say(dataclasses.asdict(dataclasses.replace(result, log=work.log(), seconds=time.monotonic() - began)))
+    return 0
+
+
+def _say(words: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+class _Work:
+    """One build. Everything that a box may write to lies in `self.at`, which nothing of value is in."""
+
+    def __init__(self, orders: Orders, base: Base, *, deadline: float) -> None:
+        self.orders, self.base, self.deadline = orders, base, deadline
+        self.lines = requirements.from_text(orders.requirements)
+        self.box = orders.trusted
+        self.at = Path()
+        self._made: list[Path] = []
+        self._log = bytearray()
+
+    def make(self) -> Result:
+        if problem := bases.contradiction(self.lines, self.base):
+            raise Failed(problem)
+        try:
+            return self._attempt(self.orders.trusted, sources=False)
+        except Step as failure:
+            output = str(failure)
+            if self.orders.strange is None or not problems.needs_source(output):
+                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.orders.node)) from None
+        self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
+        try:
+            return self._attempt(self.orders.strange, sources=True)
+        except Step as failure:
+            raise Failed(problems.explain(str(failure), self.lines, base=self.base.words, node=self.orders.node)) from None
+
+    def _attempt(self, box: Box, *, sources: bool) -> Result:
+        self.box = box
+        self.at = self._folder(box)
+        lock = self.orders.lock or self._resolve(sources=sources)
+        name = bases.folder_name(lock, self.base, prefix=sys.prefix)
+        target = Path(self.orders.store, name)
+        if not (target / FACTS).is_file():
+            self._install(lock, sources=sources)
+            self._finish(target, lock)
+        facts = json.loads((target / FACTS).read_bytes())
+        return Result(folder=name, lock=lock, size_bytes=int(facts["size_bytes"]))
+
+    def _folder(self, box: Box) -> Path:
+        """With what uv reads in it; it belongs to the box's user, so from here on nothing in it is believed."""
+        at = Path(box.write, f"{self.orders.key[:16]}-{uuid.uuid4().hex[:8]}")
+        at.mkdir()
+        self._made.append(at)
+        for name in ("home", "tmp"):
+            (at / name).mkdir()
+        wanted = [line.text for line in self.lines if line.name]
+        (at / "requirements.txt").write_text("".join(f"{text}\n" for text in wanted))
+        (at / "constraints.txt").write_text(self.base.constraints())
+        if known := self.orders.lock or self.orders.prefer:  # uv prefers the versions that its output file names already
+            (at / "lock.txt").write_text(known)
+        bases.write_stubs(self.base, at / "base")
+        if box.uid is not None:
+            _give(at, box.uid)
+        return at
+
+    def _options(self, *, sources: bool) -> list[str]:
+        found = [word for line in self.lines if not line.name for word in line.text.split(None, 1)]
+        return [*found, "--no-config", *([] if sources else ["--no-build"])]
+
+    def _resolve(self, *, sources: bool) -> str:
+        _say({"detail": "resolving what it requires"})
+        fixed = [word for name, _ in self.base.fixed for word in ("--no-emit-package", name)]
+        hashes = [] if any(" @ " in line.text for line in self.lines) else ["--generate-hashes"]
+        self._uv(
+            *("pip", "compile", "requirements.txt", "--constraint", "constraints.txt", "--find-links", "base", "--python", sys.executable),
+            *(*fixed, *hashes, *self._options(sources=sources), "--no-header", "--no-annotate", "--quiet", "--output-file", "lock.txt"),
+        )
+        return self._read("lock.txt", MOST_LOCK_BYTES)
+
+    def _install(self, lock: str, *, sources: bool) -> None:
+        packages = bases.packages(lock)
+        _say({"detail": f"installing {len(packages)} package{'s' * (len(packages) != 1)}"})
+        self._uv("venv", "--relocatable", "--no-project", "--no-config", "--python", sys.executable, "env")
+        self._run(sys.executable, "-I", "-c", _LAYER, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))
+        if packages:
+            hashes = ["--require-hashes"] if "--hash=" in lock else []
+            links = ["--find-links", "base"] if sources else []  # what a build needs of the base
+            self._uv(
+                *("pip", "install", "--python", "env/bin/python", "--no-deps", *hashes, "--requirement", "lock.txt", "--compile-bytecode"),
+                *(*links, *self._options(sources=sources)),
+            )
+
+    def _finish(self, target: Path, lock: str) -> None:
+        """No process of the build is left: it becomes the host's, which nobody else may write to, and gets its name."""
+        made = self.at / "env"
+        if made.is_symlink() or not made.is_dir():
+            raise Failed("The environment could not be built: its folder was replaced while it was.")
+        # Only uv has been at work as the trusted box's user, and links to its cache stay its own: nobody else could link to them otherwise.
+        size_bytes = _take(made, chown=self.box is not self.orders.trusted)
+        facts = {"size_bytes": size_bytes, "requirements": self.orders.requirements, "lock": lock, "base": self.base.words}
+        fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(FACTS, dir_fd=fd)
+            with open(os.open(FACTS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=fd), "w") as file:
+                file.write(json.dumps(facts))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            os.close(fd)
+        # Two builds of the same lock may come here at once: what they made is the same, and whoever is first stays.
+        with contextlib.suppress(OSError):
+            made.rename(target)
+        if not (target / FACTS).is_file():
+            raise Failed(f"The environment could not be put into its place ({target}).")
+
+    # --- running
+    # ----------------------------------------------------------------------------------------------------------------------------
+
+    def _uv(self, *words: str) -> None:
+        self._run(self.orders.uv, *words)
+
+    def _run(self, *command: str) -> None:
+        """A boxed child, until it has ended and so have all that it started. Raises Step where it fails."""
+        shown = " ".join(os.path.basename(word) if number == 0 else word for number, word in enumerate(command) if "\n" not in word)  # noqa: PTH119
+        self._note(f"$ {shown}\n")
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._become(command, writer)
+        os.close(writer)
+        before = len(self._log)
+        try:
+            self._follow(reader)
+            _, status = os.waitpid(child, 0)
+            self._check_room()
+        finally:
+            os.close(reader)
+            _kill_all()
+        if status:
+            raise Step(self._log[before:].decode(errors="replace"))
+
+    def _become(self, command: tuple[str, ...], output: int) -> None:
+        """In the child. Never returns."""
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            sandbox.enter(self.box)
+            kernel.die_with_the_parent()
+            os.chdir(self.at)
+            os.execve(command[0], command, self._environment())  # noqa: S606
+        except BaseException as error:
+            os.write(2, f"error: {error}\n".encode())
+        finally:
+            os._exit(127)
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            "HOME": str(self.at / "home"),
+            "TMPDIR": str(self.at / "tmp"),
+            "UV_CACHE_DIR": str(Path(self.box.write, "cache")),
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_NO_PROGRESS": "1",
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+            "PYTHONNOUSERSITE": "1",
+        }
+        return self.orders.network | own
+
+    def _follow(self, reader: int) -> None:
+        """Takes in what is said until everybody has closed the pipe or the child that counts has ended; looks at limits meanwhile."""
+        looked_at = 0.0
+        while True:
+            ready, _, _ = select.select([reader, 0], [], [], _LOOK_S)
+            if 0 in ready and not os.read(0, 4096):
+                _kill_all()
+                self.clear()
+                os._exit(1)  # nobody waits for the result
+            if reader in ready:
+                piece = os.read(reader, 1 << 16)
+                if not piece:
+                    return
+                self._note(piece.decode(errors="replace"))
+            now = time.monotonic()
+            if now > self.deadline:
+                raise Failed(
+                    f"The environment was not built within {self.orders.limit_s:g} s: name fewer packages, or ask an administrator."
+                )
+            if now >= looked_at + _LOOK_S:
+                looked_at = now
+                self._check_room()
+
+    def _check_room(self) -> None:
+        limit = self.orders.limit_bytes
+        if _size(self.at) > limit:
+            raise Failed(f"The environment is larger than {limit / 1e6:,.0f} MB, the most that is allowed: name fewer packages.")
+        if shutil.disk_usage(self.orders.store).free < self.orders.free_bytes:
+            raise Failed(
+                f"There is no room left on the disk of {self.orders.node}: an administrator deletes unused environments or results."
+            )
+
+    def _note(self, text: str) -> None:
+        self._log += text.encode(errors="replace")
+        if len(self._log) > 2 * MOST_LOG_BYTES:  # its beginning and its end
+            half = MOST_LOG_BYTES // 2
+            self._log[half:-half] = b"\n[...]\n"
+
+    def log(self) -> str:
+        text = problems.clean(self._log.decode(errors="replace"))
+        half = MOST_LOG_BYTES // 2
+        return text if len(text) <= MOST_LOG_BYTES else f"{text[:half]}\n[...]\n{text[-half:]}"
+
+    def _read(self, name: str, most: int) -> str:
+        """A file that a box has written: a plain one, of a size that can be."""
+        fd = os.open(self.at / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Failed(f"{name} is not a plain file any more.")
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise Failed("What it requires comes to too many packages: name fewer.")
+        return content.decode(errors="replace")
+
+    def clear(self) -> None:
+        for folder in self._made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# In the box, in the new environment's folder: behind its own packages come those of the base, with what their .pth files do.
+_LAYER = """
+import pathlib, sys
+(folder,) = pathlib.Path("env/lib").glob("python3*/site-packages")
+lines = "".join(f"import site; site.addsitedir({path!r})\\n" for path in sys.argv[1:])
+(folder / "zz_edt_base.pth").write_text(lines)
+"""
+
+
+def _kill_all() -> None:
+    """Every process that this one has started, however far down."""
+    end = time.monotonic() + 10.0
+    while time.monotonic() < end:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        found = processes.table()
+        left = [found[pid] for pid in processes.descendants({os.getpid()}, found) if found[pid].state not in "ZX"]
+        if not left:
+            return
+        for process in left:
+            processes.send_signal(process, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _give(folder: Path, uid: int) -> None:
+    for _, folders, files, fd in os.fwalk(folder):
+        for name in (*folders, *files):
+            os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    os.chown(folder, uid, uid)
+
+
+def _take(folder: Path, *, chown: bool) -> int:
+    """Everybody can read the folder and all in it, and only the owner write there: this process' user, or with `chown` false who has made
+    it; its size in bytes. Links lead nowhere."""
+    size = 0
+    own = os.geteuid()
+    for _, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if chown and seen.st_uid != own:
+                os.chown(name, own, os.getegid(), dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISLNK(seen.st_mode):
+                continue
+            if not (stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
+                os.unlink(name, dir_fd=fd)
+                continue
+            readable = 0o555 if stat.S_ISDIR(seen.st_mode) or seen.st_mode & 0o111 else 0o444
+            os.chmod(name, readable | 0o200, dir_fd=fd)
+            size += seen.st_size if stat.S_ISREG(seen.st_mode) else 0
+    os.chown(folder, own, os.getegid())
+    folder.chmod(0o755)
+    return size
+
+
+def _size(folder: Path) -> int:
+    """Of the plain files below it, links not followed; what vanishes meanwhile does not count."""
+    size, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_size
+    return size
+
+
+if __name__ == "__main__":
+    sys.exit(main())
