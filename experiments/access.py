@@ -18,6 +18,7 @@ from experiments.models import (
     DataAsset,
     DataUpload,
     DefinitionVersion,
+    Environment,
     Experiment,
     ExperimentWatch,
     Membership,
@@ -189,6 +190,24 @@ def experiment_watch(user: AnyUser, pk: int) -> ExperimentWatch:
     found = _fetch(ExperimentWatch.objects.all(), pk, "threshold")
     if found.person_id != user.pk:
         raise Http404("There is no such threshold.")
+    return found
+
+
+def environments(user: AnyUser) -> None:
+    """The list of all, which administrators look after."""
+    _cluster_admin(user)
+
+
+def environment(user: AnyUser, pk: int, *, need: Need = "read") -> Environment:
+    """One that a training definition of the person's projects asks for; administrators see, and delete, all."""
+    found = _fetch(Environment.objects.all(), pk, "environment")
+    if user.is_staff:
+        return found
+    mine = DefinitionVersion.objects.filter(requirements_key=found.requirements_key)
+    if not mine.filter(definition__project__in=projects_for(user).values("pk")).exists():
+        raise Http404("There is no such environment.")
+    if need != "read":
+        _cluster_admin(user)
     return found
 
 

@@ -27,6 +27,7 @@ from experiments.forms import (
 )
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import code as source
+from experiments.selectors import environments
 from experiments.views import arrived
 from experiments.views.downloads import attachment
 from experiments.views.shown import act, definition_crumbs, done, later, number, page, person, project_crumbs, refused
@@ -85,6 +86,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "definition": definition,
         "versions": versions,
         "newest": versions[0],
+        "environments": later(lambda: environments.of_version(versions[0])),
         "scripts": later(lambda: source.scripts(versions[0].bundle)),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, accounting, selectors
 from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
-from experiments.selectors import present, run_pages
+from experiments.selectors import environments, present, run_pages
 from experiments.selectors.arguments import arguments
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
@@ -37,6 +37,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "may_control": may_write or user.is_staff,
         "crumbs": run_crumbs(run),
         "slots": later(lambda: selectors.run_slots(run)),
+        "packages": later(lambda: environments.of_run(run)),
     }
 
 

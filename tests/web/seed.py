@@ -20,6 +20,7 @@ from experiments.models import (
     DataAsset,
     DataUpload,
     DefinitionVersion,
+    Environment,
     Experiment,
     Grant,
     MetricWatch,
@@ -35,7 +36,7 @@ from experiments.models import (
 )
 from experiments.services import watches
 from tests import cast
-from tests.web import written
+from tests.web import packages, written
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts, RunObservation, SlotSeen
 
@@ -102,6 +103,7 @@ class Seeded:
     hook: Webhook
     stopped: TrainingRun
     watch: MetricWatch
+    environment: Environment
 
 
 def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
@@ -113,6 +115,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     cifar = services.create_project(by=bob, name="CIFAR with residual nets", description="")
     node = fleet.register(_facts(), now=now, slots=4)
     lenet = _definition(digits, alice, "LeNet, elastic")
+    environment = packages.environment(lenet, node, now)
     resnet = _definition(cifar, bob, "ResNet-18")
     trial = _experiment(digits, alice, "Learning rates", lenet)
     runs = Runs(node=node, now=now)
@@ -147,6 +150,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
         *_told(alice, completed, failed, now),
         stopped,
         watches.watch_metric(running, by=alice, metric="train loss", above=False, threshold=0.001),
+        environment,
     )
 
 

@@ -145,6 +145,8 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "failed run": f"/runs/{studio.failed.pk}/",
         "waiting run": f"/runs/{studio.queued.pk}/",
         "cluster": "/cluster/",
+        "environments": "/cluster/environments/",
+        "environment": f"/cluster/environments/{studio.environment.pk}/",
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
         "sharing": "/cluster/sharing/",

@@ -43,11 +43,12 @@ PRIVATE = {
     "drop_watch",
     "drop_experiment_watch",
 }  # to one person: of anybody else's there is none
-CLUSTER_ADMINS = {"node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain"}
+CLUSTER_ADMINS = {"environments", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain"}
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
     "copy_definition",
+    "environment", "drop_environment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
     "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
@@ -63,7 +64,7 @@ WRITES = {
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
-    "node_drain", "node_lost", "node_remove",
+    "node_drain", "node_lost", "node_remove", "drop_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
@@ -111,6 +112,7 @@ def sample(name: str, studio: Seeded) -> str:
     }  # fmt: skip
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
+    owners |= {"environment": studio.environment.pk, "drop_environment": studio.environment.pk}
     owners |= {
         "notification": studio.notice.pk,
         "delete_webhook": studio.hook.pk,
