@@ -1,0 +1,125 @@
+"""A script brings its requirements.txt: the first run waits while its environment is built, the second finds it, a third asks in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.bundles import zipped
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_rest import Terminal
+from tests.e2e.test_story import fill_definition, make_project, run_number
+from tests.engine.scripts import SMALL
+from tests.index import Index, serving
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with serving() as index:
+        index.add("tiny_scale", "1.0", {"tiny_scale.py": "SCALE = 2.0\n"})
+        yield index
+
+
+@pytest.fixture
+def studio(index: Index) -> Iterator[Studio]:
+    studio = Studio(slots=1, settings={"UV_INDEX_URL": index.url, "PIP_CONFIG_FILE": "/dev/null"})
+    try:
+        studio.start()
+        yield studio
+    finally:
+        studio.close()
+
+
+SCRIPT = SMALL.replace("import argparse\n", "import argparse, os, time, tiny_scale\n", 1).replace(
+    "def data():", "while not os.path.exists(os.environ['RESULT_DIR'] + '/go'):\n    time.sleep(0.01)\n\ndef data():"
+)
+
+
+def let_go(studio: Studio, *runs: int) -> None:
+    for run in runs:
+        wait_until((studio.folder(run) / "_submitted_code").is_dir, f"run {run} has its folder")
+        (studio.folder(run) / "go").touch()
+
+
+def state(studio: Studio, run: int) -> str:
+    return str(studio.rows("SELECT state FROM experiments_trainingrun WHERE id = ?", run)[0][0])
+
+
+def until_completed(studio: Studio, *runs: int) -> None:
+    for run in runs:
+        wait_until(lambda run=run: state(studio, run) in ("completed", "failed"), f"run {run} has ended", deadline_s=120)
+        said = studio.rows("SELECT state, state_reason, error_traceback FROM experiments_trainingrun WHERE id = ?", run)
+        assert said[0][0] == "completed", said
+
+
+def builds(studio: Studio) -> list[tuple[str, str, str]]:
+    query = (
+        "SELECT n.name, b.state, b.folder FROM experiments_environmentbuild b JOIN experiments_node n ON n.id = b.node_id ORDER BY n.name"
+    )
+    return [tuple(row) for row in studio.rows(query)]  # type: ignore[misc]
+
+
+def test_a_script_gets_what_its_requirements_name_on_every_machine_and_at_once_the_second_time(
+    studio: Studio, index: Index, person: Callable[..., Page], tmp_path: Path
+) -> None:
+    studio.join("second")
+    index.gate.clear()
+    alice = person("alice")
+    make_project(alice, "Packages", "")
+    alice.get_by_role("link", name="Assets", exact=True).click()
+    alice.get_by_role("link", name="New experiment").first.click()
+    alice.locator("#experiment-form").get_by_label("Name").fill("scaled")
+    alice.get_by_role("button", name="Add training definition").click()
+    code = zipped(tmp_path / "code.zip", {"main.py": SCRIPT, "requirements.txt": "torch>=2\ntiny-scale  # ours\n"})
+    fill_definition(alice, "#panel-form", name="scaled", zip_file=code, command="main.py --epochs 1 --samples 40")
+    alice.locator("#panel-form").get_by_role("button", name="Create").click()
+    expect(alice.locator("#associated")).to_contain_text("scaled")
+    alice.get_by_role("button", name="Create and run").click()
+    first = run_number(alice)
+    alice.goto(f"{studio.url}/runs/{first}/")
+    expect(alice.get_by_text("Building the environment on").first).to_be_visible()
+    assert studio.held() == {}, "nobody holds a slot for it"
+    index.gate.set()
+    wait_until(lambda: [state for _, state, _ in builds(studio)] == ["ready", "ready"], lambda: f"both have built it: {builds(studio)}")
+    wait_until(lambda: studio.held().get(first), lambda: f"it has a slot\n{studio.tail()}")
+    let_go(studio, first)
+    until_completed(studio, first)
+
+    index.files.clear()  # what is built is used, whatever becomes of the index
+    alice.goto(f"{studio.url}/experiments/{studio.rows('SELECT id FROM experiments_experiment')[0][0]}/")
+    for _ in range(2):
+        alice.get_by_role("button", name="Run again").first.click()
+        alice.wait_for_load_state("networkidle")
+    others = [run for (run,) in studio.rows("SELECT id FROM experiments_trainingrun WHERE id > ?", first)]
+    assert len(others) == 2
+    wait_until(lambda: all(studio.held().get(run) for run in others), lambda: f"both have a slot {others} {studio.held()}")
+    homes = studio.rows("SELECT COUNT(DISTINCT home_id) FROM experiments_trainingrun WHERE id > ?", first)
+    let_go(studio, *others)
+    until_completed(studio, *others)
+    assert homes == [(len(others),)], "each machine has built its own"
+    assert len({folder for _, _, folder in builds(studio)}) == 1, "from one lock"
+
+    alice.goto(f"{studio.url}/runs/{first}/overview/")
+    alice.get_by_role("link", name="2 packages").or_(alice.get_by_role("link", name="1 package")).first.click()
+    expect(alice.get_by_role("cell", name="tiny-scale")).to_be_visible()
+
+
+def test_a_run_whose_requirements_cannot_be_had_fails_with_the_line(studio: Studio, tmp_path: Path) -> None:
+    terminal = Terminal(studio, tmp_path)
+    terminal.run("--logon", "--username", "bob", "--password", studio.account("bob"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "main.py").write_text("import no_such_thing\n")
+    (tmp_path / "model" / "requirements.txt").write_text("# ours\nno-such-thing>=2\n")
+    printed = terminal.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "main.py")
+    run = int(json.loads(printed[printed.index("{") :])["execId"].removeprefix("wmla-"))
+    wait_until(lambda: state(studio, run) == "failed", lambda: f"it fails: {builds(studio)}\n{studio.tail()}")
+    ((message, log),) = studio.rows("SELECT error_message, error_traceback FROM experiments_trainingrun WHERE id = ?", run)
+    assert message.startswith("requirements.txt line 2: no-such-thing>=2 is not in the package index"), message
+    assert "uv pip compile" in log
+    assert studio.rows("SELECT COUNT(*) FROM experiments_grant") == [(0,)]
