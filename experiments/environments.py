@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from experiments import bundles, notify, states
-from experiments.models import Bundle, ClusterRules, Environment, EnvironmentBuild, Node, RunState, TrainingRun
+from experiments.models import Bundle, ClusterRules, DefinitionVersion, Environment, EnvironmentBuild, Node, RunState, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.environments import base, requirements
 from training_runtime.environments.readiness import Build, Verdict, decide
@@ -247,6 +247,8 @@ def collect(now: dt.datetime) -> int:
         marked = 0
         for builds in _by_machine().values():
             marked += drop(_too_many(builds, now))
+        asked_for = DefinitionVersion.objects.exclude(requirements_key="").values("requirements_key")
+        Environment.objects.filter(builds=None).exclude(requirements_key__in=asked_for).delete()
     return marked
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from django.db import models
 
 from experiments.models.cluster import Node
+
+SHOWN_NAMES = 3
 
 
 class Environment(models.Model):
@@ -27,6 +30,13 @@ class Environment(models.Model):
     class Meta:
         ordering = ["-created_at", "-id"]
         constraints = [models.UniqueConstraint(fields=["requirements_key", "base_key"], name="one_environment_per_base")]
+
+    @property
+    def title(self) -> str:
+        """What is required, in short: "torch, tqdm and 3 more"."""
+        names = [re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in self.requirements.splitlines() if line[:1].isalnum()]
+        more = len(names) - SHOWN_NAMES
+        return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "") or "nothing"
 
     @property
     def key(self) -> str:

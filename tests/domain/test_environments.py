@@ -269,6 +269,22 @@ def test_deleting_runs_and_definitions_deletes_no_environment_that_is_used(proje
     assert fresh(run).is_live()
 
 
+def test_a_lock_goes_when_no_version_asks_for_it_any_more(project: Project, alice: User) -> None:
+    machine()
+    run = submit(project, alice)
+    scheduling.tick(NOW)
+    ended(run)
+    environments.collect(NOW)
+    assert Environment.objects.exists()
+    EnvironmentBuild.objects.all().delete()
+    environments.collect(NOW)
+    assert Environment.objects.exists(), "a version asks for it"
+    services.delete_experiment(run.experiment, by=alice)
+    services.delete_definition(run.version.definition, by=alice)
+    environments.collect(NOW)
+    assert not Environment.objects.exists()
+
+
 def test_an_administrator_deletes_what_no_live_run_needs(project: Project, alice: User, dora: User) -> None:
     node = machine()
     run = submit(project, alice)

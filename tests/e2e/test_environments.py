@@ -1,4 +1,4 @@
-"""A script brings its requirements.txt: the first run waits while its environment is built, the second finds it, a third asks in vain."""
+"""A script brings its requirements.txt: the first run waits while its environment is built, the second finds it, another asks in vain."""
 
 from __future__ import annotations
 
@@ -106,20 +106,23 @@ def test_a_script_gets_what_its_requirements_name_on_every_machine_and_at_once_t
     assert len({folder for _, _, folder in builds(studio)}) == 1, "from one lock"
 
     alice.goto(f"{studio.url}/runs/{first}/overview/")
-    alice.get_by_role("link", name="2 packages").or_(alice.get_by_role("link", name="1 package")).first.click()
+    alice.get_by_role("link", name="torch, tiny-scale").click()
     expect(alice.get_by_role("cell", name="tiny-scale")).to_be_visible()
 
+    a_package_that_nobody_has(studio, tmp_path)
 
-def test_a_run_whose_requirements_cannot_be_had_fails_with_the_line(studio: Studio, tmp_path: Path) -> None:
-    terminal = Terminal(studio, tmp_path)
+
+def a_package_that_nobody_has(studio: Studio, folder: Path) -> None:
+    """Its run fails with the line, and has held no slot."""
+    terminal = Terminal(studio, folder)
     terminal.run("--logon", "--username", "bob", "--password", studio.account("bob"))
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "main.py").write_text("import no_such_thing\n")
-    (tmp_path / "model" / "requirements.txt").write_text("# ours\nno-such-thing>=2\n")
+    (folder / "model").mkdir()
+    (folder / "model" / "main.py").write_text("import no_such_thing\n")
+    (folder / "model" / "requirements.txt").write_text("# ours\nno-such-thing>=2\n")
     printed = terminal.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "main.py")
     run = int(json.loads(printed[printed.index("{") :])["execId"].removeprefix("wmla-"))
     wait_until(lambda: state(studio, run) == "failed", lambda: f"it fails: {builds(studio)}\n{studio.tail()}")
     ((message, log),) = studio.rows("SELECT error_message, error_traceback FROM experiments_trainingrun WHERE id = ?", run)
     assert message.startswith("requirements.txt line 2: no-such-thing>=2 is not in the package index"), message
     assert "uv pip compile" in log
-    assert studio.rows("SELECT COUNT(*) FROM experiments_grant") == [(0,)]
+    assert studio.rows("SELECT COUNT(*) FROM experiments_grant WHERE run_id = ?", run) == [(0,)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.conftest import HostUnderTest, until
+from tests.host.conftest import HostUnderTest, _bases, until
 from tests.index import Index, serving
 from training_runtime.environments import base, requirements
 from training_runtime.host import client, processes
@@ -29,22 +29,50 @@ print(json.dumps({"tiny": tiny.VERSION, "version": importlib.metadata.version("t
 """
 
 
-@pytest.fixture
-def index() -> Iterator[Index]:
+@pytest.fixture(scope="module")
+def served() -> Iterator[Index]:
     with serving() as index:
-        scripts = {"tiny-says": "tiny:say"}
-        code = {"tiny.py": "VERSION = '1.2'\ndef say():\n    print('tiny ' + VERSION)\n"}
-        index.add("tiny", "1.0")
-        index.add("tiny", "1.2", code, requires=("other>=1",), scripts=scripts)
-        index.add("other", "1.1")
         yield index
 
 
 @pytest.fixture
-def host(idle_host: HostUnderTest, index: Index) -> HostUnderTest:
-    idle_host.home.chmod(0o755)
-    idle_host.start(environment={"UV_INDEX_URL": index.url, "PIP_CONFIG_FILE": "/dev/null"})
-    return idle_host
+def index(served: Index) -> Index:
+    """uv's cache outlives a test as the host does: what a test is to see downloaded has a name of its own."""
+    served.gate.set()
+    scripts = {"tiny-says": "tiny:say"}
+    code = {"tiny.py": "VERSION = '1.2'\ndef say():\n    print('tiny ' + VERSION)\n"}
+    served.add("tiny", "1.0")
+    served.add("tiny", "1.2", code, requires=("other>=1",), scripts=scripts)
+    served.add("other", "1.1")
+    served.asked.clear()
+    return served
+
+
+@pytest.fixture(scope="module")
+def one_host(served: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostUnderTest]:
+    home = tmp_path_factory.mktemp("host")
+    home.chmod(0o755)
+    host = HostUnderTest(home, next(_bases))
+    try:
+        host.start(environment=told_of(served))
+        yield host
+    finally:
+        host.clean_up()
+
+
+@pytest.fixture
+def host(one_host: HostUnderTest, index: Index) -> HostUnderTest:
+    """With nothing built."""
+    one_host.wanted.clear()
+    tell(one_host)
+    until(lambda: one_host.look().runs == (), what="every run of the test before has ended")
+    tell(one_host, drop=one_host.look().folders or ())
+    assert one_host.look().folders == ()
+    return one_host
+
+
+def told_of(index: Index) -> dict[str, str]:
+    return {"UV_INDEX_URL": index.url, "PIP_CONFIG_FILE": "/dev/null"}
 
 
 def wish(text: str, **given: object) -> WantedEnvironment:
@@ -78,6 +106,12 @@ def builders(host: HostUnderTest) -> list[int]:
     return [pid for pid in mine if b"training_runtime.host.builder" in command(pid)]
 
 
+def left_over(host: HostUnderTest) -> list[Path]:
+    """Folders of builds that have ended."""
+    building = host.folder / "environments" / ".building"
+    return [*building.glob("*/*-*"), *building.glob("run-*")]
+
+
 def command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -109,7 +143,7 @@ def test_the_same_lock_is_built_once_and_found_again_by_the_next_host(host, inde
     tell(host, asked)
     assert until_seen(host, asked.key, "ready").folder == seen.folder
     assert host.terminate() == 0
-    host.start(environment={"UV_INDEX_URL": index.url})
+    host.start(environment=told_of(index))
     tell(host, asked)
     assert until_seen(host, asked.key, "ready", "failed").folder == seen.folder
     assert not index.asked
@@ -127,8 +161,9 @@ def test_a_lock_brings_the_same_versions_although_there_are_newer_ones(host, ind
 
 
 def test_two_wishes_wait_for_one_download_each_and_nothing_that_is_half_built_counts(host, index):
+    index.add("slow", "1.0")
     index.gate.clear()
-    asked = wish("tiny==1.0\n")
+    asked = wish("slow\n")
     tell(host, asked)
     tell(host, asked)
     until(lambda: any("/files/" in path for path in index.asked), what="it is being downloaded")
@@ -138,19 +173,21 @@ def test_two_wishes_wait_for_one_download_each_and_nothing_that_is_half_built_co
     failed = until_seen(host, asked.key, "failed")
     assert "was killed" in failed.problem
     assert host.look().folders == ()
+    until(lambda: not left_over(host), what="nothing is left of it")
     index.gate.set()
     tell(host, dataclasses.replace(asked, attempt=2))
     assert until_seen(host, asked.key, "ready").attempt == 2
 
 
 def test_a_build_that_nobody_wants_any_more_ends(host, index):
+    index.add("unwanted", "1.0")
     index.gate.clear()
-    asked = wish("tiny==1.0\n")
+    asked = wish("unwanted\n")
     tell(host, asked)
     until(lambda: any("/files/" in path for path in index.asked), what="it is being downloaded")
     tell(host)
     until(lambda: not builders(host), what="its builder ends")
-    until(lambda: not list((host.folder / "environments" / ".building" / "uv").glob("*-*")), what="nothing is left of it")
+    until(lambda: not left_over(host), what="nothing is left of it")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +245,7 @@ def test_code_of_packages_is_built_in_a_box_of_its_own(host, index):
         assert uid != 0
         assert made.stat().st_uid == 0
     assert not made.stat().st_mode & 0o022
+    until(lambda: not left_over(host), what="nothing is left of the box")
 
 
 def test_building_from_source_can_be_forbidden(idle_host, index):
@@ -222,11 +260,11 @@ def test_building_from_source_can_be_forbidden(idle_host, index):
 
 def test_a_build_has_a_limit_of_time_and_of_size(idle_host, index):
     index.add("large", "1.0", {"large.py": f"TEXT = {'x' * 3_000_000!r}\n"})
-    idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_BUILD_S": "2", "EDT_ENVIRONMENT_BUILD_BYTES": "1000000"})
+    idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_BUILD_S": "4", "EDT_ENVIRONMENT_BUILD_BYTES": "1000000"})
     index.gate.clear()
     asked = wish("tiny==1.0\n")
     tell(idle_host, asked)
-    assert "was not built within 2 s" in until_seen(idle_host, asked.key, "failed", "ready").problem
+    assert "was not built within 4 s" in until_seen(idle_host, asked.key, "failed", "ready").problem
     index.gate.set()
     asked = wish("large\n")
     tell(idle_host, asked)

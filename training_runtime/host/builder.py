@@ -29,7 +29,7 @@ from training_runtime.environments import base as bases
 from training_runtime.environments import problems, requirements
 from training_runtime.environments.base import Base
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, processes, sandbox
+from training_runtime.host import built_files, kernel, processes, sandbox
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import build
 
@@ -117,6 +117,7 @@ class _Work:
     def make(self) -> Result:
         if problem := bases.contradiction(self.lines, self.base):
             raise Failed(problem)
+        self._bound_cache()
         try:
             return self._attempt(self.orders.trusted, sources=False)
         except Step as failure:
@@ -141,6 +142,13 @@ class _Work:
         facts = json.loads((target / FACTS).read_bytes())
         return Result(folder=name, lock=lock, size_bytes=int(facts["size_bytes"]))
 
+    def _bound_cache(self) -> None:
+        """The shared cache is emptied when it is larger than an environment may be. Not while another build may be using it; one that
+        begins at this very moment fails at worst, and is tried again by the next run."""
+        shared = Path(self.orders.trusted.write)
+        if not list(shared.glob("*-*")) and built_files.size(shared / "cache") > self.orders.limit_bytes:
+            shutil.rmtree(shared / "cache", ignore_errors=True)
+
     def _folder(self, box: Box) -> Path:
         """With what uv reads in it; it belongs to the box's user, so from here on nothing in it is believed."""
         at = Path(box.write, f"{self.orders.key[:16]}-{uuid.uuid4().hex[:8]}")
@@ -155,7 +163,7 @@ class _Work:
             (at / "lock.txt").write_text(known)
         bases.write_stubs(self.base, at / "base")
         if box.uid is not None:
-            _give(at, box.uid)
+            built_files.give(at, box.uid)
         return at
 
     def _options(self, *, sources: bool) -> list[str]:
@@ -191,7 +199,7 @@ class _Work:
         if made.is_symlink() or not made.is_dir():
             raise Failed("The environment could not be built: its folder was replaced while it was.")
         # Only uv has been at work as the trusted box's user, and links to its cache stay its own: nobody else could link to them otherwise.
-        size_bytes = _take(made, chown=self.box is not self.orders.trusted)
+        size_bytes = built_files.take(made, chown=self.box is not self.orders.trusted)
         facts = {"size_bytes": size_bytes, "requirements": self.orders.requirements, "lock": lock, "base": self.base.words}
         fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -292,7 +300,7 @@ class _Work:
 
     def _check_room(self) -> None:
         limit = self.orders.limit_bytes
-        if _size(self.at) > limit:
+        if built_files.size(self.at) > limit:
             raise Failed(f"The environment is larger than {limit / 1e6:,.0f} MB, the most that is allowed: name fewer packages.")
         if shutil.disk_usage(self.orders.store).free < self.orders.free_bytes:
             raise Failed(
@@ -322,7 +330,7 @@ class _Work:
         return content.decode(errors="replace")
 
     def clear(self) -> None:
-        for folder in self._made:
+        for folder in (*self._made, *([Path(self.orders.strange.write)] if self.orders.strange else ())):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -349,50 +357,6 @@ def _kill_all() -> None:
         for process in left:
             processes.send_signal(process, signal.SIGKILL)
         time.sleep(0.01)
-
-
-def _give(folder: Path, uid: int) -> None:
-    for _, folders, files, fd in os.fwalk(folder):
-        for name in (*folders, *files):
-            os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
-    os.chown(folder, uid, uid)
-
-
-def _take(folder: Path, *, chown: bool) -> int:
-    """Everybody can read the folder and all in it, and only the owner write there: this process' user, or with `chown` false who has made
-    it; its size in bytes. Links lead nowhere."""
-    size = 0
-    own = os.geteuid()
-    for _, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if chown and seen.st_uid != own:
-                os.chown(name, own, os.getegid(), dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISLNK(seen.st_mode):
-                continue
-            if not (stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
-                os.unlink(name, dir_fd=fd)
-                continue
-            readable = 0o555 if stat.S_ISDIR(seen.st_mode) or seen.st_mode & 0o111 else 0o444
-            os.chmod(name, readable | 0o200, dir_fd=fd)
-            size += seen.st_size if stat.S_ISREG(seen.st_mode) else 0
-    os.chown(folder, own, os.getegid())
-    folder.chmod(0o755)
-    return size
-
-
-def _size(folder: Path) -> int:
-    """Of the plain files below it, links not followed; what vanishes meanwhile does not count."""
-    size, waiting = 0, [str(folder)]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_size
-    return size
 
 
 if __name__ == "__main__":

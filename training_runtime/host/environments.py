@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ from training_runtime.environments import base as bases
 from training_runtime.environments import network
 from training_runtime.environments.base import Base
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import sandbox
+from training_runtime.host import processes, sandbox
 from training_runtime.host.builder import FACTS, WORK, Orders, Result
 from training_runtime.host.node import Node
 from training_runtime.host.sandbox import Abilities
@@ -226,10 +227,22 @@ class Environments:
                 return
         if not piece:
             self._close(each)
+            self._clear_up(each.wish.key)
             self._settle(
                 each, Result(problem=f"Its builder on {self._settings.node} was killed, perhaps for want of memory: run it again.")
             )
             self.go_on()
+
+    def _clear_up(self, key: str) -> None:
+        """After a builder that was killed, which clears up itself otherwise: what it had started, and its folders. uv itself ends with it;
+        what builds a package may not, and is known by the folder of the build in its environment."""
+        mark = f"/{key[:16]}-".encode()
+        for process in processes.table().values():
+            if mark in processes.environment(process.pid):
+                processes.send_signal(process, signal.SIGKILL)
+        work = self.store / WORK
+        for folder in (*work.glob(f"*/{key[:16]}-*"), *work.glob(f"run-*-{key[:16]}")):
+            self._remove(folder)
 
     def _settle(self, each: _Build, result: Result) -> None:
         state = "failed" if result.problem else "ready"

@@ -141,12 +141,16 @@ def descendants(roots: Iterable[int], processes: Mapping[int, Process]) -> set[i
     return found
 
 
-def _carries(pid: int, result_dir: str) -> bool:
+def environment(pid: int) -> bytes:
+    """As the process was started with; empty where it is gone or we may not look."""
     try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
+        return (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
-        return False
-    return b"RESULT_DIR=" + os.fsencode(result_dir) in environment.split(b"\0")
+        return b""
+
+
+def _carries(pid: int, result_dir: str) -> bool:
+    return b"RESULT_DIR=" + os.fsencode(result_dir) in environment(pid).split(b"\0")
 
 
 def outputs(pid: int) -> list[Path]:
