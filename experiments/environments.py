@@ -70,32 +70,39 @@ def want(*, nodes: Iterable[Node], now: dt.datetime) -> None:
     if not runs:
         return
     there = [node for node in nodes if node.base]
-    told: set[str] = set()
+    alike: defaultdict[tuple[str, int], list[TrainingRun]] = defaultdict(list)
     for run in runs:
         for node in _candidates_for(run, there):
-            environment, _ = Environment.objects.get_or_create(
-                requirements_key=run.version.requirements_key,
-                base_key=node.base,
-                defaults={"requirements": run.version.requirements, "base_words": node.base_words, "created_at": now},
-            )
-            build, made = EnvironmentBuild.objects.get_or_create(environment=environment, node=node, defaults={"asked_at": now})
-            if made or _ask_again(build, run, now):
-                told.add(node.name)
-            elif build.state == State.READY and (build.used_at is None or now - build.used_at > USED_AGAIN):
-                EnvironmentBuild.objects.filter(pk=build.pk).update(used_at=now)
-    for name in told:
-        notify.nudge_node(name)
+            alike[run.version.requirements_key, node.pk].append(run)
+    by_id = {node.pk: node for node in there}
+    for (_, pk), some in alike.items():
+        _want_one(some, by_id[pk], now=now)
     found = verdicts(nodes=there)
     for run in runs:
         if run.home_id is None and run.state == RunState.QUEUED and run.pk in found and found[run.pk].fails:
             _fail(run, found[run.pk].fails, now=now)
 
 
-def _ask_again(build: EnvironmentBuild, run: TrainingRun, now: dt.datetime) -> bool:
-    """A build that failed before this run was asked for is tried once more; one that is being deleted is built anew."""
+def _want_one(runs: list[TrainingRun], node: Node, *, now: dt.datetime) -> None:
+    """Runs with the same requirements, on one machine."""
+    version = runs[0].version
+    environment, _ = Environment.objects.get_or_create(
+        requirements_key=version.requirements_key,
+        base_key=node.base,
+        defaults={"requirements": version.requirements, "base_words": node.base_words, "created_at": now},
+    )
+    build, made = EnvironmentBuild.objects.get_or_create(environment=environment, node=node, defaults={"asked_at": now})
+    if made or _ask_again(build, max(run.submitted_at for run in runs), now):
+        notify.nudge_node(node.name)
+    elif build.state == State.READY and (build.used_at is None or now - build.used_at > USED_AGAIN):
+        EnvironmentBuild.objects.filter(pk=build.pk).update(used_at=now)
+
+
+def _ask_again(build: EnvironmentBuild, submitted_at: dt.datetime, now: dt.datetime) -> bool:
+    """A build that failed before the newest run was asked for is tried once more; one that is being deleted is built anew."""
     if build.state == State.DROPPED:
         pass
-    elif build.state != State.FAILED or build.ended_at is None or run.submitted_at <= build.ended_at:
+    elif build.state != State.FAILED or build.ended_at is None or submitted_at <= build.ended_at:
         return False
     build.state, build.attempt, build.asked_at, build.problem, build.detail = State.WANTED, build.attempt + 1, now, "", ""
     build.save(update_fields=["state", "attempt", "asked_at", "problem", "detail"])
@@ -207,21 +214,21 @@ def take_in(node: Node, seen: Iterable[EnvironmentSeen] | None, folders: Collect
 
 
 def _note(build: EnvironmentBuild, seen: EnvironmentSeen, *, now: dt.datetime) -> bool:
-    before = (build.state, build.detail, build.folder, build.problem)
+    # Compared and swapped: meanwhile a plan may ask for it again, or it may be collected, and then what was said of before is old.
+    now_so = EnvironmentBuild.objects.filter(pk=build.pk, attempt=build.attempt, state=build.state)
     if seen.state == "ready" and seen.lock and not _keep_lock(build.environment, seen.lock, now=now):
         # Another machine with this base was a moment faster, and what it chose counts: this one builds that.
-        again = EnvironmentBuild.objects.filter(pk=build.pk, attempt=build.attempt)
-        return bool(again.update(state=State.WANTED, attempt=build.attempt + 1, detail="another machine has resolved it"))
-    if before == (seen.state, seen.detail[:200], seen.folder, seen.problem):
+        again = now_so.update(state=State.WANTED, attempt=build.attempt + 1, detail="another machine has resolved it")
+        return bool(again)
+    said: dict[str, object] = {"state": seen.state, "detail": seen.detail[:200], "folder": seen.folder, "problem": seen.problem}
+    if said == {name: getattr(build, name) for name in said}:
         return False
-    build.state, build.detail, build.folder, build.problem = seen.state, seen.detail[:200], seen.folder, seen.problem
     if seen.state in ("ready", "failed"):
-        build.size_bytes, build.seconds, build.ended_at = seen.size_bytes, seen.seconds, now
-        build.log = seen.log or build.log
-    build.save()
-    log.info(
-        "Environment %s on %s is %s: %s", build.environment.key[:12], build.node_id, seen.state, seen.problem or seen.detail or seen.folder
-    )
+        said |= {"size_bytes": seen.size_bytes, "seconds": seen.seconds, "ended_at": now, "log": seen.log or build.log}
+    if not now_so.update(**said):
+        return False
+    words = seen.problem or seen.detail or seen.folder
+    log.info("Environment %s on node %d is %s: %s", build.environment.key[:12], build.node_id, seen.state, words)
     return True
 
 
@@ -247,6 +254,9 @@ def collect(now: dt.datetime) -> int:
         marked = 0
         for builds in _by_machine().values():
             marked += drop(_too_many(builds, now))
+        live = TrainingRun.objects.filter(state__in=LIVE).values("version__requirements_key")
+        cancelled = EnvironmentBuild.objects.filter(state__in=(State.WANTED, State.BUILDING), folder="")
+        cancelled.exclude(environment__requirements_key__in=live).delete()
         asked_for = DefinitionVersion.objects.exclude(requirements_key="").values("requirements_key")
         Environment.objects.filter(builds=None).exclude(requirements_key__in=asked_for).delete()
     return marked
