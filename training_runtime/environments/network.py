@@ -14,16 +14,9 @@ from pathlib import Path
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CONFIG_FILE")
-UV: tuple[str, ...] = (
-    "UV_INDEX_URL",
-    "UV_EXTRA_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-    "UV_FIND_LINKS",
-    "UV_NO_INDEX",
-    "UV_INSECURE_HOST",
-    "UV_HTTP_TIMEOUT",
-)
-UV += ("UV_INDEX", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_EXCLUDE_NEWER", "UV_CONCURRENT_DOWNLOADS", "UV_CONCURRENT_INSTALLS")
+UV: tuple[str, ...] = ("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_FIND_LINKS")
+UV += ("UV_NO_INDEX", "UV_INSECURE_HOST", "UV_HTTP_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_EXCLUDE_NEWER")
+UV += ("UV_CONCURRENT_DOWNLOADS", "UV_CONCURRENT_INSTALLS")
 UV_PREFIX = "UV_INDEX_"  # names and passwords of indexes
 NAMES = frozenset((*PROXIES, *CERTIFICATES, *PIP, *UV))
 # pip's setting -> uv's variable, and what stands between several values there
@@ -52,6 +45,10 @@ def settings(environment: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     for name, (variable, others, between) in _AS_UV.items():
         if name in of_pip and variable not in kept and not any(other in kept for other in others):
             kept[variable] = between.join(of_pip[name].split())
+            if (
+                name == "extra-index-url"
+            ):  # to pip all indexes are one; uv would look for a package in the first that has it, and no further
+                kept.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     return kept
 
 

@@ -184,7 +184,9 @@ class _Work:
         packages = bases.packages(lock)
         _say({"detail": f"installing {len(packages)} package{'s' * (len(packages) != 1)}"})
         self._uv("venv", "--relocatable", "--no-project", "--no-config", "--python", sys.executable, "env")
-        self._run(sys.executable, "-I", "-c", _LAYER, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))
+        self._run(
+            sys.executable, "-I", "-S", "-c", _LAYER, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+        )
         if packages:
             hashes = ["--require-hashes"] if "--hash=" in lock else []
             links = ["--find-links", "base"] if sources else []  # what a build needs of the base
