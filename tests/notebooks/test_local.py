@@ -74,17 +74,15 @@ def test_it_trains_what_a_script_would_train_and_leaves_no_process(notebook: Not
 
 
 def test_meanwhile_the_kernel_is_alive_and_the_process_is_none_of_its_forks(notebook: Notebook) -> None:
-    seen: list[tuple[bool, list[list[str]]]] = []
+    seen: list[list[str]] = []
 
     def look() -> object:
-        direct = [child.cmdline() for child in notebook.kernel.children()]
-        seen.append((notebook.is_beating(), direct))
+        seen.extend(child.cmdline() for child in notebook.kernel.children())
         return notebook.interrupt()
 
     notebook.run(LONG)
-    notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), look)
-    ((beating, (command,)),) = seen
-    assert beating
+    notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell) and notebook.is_beating(), look)
+    (command,) = seen
     assert command[-1].endswith("edt_notebook.py")
     assert command[0] == sys.executable
 
