@@ -39,7 +39,8 @@ def test_the_node_host_gets_what_it_needs_and_nothing_else() -> None:
         **{"EDT_EMAIL_URL": "smtp+tls://u:hunter2@h:587", "SENTRY_DSN": "x", "HTTPS_PROXY": "http://u:p@proxy", "AWS_ACCESS_KEY_ID": "x"},
         **{"DJANGO_SETTINGS_MODULE": "x", "MY_API_KEY": "x", "PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "EDT_SANDBOX": "required"},
     }
-    assert set(host_environment(given)) == {"PATH", "CUDA_VISIBLE_DEVICES", "EDT_SANDBOX"}
+    # The proxy is for who builds environments, and the host gives it to nobody else.
+    assert set(host_environment(given)) == {"PATH", "CUDA_VISIBLE_DEVICES", "EDT_SANDBOX", "HTTPS_PROXY"}
 
 
 def test_every_setting_of_the_node_host_reaches_it() -> None:
@@ -139,6 +140,7 @@ def test_make_alone_lists_every_target() -> None:
         "lint",
         "bench",
         "packages",
+        "tensorflow",
         "clean",
     }
 
@@ -147,7 +149,7 @@ def test_make_alone_lists_every_target() -> None:
 def bare(tmp_path: Path) -> Path:
     """A clone with the set-up's files, on a machine that has its tools (in `bin`) but no Python."""
     shutil.copytree(REPOSITORY / "tools", tmp_path / "tools")
-    for name in ("requirements.txt", "requirements-postgres.txt", "requirements-test.txt"):
+    for name in ("requirements.txt", "requirements-postgres.txt", "requirements-test.txt", "requirements-packages.txt"):
         shutil.copy(REPOSITORY / name, tmp_path)
     (tmp_path / "bin").mkdir()
     for tool in ("sh", "awk", "cat", "cksum", "df", "dirname", "grep"):
