@@ -28,9 +28,10 @@ def check(callbacks: Sequence[Any]) -> None:
         if not isinstance(callback, keras.callbacks.Callback):
             continue
         kind = type(callback)
-        if kind.__module__.startswith("keras.src.") and kind.__name__ not in _FITTING:
-            advice = INSTEAD.get(kind.__name__, "write a callback with on_epoch_begin and on_epoch_end")
-            raise UserError(f"keras.callbacks.{kind.__name__} gets no figures here and would do nothing: {advice}")
+        theirs = next(cls.__name__ for cls in kind.__mro__ if cls.__module__.startswith("keras.src."))  # it may be a part of it
+        if theirs not in _FITTING:
+            advice = INSTEAD.get(theirs, "write a callback with on_epoch_begin and on_epoch_end")
+            raise UserError(f"keras.callbacks.{theirs} gets no figures here and would do nothing: {advice}")
         for name in _OF_BATCHES:
             if getattr(kind, name) is not getattr(keras.callbacks.Callback, name):
                 raise UserError(f"{kind.__name__}.{name} would never be called: callbacks run at the begin and end of epochs")

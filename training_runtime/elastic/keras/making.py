@@ -57,6 +57,7 @@ def parts(
         outputs = getattr(model, "outputs", None)
         if any(not layer.built for layer in model._flatten_layers()):
             outputs = build(model, example(_collate()))
+        loss, optimizer, metrics = (_named(each, custom) for each in (loss, optimizer, metrics))
         compiled(model, loss, optimizer, metrics)
         if not any(v.trainable for v in Layers(model).weights()):
             raise UserError("the model has nothing to train: it has no weights, or all of its layers have trainable = False")
@@ -120,6 +121,17 @@ def compiled(model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | Non
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     if scaled or model.optimizer.loss_scale_factor is not None:
         raise UserError(NO_SCALER)
+
+
+def _named(given: Any, custom: Mapping[str, Any]) -> Any:
+    """With what stands for the names that are the script's own."""
+
+    def found(each: Any) -> Any:
+        if not isinstance(each, str) or each not in custom:
+            return each
+        return custom[each]() if isinstance(custom[each], type) else custom[each]
+
+    return keras.tree.map_structure(found, given)
 
 
 def _has_own_loss(model: Any) -> bool:

@@ -19,6 +19,7 @@ from training_runtime.elastic.keras.layers import Layers, Names
 from training_runtime.errors import UserError
 
 _SEEDS = 1 << 31
+STOPS = "stop_training was set, which ends nothing here: the number of epochs is fixed; leave it out, and stop the run by hand instead"
 MORE = (
     "the model got other variables while it was training, which a worker that joins could not know: make all of them when its layers are "
     "built, and call each layer in the first batch"
@@ -80,6 +81,8 @@ class KerasModule(nn.Module):
     def train(self, mode: bool = True) -> KerasModule:
         if len(self.keras_model.variables) != self._count:
             raise UserError(MORE)
+        if getattr(self.keras_model, "stop_training", False):
+            raise UserError(STOPS)
         super().train(mode)
         return self
 
