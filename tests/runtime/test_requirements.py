@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from training_runtime.environments import base as bases
 from training_runtime.environments import problems
 from training_runtime.environments.base import Base
+from training_runtime.environments.folders import folder_name
 from training_runtime.environments.readiness import Build, Verdict, decide
 from training_runtime.environments.requirements import Allowed, Line, Refused, find, from_text, key, read, to_text
 
@@ -159,12 +160,12 @@ def test_the_base_and_the_lock_make_the_folder():
     lock = "tqdm==4.67 \\\n    --hash=sha256:00\n"
     other = Base("3.11", "linux", (("numpy", "2.4.6"), ("torch", "2.13.0+cu126")))
     names = {
-        bases.folder_name(*given, prefix=prefix)
-        for given in ((lock, BASE), (lock.replace("67", "68"), BASE), (lock, other))
+        folder_name(lock, base.key, prefix=prefix)
+        for lock, base in ((lock, BASE), (lock.replace("67", "68"), BASE), (lock, other))
         for prefix in ("/a", "/b")
     }
     assert len(names) == 6
-    assert bases.folder_name(f"# words\n\n{lock}", BASE, prefix="/a") in names
+    assert folder_name(f"# words\n\n{lock}", BASE.key, prefix="/a") in names
     assert bases.packages(lock + "x @ https://example.org/x.whl\n--index-url y\n") == (("tqdm", "4.67"), ("x", "https://example.org/x.whl"))
 
 

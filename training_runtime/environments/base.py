@@ -110,7 +110,6 @@ def packages(lock: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def folder_name(lock: str, base: Base, *, prefix: str) -> str:
-    """What the folder of a built environment is called: by its lock, the base, and the installation (`prefix`) that it points to."""
-    pinned = "\n".join(line for line in lock.splitlines() if line and not line.lstrip().startswith("#"))
-    return hashlib.sha256("\0".join((pinned, base.key, prefix)).encode()).hexdigest()[:40]
+if __name__ == "__main__":  # for the host, which imports the standard library only
+    stands_on = of_this_machine()
+    sys.stdout.write(json.dumps({"key": stands_on.key, "words": stands_on.words}))

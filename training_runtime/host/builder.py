@@ -22,53 +22,20 @@ import stat
 import sys
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime.environments import base as bases
 from training_runtime.environments import problems, requirements
 from training_runtime.environments.base import Base
+from training_runtime.environments.folders import folder_name
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import built_files, kernel, processes, sandbox
+from training_runtime.host.build_orders import FACTS, Orders, Result
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import build
 
-FACTS = "environment.json"  # in a built folder: it is whole
-WORK = ".building"
 MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20
 _LOOK_S = 1.0
-
-
-@dataclass(frozen=True)
-class Orders:
-    """`store`: the folder of built environments. `trusted`: the box for uv alone, whose `write` holds the shared cache; `strange`: that in
-    which code of packages may run, made for this build alone; None: nothing is built from source. `network`: see that module."""
-
-    key: str
-    requirements: str
-    lock: str
-    prefer: str
-    node: str
-    store: str
-    uv: str
-    trusted: Box
-    strange: Box | None
-    network: dict[str, str]
-    limit_s: float
-    limit_bytes: int
-    free_bytes: int
-
-
-@dataclass(frozen=True)
-class Result:
-    """`problem`: why there is no environment, for whoever wrote the requirements; empty where there is one, in `folder`."""
-
-    problem: str = ""
-    folder: str = ""
-    lock: str = ""
-    log: str = ""
-    size_bytes: int = 0
-    seconds: float = 0.0
 
 
 class Failed(Exception):
@@ -134,7 +101,7 @@ class _Work:
         self.box = box
         self.at = self._folder(box)
         lock = self.orders.lock or self._resolve(sources=sources)
-        name = bases.folder_name(lock, self.base, prefix=sys.prefix)
+        name = folder_name(lock, self.base.key, prefix=sys.prefix)
         target = Path(self.orders.store, name)
         if not (target / FACTS).is_file():
             self._install(lock, sources=sources)

@@ -19,12 +19,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_runtime.environments import base as bases
 from training_runtime.environments import network
-from training_runtime.environments.base import Base
+from training_runtime.environments.folders import folder_name
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes, sandbox
-from training_runtime.host.builder import FACTS, WORK, Orders, Result
+from training_runtime.host.build_orders import FACTS, WORK, Orders, Result
 from training_runtime.host.node import Node
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.settings import Settings
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 2
 _NAME = re.compile(r"[0-9a-f]{40}")
 _DROPPED = ".dropped-"
-_REPOSITORY = Path(bases.__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(eq=False)
@@ -48,12 +47,12 @@ class _Build:
 
 
 class Environments:
-    """`own`: the host's environment, which knows how this machine reaches packages."""
+    """`own`: the host's environment, which knows how this machine reaches packages; `base`: the key of what environments stand on."""
 
-    def __init__(self, settings: Settings, *, node: Node, abilities: Abilities, own: Mapping[str, str]) -> None:
+    def __init__(self, settings: Settings, *, node: Node, abilities: Abilities, own: Mapping[str, str], base: str) -> None:
         self._settings, self._node, self._abilities, self._own = settings, node, abilities, dict(own)
         self.store = settings.folder / "environments"
-        self._base: Base | None = None
+        self._base = base
         self._builds: dict[str, _Build] = {}
 
     def begin(self) -> None:
@@ -137,13 +136,8 @@ class Environments:
     # --- builds
     # -----------------------------------------------------------------------------------------------------------------------------
 
-    def base(self) -> Base:
-        if self._base is None:
-            self._base = bases.of_this_machine()
-        return self._base
-
     def _built(self, lock: str) -> Path | None:
-        return self.path(bases.folder_name(lock, self.base(), prefix=sys.prefix))
+        return self.path(folder_name(lock, self._base, prefix=sys.prefix))
 
     def _start(self, each: _Build) -> None:
         each.seen = EnvironmentSeen(each.wish.key, each.wish.attempt, "building", detail="starting")

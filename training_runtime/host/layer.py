@@ -7,7 +7,6 @@ rights: what lies in the environment is strangers' code, and its .pth files may 
 
 from __future__ import annotations
 
-import multiprocessing.spawn
 import site
 import sys
 from pathlib import Path
@@ -25,7 +24,8 @@ def enter(environment: Path) -> None:
     _forget_what_is_shadowed(folder, [Path(path) for path in before[first:]])
     sys.executable = str(environment / "bin" / "python")
     sys.prefix = sys.exec_prefix = str(environment)
-    multiprocessing.spawn.set_executable(sys.executable)
+    if spawn := sys.modules.get("multiprocessing.spawn"):  # else it asks sys when it is imported
+        spawn.set_executable(sys.executable)
 
 
 def site_packages(environment: Path) -> Path:

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
+import logging
 import os
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 
-from training_runtime.environments import base
 from training_runtime.host.sandbox import Abilities
 from training_runtime.processor import gpus, processor
 from training_runtime.protocol import NodeFacts
 
+log = logging.getLogger(__name__)
+
 
 def gather(name: str, abilities: Abilities, *, address: str = "", identity: str = "") -> NodeFacts:
-    stands_on = base.of_this_machine()
+    base, base_words = _stands_on()
     return NodeFacts(
         name=name,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -28,9 +33,21 @@ def gather(name: str, abilities: Abilities, *, address: str = "", identity: str 
         address=address,
         processor=processor(),
         identity=identity,
-        base=stands_on.key,
-        base_words=stands_on.words,
+        base=base,
+        base_words=base_words,
     )
+
+
+def _stands_on() -> tuple[str, str]:
+    """The key of what environments stand on, and its words; found out in a process of its own, which needs packages that the host does not
+    import. Empty where these are missing: then none are built here."""
+    command = [sys.executable, "-m", "training_runtime.environments.base"]
+    done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False)
+    if done.returncode:
+        log.error("no environments are built here: %s", (done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+        return "", ""
+    found = json.loads(done.stdout)
+    return found["key"], found["words"]
 
 
 def identity(folder: Path) -> str:

@@ -54,7 +54,7 @@ class Supervisor:
         self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
-        self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment)
+        self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment, base=facts.base)
         self._room = room
         self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
         self._pushed: Observation | None = None
