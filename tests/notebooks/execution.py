@@ -32,7 +32,7 @@ class Notebook:
         self.folder = folder
         self._sockets = Path(tempfile.mkdtemp(prefix="nb-"))  # a short path: sockets need one
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("EDT_", "RESULT_DIR", "LOG_DIR", "DATA_DIR", "XDG_", "JPY_"))}
-        home = {"HOME": str(folder), "IPYTHONDIR": str(self._sockets), "PYTHONHASHSEED": "random"}
+        home = {"HOME": str(folder), "IPYTHONDIR": str(self._sockets), "TMPDIR": str(self._sockets), "PYTHONHASHSEED": "random"}
         self._loop = asyncio.new_event_loop()  # in a thread of its own: a browser's may run in this one
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -110,6 +110,7 @@ def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -
         else:
             packing.write(call, code, most_bytes=packing.MOST_BYTES)
             trainer = _asked(lambda: remote.submit(studio, code, engines=call.engines))
+            (code / packing.PAYLOAD).unlink()  # it has arrived, and a kernel that is killed would leave it behind
         try:
             return _lead(fabric, trainer, code, may_stop=True)
         finally:
