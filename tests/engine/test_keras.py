@@ -267,7 +267,7 @@ print(os.environ["KERAS_BACKEND"])
     *said, backend = python(code, KERAS_HOME=str(tmp_path)).splitlines()
     assert backend == "torch"
     assert [line.split()[0] for line in said] == ["ImportError", "ModuleNotFoundError", "ModuleNotFoundError", "AttributeError"]
-    assert all("by make tensorflow" in line for line in said)
+    assert all("make tensorflow" in line for line in said)
 
 
 def test_a_studio_without_keras_says_what_to_do(tmp_path):
@@ -280,10 +280,10 @@ def test_a_studio_without_keras_says_what_to_do(tmp_path):
     warm = Warm(within=("sh", "-c", f'PYTHONPATH="$PYTHONPATH:{packages}" exec "$0" -S "$@"'))
     try:
         for line, says in (
-            ("import keras", "The package keras is not installed where scripts run: an administrator adds it, with others"),
+            ("import keras", "The package keras is not installed where scripts run: add a line keras to requirements.txt in the upload"),
             (
                 "from tensorflow.keras.layers import Dense",
-                "for a script that uses tf.keras alone an administrator adds Keras by make packages",
+                "for a script that uses tf.keras alone add a line keras to requirements.txt",
             ),
         ):
             run = Run(warm, tmp_path / line.split()[1], line + "\n")

@@ -15,8 +15,8 @@ OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "ma
 OTHER_FRAMEWORKS = {"tf_keras", "jax"}
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 NO_TENSORFLOW = (
-    "TensorFlow is not installed where scripts run: for a script that uses tf.keras alone an administrator adds Keras by make packages, "
-    "for any other TensorFlow itself by make tensorflow"
+    "TensorFlow is not installed where scripts run: for a script that uses tf.keras alone add a line keras to requirements.txt in the "
+    "upload, for any other a line tensorflow-cpu; or ask an administrator for make packages or make tensorflow, which do so for everybody"
 )
 DATA_IS_READ_ONLY = (
     "The data folder (DATA_DIR) is read-only for scripts: upload what it should have as a data asset of the project, or let the script "

@@ -16,6 +16,7 @@ from types import ModuleType
 from training_runtime.elastic.keras import kind
 
 BACKEND = "KERAS_BACKEND"
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
 
 
 class _BeforeKeras(MetaPathFinder):
@@ -61,8 +62,6 @@ def _is_asked_by_script() -> bool:
     frame = sys._getframe()
     while frame.f_back is not None and (frame.f_code.co_filename == __file__ or frame.f_code.co_filename.startswith("<frozen importlib")):
         frame = frame.f_back
-    import sysconfig  # not before: this module is loaded by every interpreter
-
-    paths = sysconfig.get_paths()
-    installed = tuple(f"{Path(paths[name]).resolve()}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return not str(Path(frame.f_code.co_filename).resolve()).startswith(installed)
+    path = Path(frame.f_code.co_filename).resolve()
+    installed = not _PACKAGES.isdisjoint(path.parts)  # here, or in an environment of the run's own
+    return not (installed or path.is_relative_to(Path(os.__file__).resolve().parent))

@@ -19,11 +19,11 @@ _PARTS = ("losses", "metrics", "optimizers", "initializers")  # of Keras, which 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 SAYS = (
     "TensorFlow is not installed where scripts run: `import tensorflow` gives Keras {} on PyTorch as tf.keras, and nothing else of it. "
-    "An administrator adds TensorFlow itself by make tensorflow."
+    "A line tensorflow-cpu in requirements.txt of the upload adds TensorFlow itself, or an administrator for everybody by make tensorflow."
 )
 LACKS = (
-    "{} is not there: TensorFlow is not installed where scripts run, only Keras as tf.keras. Use keras.ops or numpy instead, or have an "
-    "administrator add TensorFlow by make tensorflow"
+    "{} is not there: TensorFlow is not installed where scripts run, only Keras as tf.keras. Use keras.ops or numpy instead, add a "
+    "line tensorflow-cpu to requirements.txt in the upload, or have an administrator add TensorFlow by make tensorflow"
 )
 
 
