@@ -25,6 +25,22 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module")
+def studio() -> Iterator[Studio]:
+    """One for all: each test has runs of its own."""
+    studio = Studio()
+    try:
+        studio.start()
+        yield studio
+    finally:
+        studio.close()
+
+
+def newest(studio: Studio) -> int:
+    """The run that was submitted last; 0: none was."""
+    return int(studio.rows("SELECT COALESCE(MAX(id), 0) FROM experiments_trainingrun")[0][0])
+
+
 @pytest.fixture
 def token(studio: Studio) -> str:
     return log_on(studio)
@@ -45,7 +61,7 @@ def test_train_in_a_notebook_submits_to_the_studio_and_the_model_gets_the_weight
     notebook.run(PREPARE)
     cell = notebook.run(TRAIN)
     assert re.search(r"Completed: epoch 3 of 3, step \d+ of \d+", html(cell)), html(cell)
-    assert f'href="{studio.url}/runs/1/"' in html(cell)
+    assert f'href="{studio.url}/runs/{newest(studio)}/"' in html(cell)
     assert "<polyline" in picture(cell)
     assert ">loss<" in picture(cell)
     assert "train loss" in text(cell)
@@ -53,7 +69,7 @@ def test_train_in_a_notebook_submits_to_the_studio_and_the_model_gets_the_weight
     found = notebook.run("torch.save(model.state_dict(), 'after.pt'); print(same_object, changed(), model.weight.dtype)")
     assert "True True torch.float64" in text(found)
     mine = torch.load(tmp_path / "after.pt", weights_only=True)
-    theirs = torch.load(studio.folder(1) / "model" / "train" / "model_epoch_final.pth", weights_only=True)
+    theirs = torch.load(studio.folder(newest(studio)) / "model" / "train" / "model_epoch_final.pth", weights_only=True)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert mine.keys() == theirs.keys()
 
@@ -83,15 +99,15 @@ def test_the_stop_button_stops_the_run_and_the_model_has_the_weights_so_far(
     assert "KeyboardInterrupt" in text(cell)
     step = int(re.search(r"Stopped: .*step (\d+) of", html(cell))[1])  # type: ignore[index]
     assert f"The model has the weights of step {step}." in html(cell)
-    assert state(studio, 1) == "stopped"
+    assert state(studio, newest(studio)) == "stopped"
     notebook.run("torch.save(model.state_dict(), 'after.pt'); assert changed()")
-    theirs = torch.load(studio.folder(1) / "model" / "train" / "model_stopped.pth", weights_only=True)
+    theirs = torch.load(studio.folder(newest(studio)) / "model" / "train" / "model_stopped.pth", weights_only=True)
     mine = torch.load(tmp_path / "after.pt", weights_only=True)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert "stopped" in text(notebook.run("print(fabric.training.state, len(fabric.training.history['train loss']))"))
     client = Client(Named(studio.url, token))
-    cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: client.stop("wmla-2"))
-    assert "TrainingFailed: Run wmla-2 was stopped:" in text(cell)
+    cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: client.stop(f"wmla-{newest(studio)}"))
+    assert f"TrainingFailed: Run wmla-{newest(studio)} was stopped:" in text(cell)
     assert "The model has the weights of step" in text(cell)
 
 
@@ -102,18 +118,19 @@ def test_a_run_outlives_its_kernel_and_another_one_takes_its_weights(studio: Stu
     notebook = Notebook(first, EDT_STUDIO=studio.url, EDT_TOKEN=token)
     try:
         notebook.run(PREPARE + HELD)
-        notebook.run_until(TRAIN, lambda _: studio.held(), notebook.kernel.kill)
+        notebook.run_until(TRAIN, lambda _: studio.held().get(newest(studio)), notebook.kernel.kill)
     finally:
         notebook.close()
-    assert state(studio, 1) in ("starting", "running")
+    run = newest(studio)
+    assert state(studio, run) in ("starting", "running")
     notebook = Notebook(second, EDT_STUDIO=studio.url, EDT_TOKEN=token)
     try:
         notebook.run(PREPARE)
-        cell = notebook.run_until("fabric.attach('wmla-1')", html, lambda: (studio.folder(1) / "go").touch())
+        cell = notebook.run_until(f"fabric.attach('wmla-{run}')", html, lambda: (studio.folder(run) / "go").touch())
         assert "Completed: epoch 3 of 3" in html(cell), text(cell)
         notebook.run("assert changed()")
         assert "Save model:" in text(notebook.run("path = fabric.download('.')"))
-        assert (second / "wmla-1.zip").stat().st_size > 1000
+        assert (second / f"wmla-{run}.zip").stat().st_size > 1000
     finally:
         notebook.close()
 
@@ -154,15 +171,17 @@ def test_nobody_but_the_run_itself_reads_what_a_notebook_sends(
     client = Client(alice)
     job = client.submit(f"--exec-start edtPyTorch --model-main {packing.SCRIPT} --model-dir hostile", code / "notebook.zip")
     wait_until(lambda: client.job(job["id"])["runState"] == "failed", lambda: str(client.job(job["id"])), deadline_s=120)
-    page.goto(f"{studio.url}/runs/1/")
-    page.goto(f"{studio.url}/runs/1/results/")
-    page.goto(f"{studio.url}/versions/1/code/")
+    run = newest(studio)
+    version = studio.rows("SELECT version_id FROM experiments_trainingrun WHERE id = ?", run)[0][0]
+    page.goto(f"{studio.url}/runs/{run}/")
+    page.goto(f"{studio.url}/runs/{run}/results/")
+    page.goto(f"{studio.url}/versions/{version}/code/")
     for name in (packing.PAYLOAD, packing.SCRIPT, packing.ABOUT):
-        page.goto(f"{studio.url}/versions/1/code/?file={name}")
+        page.goto(f"{studio.url}/versions/{version}/code/?file={name}")
     client.save(job["id"], code / "result.zip")
     marks = [path for folder in (studio.home, ROOT) for path in folder.rglob("unpickled") if ".venv" not in path.parts]
     assert marks, "the payload has run where it should"
-    assert all(path.is_relative_to(studio.folder(1)) for path in marks), marks
+    assert all(path.is_relative_to(studio.folder(run)) for path in marks), marks
 
 
 def log_on(studio: Studio) -> str:
@@ -191,12 +210,13 @@ def test_the_commands_of_the_guide_log_in_and_out_and_a_token_that_is_over_says_
         assert "Completed" in html(notebook.run(TRAIN))
         notebook.run(LONG)
         cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: studio.account("alice"))  # a new password
+        run = newest(studio)
         assert f"UserError: {studio.url} does not accept your token any more: run edt login {studio.url}." in text(cell)
-        assert f"The run goes on without this cell: {studio.url}/runs/2/. attach('wmla-2')" in text(cell)
-        assert state(studio, 2) == "running"
+        assert f"The run goes on without this cell: {studio.url}/runs/{run}/. attach('wmla-{run}')" in text(cell)
+        assert state(studio, run) == "running"
         cell = notebook.fails("os.environ['EDT_TOKEN'] = 'a.b.c'\nos.environ['EDT_STUDIO'] = '" + studio.url + "'\nfabric.train(1, 10, 2)")
         assert "does not accept your token any more: set EDT_TOKEN to a new one." in text(cell)
-        assert studio.rows("SELECT COUNT(*) FROM experiments_trainingrun") == [(2,)]
+        assert newest(studio) == run
     finally:
         notebook.close()
     assert edt(log_out).returncode == 0
