@@ -68,6 +68,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         _count_logged(run, rows)
         points = _store_points(run, rows)
         _store_rare(run, rows)
+        first_bar = run.bar_done is None and "bar_done" in rows.progress
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
@@ -79,6 +80,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         cursor.save()
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
+        if first_bar:
+            notify.changed(f"run-{run_id}", "plan")
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")
         notices.of_points(run, points, now=now)
@@ -292,10 +295,12 @@ def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -
         notify.changed("cluster", "feed")
     if rows.events:
         notify.changed(topic, "events", "files")
-    if rows.steps or rows.generations:
+    if rows.steps or rows.generations or "bar_done" in rows.progress:
         notify.changed(f"experiment-{run.experiment_id}", "progress")
 
 
 def progress_of(run: TrainingRun) -> dict[str, object]:
     """How far the run is, as pages are told."""
-    return {"step": run.step, "steps": run.total_steps(), "epoch": run.epoch, "rate": run.step_rate, "workers": run.workers}
+    bar = None if run.total_steps() else run.bar()
+    counted = {"step": run.step, "steps": run.total_steps(), "epoch": run.epoch, "rate": run.step_rate, "workers": run.workers}
+    return {**counted, "bar": bar} if bar else counted

@@ -21,6 +21,7 @@ from training_runtime.journal import (
     Generation,
     Line,
     Logged,
+    Progress,
     Resumed,
     Started,
     Suspended,
@@ -115,6 +116,8 @@ def _take(line: Line, rows: Rows) -> None:
             rows.left_out["metrics"] += max(0, len(event.metrics) - METRICS_PER_LINE)
             rows.logged_step = max(rows.logged_step or 0, _whole(event.step, INT64))
             rows.points += _points(line, event.group, event.step, 0, event.metrics, workers=0)
+        case Progress():
+            _progress(event, rows)
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
@@ -165,6 +168,15 @@ def _train(line: Line, event: Train, rows: Rows) -> None:
     if math.isfinite(event.step_s) and event.step_s > 1e-9:
         rows.step_times.append(event.step_s)
     rows.points += _points(line, "train", event.step, event.epoch, event.metrics, workers=event.workers)
+
+
+def _progress(event: Progress, rows: Rows) -> None:
+    """What its own progress bar says; a run that comes to its end keeps the last one."""
+    if not (math.isfinite(event.done) and math.isfinite(event.total) and 0 <= event.done <= event.total and event.total > 0):
+        rows.refused += 1
+        return
+    left_s = event.left_s if event.left_s is not None and math.isfinite(event.left_s) and event.left_s >= 0 else None
+    rows.progress |= {"bar_done": event.done, "bar_total": event.total, "bar_left_s": left_s, "bar_label": _text(event.label, NAME_LIMIT)}
 
 
 def _points(

@@ -113,6 +113,18 @@ class Logged:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a script is as its own progress bar says: `done` of `total` units of any kind, under the bar's `label`. `left_s` None where
+    the bar does not say."""
+
+    done: float
+    total: float
+    left_s: float | None
+    label: str
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True)
 class Digest:
     """Of the whole state after the last step of an epoch: 16 hexadecimal digits, the same whoever computed it."""
 
@@ -206,7 +218,7 @@ class Finished:
 
 
 Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
-Event = Train | Test | Logged | Digest | Rare
+Event = Train | Test | Logged | Progress | Digest | Rare
 KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 
 

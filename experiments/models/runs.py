@@ -99,6 +99,10 @@ class TrainingRun(models.Model):
     epoch = models.PositiveIntegerField(default=0)
     step_rate = models.FloatField(null=True)  # steps a second, recent
     last_step_at = models.DateTimeField(null=True)
+    bar_done = models.FloatField(null=True)  # what its script's own progress bar says, of bar_total units
+    bar_total = models.FloatField(null=True)
+    bar_left_s = models.FloatField(null=True)
+    bar_label = models.CharField(max_length=200, blank=True)
     workers = models.PositiveIntegerField(default=0)
     final_metrics = models.JSONField(default=dict, blank=True)
     error_message = models.TextField(blank=True)
@@ -146,10 +150,18 @@ class TrainingRun(models.Model):
         """Samples of a step, whatever the number of workers: each of the engines takes batch_size of them."""
         return self.batch_size * self.engines if self.batch_size and self.engines else None
 
+    def bar(self) -> dict[str, object] | None:
+        """What its script's own progress bar says: units done and in all, seconds left, and its label; None where it draws none."""
+        if self.bar_done is None or not self.bar_total:
+            return None
+        return {"done": self.bar_done, "total": self.bar_total, "left": self.bar_left_s, "label": self.bar_label}
+
     def remaining_s(self) -> float | None:
-        """Seconds to the end at the recent rate; None before both are known."""
+        """Seconds to the end at the recent rate, or as the script's own progress bar says; None before either is known."""
         total = self.total_steps()
-        return max(0, total - self.step) / self.step_rate if total and self.step_rate else None
+        if total and self.step_rate:
+            return max(0, total - self.step) / self.step_rate
+        return None if total else self.bar_left_s
 
     def duration(self, now: dt.datetime) -> dt.timedelta | None:
         """From the first step to the end or `now`; None before the first step."""

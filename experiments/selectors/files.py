@@ -97,9 +97,9 @@ def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: i
     begin = max(0, size - limit_bytes)
     data, size = runfiles.read(run, path, begin=begin, limit_bytes=limit_bytes)
     end = begin + len(data)
-    kept = data.splitlines(keepends=True)
-    kept = (kept[1:] if begin else kept)[-lines:] if lines > 0 else []  # the first one may be cut in two
-    shown = b"".join(kept)
+    kept = data.split(b"\n")  # what stands behind the last end of a line is the last one, which may be empty
+    kept = (kept[1:] if begin and len(kept) > 1 else kept)[-lines - (not kept[-1]) :] if lines > 0 else []  # the first may be cut in two
+    shown = b"\n".join(kept)
     return LogTail(_text(shown), end - len(shown), end, size)
 
 

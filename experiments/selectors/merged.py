@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments import runfiles
+from experiments import runfiles, terminal
 from experiments.models import TrainingRun
 
 MOST_LOGS = 33  # a driver and 32 workers
@@ -51,7 +51,8 @@ def _end_of(run: TrainingRun, name: str, *, limit_bytes: int) -> tuple[list[str]
     data, _ = runfiles.read(run, path, begin=begin, limit_bytes=limit_bytes)
     whole = data[: data.rfind(b"\n") + 1] if run.is_live() else data
     lines = whole.removesuffix(b"\n").decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}").split("\n") if whole else []
-    return lines[1 if begin else 0 :], begin + len(whole), begin > 0  # the first one may be cut in two
+    lines = [terminal.line(line) for line in lines[1 if begin else 0 :]]
+    return lines, begin + len(whole), begin > 0  # the first one may be cut in two
 
 
 def times(lines: Sequence[str]) -> list[str]:

@@ -182,6 +182,12 @@ def thousands(number: int | None) -> str:
 
 
 @register.filter
+def amount(number: float) -> str:
+    """Units of a progress bar, as many as there are."""
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+@register.filter
 def rate(number: float | None) -> str:
     """Steps a second."""
     if number is None or not math.isfinite(number):

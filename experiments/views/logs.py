@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, selectors
+from experiments import access, selectors, terminal
 from experiments.models import TrainingRun
 from experiments.selectors import logs as search
 from experiments.selectors import merged
@@ -55,9 +55,16 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
         "found_together": later(lambda: search.search_together(run, names[: merged.MOST_LOGS], pattern=wanted, regex=regex, level=level)),
         "found": later(lambda: search.search(run, chosen, pattern=wanted, regex=regex, level=level)),
         "place": later(lambda: _around(run, chosen, at)) if at >= 0 and not together else None,
-        "tail": later(lambda: selectors.log_tail(run, chosen, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)),
+        "tail": later(lambda: _tail(run, chosen)),
     }
     return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html", "names": "runs/_log_names.html"})
+
+
+def _tail(run: TrainingRun, name: str) -> dict[str, object]:
+    """The last lines as they stand on a terminal, and between which bytes they lie."""
+    tail = selectors.log_tail(run, name, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)
+    screen = terminal.shown(tail.text)
+    return {"text": screen.text, "up": screen.up, "begin": tail.begin, "end": tail.end}
 
 
 def _to_the_error(run: TrainingRun, names: list[str], chosen: str) -> HttpResponse:
@@ -77,7 +84,12 @@ def _around(run: TrainingRun, name: str, at: int) -> dict[str, object]:
     if begin:
         before = before.partition("\n")[2]  # the first line may be cut in two
     line, end, after = selectors.log_tail(run, name, offset=at, limit_bytes=AROUND_BYTES).text.partition("\n")
-    return {"before": before, "line": line + end, "after": after, "earlier": begin > 0}
+    return {
+        "before": terminal.shown(before).text,
+        "line": terminal.line(line) + end,
+        "after": terminal.shown(after).text,
+        "earlier": begin > 0,
+    }
 
 
 @require_safe

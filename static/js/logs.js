@@ -3,6 +3,7 @@
    server's, over the whole log: while results are shown and the log grows, they are asked for again. */
 
 import * as live from './live.js';
+import * as terminal from './terminal.js';
 
 const MOST_CHARACTERS = 2_000_000;
 const SAFETY_NET_MS = 10_000;
@@ -39,17 +40,19 @@ function tail(box, following) {
   const named = (topic, text) => {
     const lines = ((halves.get(topic) || '') + text).split('\n');
     const half = lines.pop() || '';
-    halves.set(topic, half.length < LONGEST_HALF ? half : '');
-    if (half.length >= LONGEST_HALF) lines.push(half);
+    const kept = half.includes('\r') ? half.slice(half.lastIndexOf('\r')) : half; // what was drawn before will never be seen
+    halves.set(topic, kept.length < LONGEST_HALF ? kept : '');
+    if (kept.length >= LONGEST_HALF) lines.push(kept);
     const width = Math.max(...[...ends.keys()].map((each) => each.length - ours.length));
-    return lines.map((line) => `${topic.slice(ours.length).padEnd(width)} | ${line}\n`).join('');
+    return lines.map((line) => `${topic.slice(ours.length).padEnd(width)} | ${terminal.line(line)}\n`).join('');
   };
 
   /** @param {string} topic @param {{text: string, end: number}} part */
   const add = (topic, part) => {
     ends.set(topic, part.end);
     ask();
-    box.append(most ? named(topic, part.text) : part.text);
+    if (most) box.append(named(topic, part.text));
+    else terminal.append(box, part.text);
     const text = box.textContent || '';
     if (text.length > MOST_CHARACTERS) box.textContent = text.slice(text.indexOf('\n', text.length - MOST_CHARACTERS / 2) + 1);
     if (following.checked) box.scrollTop = box.scrollHeight;

@@ -103,6 +103,7 @@ export function showProgress(box, p) {
     const bar = box.querySelector('[data-f="bar"]');
     if (bar instanceof HTMLProgressElement) bar.value = p.step;
   }
+  if (p.bar) showBar(box, p.bar, put);
   if (typeof p.epoch === 'number') put('epoch', String(p.epoch));
   if (typeof p.rate === 'number' && box.getAttribute('data-state') === 'running') {
     put('rate', p.rate >= 10 ? p.rate.toFixed(1) : p.rate.toFixed(2));
@@ -114,3 +115,17 @@ export function showProgress(box, p) {
     }
   }
 }
+
+/** What the script's own progress bar says. @param {Element} box @param {{done: number, total: number, left: number | null, label: string}} bar @param {(field: string, text: string) => void} put */
+function showBar(box, bar, put) {
+  const shown = box.querySelector('[data-f="bar"]');
+  if (!(shown instanceof HTMLProgressElement) && !box.querySelector('[data-f="left"]')) return;
+  if (shown instanceof HTMLProgressElement) [shown.max, shown.value] = [bar.total, bar.done];
+  put('done', amount(bar.done));
+  put('of', amount(bar.total));
+  put('bar-label', bar.label || 'Progress');
+  if (typeof bar.left === 'number' && box.getAttribute('data-state') !== 'unheard') put('left', spell(bar.left));
+}
+
+/** @param {number} value */
+const amount = (value) => value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 1 : 0 });

@@ -5,16 +5,32 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from experiments import ingest, runfiles, scheduling, selectors, states
+from experiments.ingest import progress_of
 from experiments.models import JournalCursor, Metric, MetricSeries, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
 from training_runtime import journal
-from training_runtime.journal import Batch, Checkpoint, Failed, Generation, Line, Logged, Member, Resumed, Suspended, Test, Train, Warned
+from training_runtime.journal import (
+    Batch,
+    Checkpoint,
+    Failed,
+    Generation,
+    Line,
+    Logged,
+    Member,
+    Progress,
+    Resumed,
+    Suspended,
+    Test,
+    Train,
+    Warned,
+)
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -331,6 +347,26 @@ def test_figures_that_a_script_logs_beside_its_training_change_neither_its_steps
     scheduling.close_all(run, node=Node.objects.get(), now=NOW, reason="bob's run began")
     take(run)
     assert (run.state, run.step) == (RunState.SUSPENDED, 1)
+
+
+def test_how_far_a_plain_script_is_its_own_progress_bar_says(
+    run: TrainingRun, said: Said, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    hostile = [Progress(5, 0, None, ""), Progress(-1, 2, None, ""), Progress(3, 2, None, ""), Progress(1, float("inf"), None, "")]
+    cast.write_journal(run, Progress(30, 120, 45.5, "Epoch 3" * 100), *hostile, t=NOW.timestamp())
+    with django_capture_on_commit_callbacks(execute=True):
+        take(run)
+    assert run.bar() == {"done": 30, "total": 120, "left": 45.5, "label": ("Epoch 3" * 100)[:200]}
+    assert run.remaining_s() == 45.5
+    assert JournalCursor.objects.get(run=run).rejected == len(hostile)
+    assert said.about(f"run-{run.pk}", "points")[-1]["progress"]["bar"] == run.bar()
+
+
+def test_where_steps_are_known_a_progress_bar_says_nothing(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), cast.step(1), Progress(1, 2, 1e6, "Download"))
+    take(run)
+    assert run.remaining_s() != 1e6
+    assert "bar" not in progress_of(run)
 
 
 def test_a_script_that_has_not_called_train_for_a_while_runs_all_the_same(run: TrainingRun) -> None:

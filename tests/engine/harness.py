@@ -99,7 +99,8 @@ class Run:
         )
         self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic)  # type: ignore[arg-type]
         self._extra = env or {}
-        self.log = folder / "console.log"
+        self.log = self.result_dir / "log" / "driver" / "console.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         self._begin()
 
     def _begin(self) -> None:
@@ -221,7 +222,7 @@ class Run:
 
     def tail(self) -> str:
         shown = "\n".join(str(line) for line in self.lines()[-15:])
-        logs = [self.log, *self.result_dir.glob("log/*/console.log")]
+        logs = {self.log, *self.result_dir.glob("log/*/console.log")}
         return shown + "".join(f"\n--- {p}\n{p.read_text()[-3000:]}" for p in logs if p.exists())
 
     def weights(self) -> str:

@@ -154,3 +154,26 @@ def test_two_lines_of_our_own_give_any_script_charts(start):
     assert run.wait() == 1
     assert logged(run) == [("train", 10, "loss"), ("train", 11, "loss"), ("test", 1, "f1")]
     assert "could not convert string to float" in run.events("error")[0].message
+
+
+PRINTS = """
+import json, os, sys, time
+from tqdm import tqdm
+bar = tqdm(range(10), desc="Epoch", mininterval=0)
+for step in bar:
+    bar.write(str({"loss": 1.0 / (step + 1), "epoch": step / 10}), file=sys.stdout)
+    while step == 4 and os.path.exists(os.environ["RESULT_DIR"] + "/stay"):
+        time.sleep(0.005)
+"""
+
+
+def test_a_script_that_only_prints_has_curves_and_says_how_far_it_is(start, tmp_path):
+    (tmp_path / "0/result").mkdir(parents=True)
+    (tmp_path / "0/result/stay").touch()
+    run = start(PRINTS)
+    run.until(lambda: run.events("progress") and len(run.events("logged")) == 5, what="what it has printed until now")
+    assert (run.events("progress")[-1].label, run.events("progress")[-1].total) == ("Epoch", 10)
+    (run.result_dir / "stay").unlink()
+    assert run.wait() == 0, run.tail()
+    assert [(e.group, e.step, e.metrics["loss"]) for e in run.events("logged")] == [("train", i, 1 / i) for i in range(1, 11)]
+    assert run.events("progress")[-1].done == 10

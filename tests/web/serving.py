@@ -5,7 +5,7 @@
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
-"silent" that its machine was last heard of an hour ago,
+"drawn WORDS" writes them with Python's escapes and without an end of line, "silent" that its machine was last heard of an hour ago,
 "strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
@@ -184,6 +184,10 @@ def _obey(words: list[str], studio: Seeded) -> None:
             path = runfiles.folder(run) / "log" / "driver" / "console.log"
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
+        case ["drawn", *rest]:
+            path = runfiles.folder(run) / "log" / "driver" / "console.log"
+            with path.open("a", newline="") as log:
+                log.write(" ".join(rest).encode().decode("unicode_escape"))
         case ["log-of", name, *rest]:
             path = runfiles.folder(run) / "log" / name / "console.log"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import threading
 
 from playwright.sync_api import WebSocketRoute, expect
 
+from experiments import terminal
 from tests.web.browsing import Site, Visit, go, violations
 
 SHIFTS = (
@@ -269,6 +270,31 @@ def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: 
     expect(page.locator("#live")).to_have_text("Live")
     site.tell("log needle two")
     expect(page.locator(".log-found li")).to_have_count(2)
+
+
+def test_a_progress_bar_stays_one_line_of_the_log_however_often_it_is_drawn(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log begins")
+    for step in range(3):
+        site.tell(f"drawn \\r{step}/3 outer\\n\\r{10 * step}/30 inner\\x1b[A")
+    expect(page.locator("#log")).to_contain_text("2/3 outer\n20/30 inner")
+    assert (page.locator("#log").text_content() or "").endswith("begins\n2/3 outer\n20/30 inner")
+    page.reload()
+    assert (page.locator("#log").text_content() or "").endswith("begins\n2/3 outer\n20/30 inner")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("drawn \\r3/3 outer\\n\\r30/30 inner\\n")
+    expect(page.locator("#log")).to_contain_text("begins\n3/3 outer\n30/30 inner\n")
+
+
+def test_the_page_and_the_server_see_the_same_on_a_terminal(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    write = "async text => { const t = await import('/static/js/terminal.js'); return t.write([''], 0, text) }"
+    for text in ("a\r\nb", "\r1%\r2%\n\x1b[Ax\x1b[Bnext", "\x1b[31mred\x1b[0m", "one\n\rtwo\x1b[A\rthree\x1b[2K", "\x1b[5Aup", "odd \x1b"):
+        found = page.evaluate(write, text)
+        assert terminal.Screen("\n".join(found["rows"]).rstrip(" "), found["up"]) == terminal.shown(text), repr(text)
 
 
 def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Visit, site: Site) -> None:

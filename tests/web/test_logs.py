@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.urls import reverse
 
-from experiments import consumers, following, logsearch, runfiles
+from experiments import consumers, following, logsearch, runfiles, terminal
 from experiments.models import Membership, TrainingRun
 from experiments.selectors import logs
 from tests import cast
@@ -249,3 +249,30 @@ def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> N
     log_of(studio.completed, "worker-1").write_text("here\n")
     assert "?name=worker-1" in client.get(address, {"part": "names"}).content.decode()
     assert 'id="no-log"' in as_(studio.bob).get(reverse("run_logs", args=[studio.queued.pk])).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "stands", "up"),
+    [
+        ("one\ntwo\n", "one\ntwo\n", 0),
+        ("one\r\ntwo\r\n", "one\ntwo\n", 0),
+        ("\r 10%|#\r 20%|##\r 30%|###", " 30%|###", 0),
+        ("\r 10%|#\r       \rdone\n", "done\n", 0),
+        ("\x1b[31mred\x1b[0m and \x1b[1mbold\x1b[0m", "red and bold", 0),
+        ("outer 1\n\rinner 1\x1b[A\router 2\n\rinner 2\x1b[A\r", "outer 2\ninner 2", 1),
+        ("a\x1b[A\x1b[99Bb", "ab", 0),
+        ("\rgone\x1b[2Kleft", "left", 0),
+        ("broken \x1b", "broken", 0),
+    ],
+)
+def test_a_log_is_shown_as_it_stands_on_a_terminal(text: str, stands: str, up: int) -> None:
+    assert terminal.shown(text) == terminal.Screen(stands, up)
+
+
+def test_a_progress_bar_is_one_line_of_the_log_and_all_of_it_in_the_download(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.running
+    written = "begins\n" + "".join(f"\r{step}%|#| {step}/100" for step in range(1000)) + "\nends\n"
+    log_of(run).write_text(written)
+    page = client.get(reverse("run_logs", args=[run.pk])).content.decode()
+    assert "begins\n999%|#| 999/100\nends\n" in page
+    assert b"".join(client.get(reverse("run_log_file", args=[run.pk, "driver"]))).decode() == written

@@ -1,4 +1,5 @@
-"""Finds TensorBoard's event files below a folder and follows them all as they grow. Whatever lies there, nothing is raised."""
+"""Finds TensorBoard's event files and tables of figures below a folder and follows them all as they grow. Whatever lies there, nothing is
+raised."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from training_runtime.elastic import event_files
+from training_runtime.elastic import event_files, scalar_tables
 
 FILE_NAME = re.compile(r"events\.out\.tfevents\.")
 SCAN_S = 2.0  # between two searches for new files, at least
@@ -36,6 +37,11 @@ class Figure:
     t: float
 
 
+def group_of(*texts: str) -> Group:
+    """What figures with these names are of: words for a test say so."""
+    return "test" if any(_TESTS & set(_words(text)) for text in texts) else "train"
+
+
 class EventFolders:
     """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it."""
 
@@ -44,6 +50,7 @@ class EventFolders:
         self.offsets = dict(offsets)
         self._of_before = frozenset(offsets)
         self._owners: dict[tuple[Group, str], Path] = {}
+        self._headers: dict[str, bytes] = {}
         self._scan_at = 0.0
 
     def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
@@ -60,7 +67,7 @@ class EventFolders:
 
     def _scan(self, now: float) -> None:
         begun = time.thread_time()
-        for path in _event_files(self._root):
+        for path in _files_of_figures(self._root):
             if path not in self.offsets and len(self.offsets) < MOST_FILES:
                 self.offsets[path] = 0
         self._scan_at = now + max(SCAN_S, (time.thread_time() - begun) / SCAN_SHARE)
@@ -69,17 +76,33 @@ class EventFolders:
         """None where there is nothing new; the offset is that of the next."""
         offset = self.offsets[path]
         data = _read(self._root / path, offset)
-        chunk = event_files.read(data, offset) if data else None
+        if scalar_tables.FILE_NAME.fullmatch(Path(path).name):
+            chunk = self._of_table(path, data, offset)
+        else:
+            chunk = event_files.read(data, offset) if data else None
         if chunk is None or chunk.offset == offset:
             return None
         self.offsets[path] = chunk.offset
         return chunk
 
+    def _of_table(self, path: str, data: bytes, offset: int) -> event_files.Chunk | None:
+        """A table that is shorter than it was, or has another header, was written anew from its first line on: some loggers do so when a
+        column is added."""
+        header = b""
+        if path.endswith(".csv"):
+            header = scalar_tables.header_of(_read(self._root / path, 0, most=scalar_tables.MOST_HEADER_BYTES))
+            if not header:
+                return None
+        if self._headers.setdefault(path, header) != header or (offset and not data and _size(self._root / path) < offset):
+            self._headers[path], offset = header, 0
+            data = _read(self._root / path, 0)
+        return scalar_tables.read(path, header, data, offset) if data else None
+
     def _figures(self, path: str, chunk: event_files.Chunk) -> list[Figure]:
         folder = Path(path).parent
         found = []
         for each in chunk.scalars:
-            group: Group = "test" if _TESTS & {*_words(each.tag), *_words(folder.name)} else "train"
+            group = group_of(each.tag, folder.name)
             name = each.tag if path in self._of_before else self._name(group, each.tag, folder)
             found.append(Figure(group, name, max(0, each.step), each.value, each.t))
         return found
@@ -94,20 +117,27 @@ def _words(text: str) -> list[str]:
     return _WORDS.split(text.lower())
 
 
-def _event_files(root: Path) -> Iterator[str]:
+def _files_of_figures(root: Path) -> Iterator[str]:
     """Paths below the root, in order, so that who comes after finds the same first."""
     left = MOST_ENTRIES
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         left -= len(folders) + len(names)
         for name in sorted(names):
-            if FILE_NAME.match(name):
+            if FILE_NAME.match(name) or scalar_tables.FILE_NAME.fullmatch(name):
                 yield str(Path(folder, name).relative_to(root))
         if left <= 0:
             return
 
 
-def _read(path: Path, offset: int) -> bytes:
+def _size(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, offset: int, *, most: int = MOST_BYTES) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -116,7 +146,7 @@ def _read(path: Path, offset: int) -> bytes:
         facts = os.fstat(fd)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
             return b""
-        return os.pread(fd, MOST_BYTES, offset)
+        return os.pread(fd, most, offset)
     except OSError:
         return b""
     finally:

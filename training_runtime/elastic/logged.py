@@ -1,5 +1,6 @@
-"""What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line) and event files
-of TensorBoard. So any script, whether it trains with FabricModel or not, has charts. Names that the engine measures are left to it.
+"""What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line), event files
+of TensorBoard, tables of figures; and where it has none of these and no engine measures for it, what it prints. So any script, whether it
+trains with FabricModel or not, has charts. Names that the engine measures are left to it.
 
 The files are the script's: whatever stands in them, nothing is raised. How far they have been read is kept, so that a driver after this
 one goes on there; a line that is told twice after a crash is one point all the same.
@@ -18,6 +19,7 @@ from typing import Any
 
 from training_runtime import journal
 from training_runtime.elastic.event_folders import EventFolders, Figure, Group
+from training_runtime.elastic.printed_figures import PrintedFigures
 
 FILE_NAME = "evaluation-metrics.txt"
 PLACE = ".evaluation-metrics.read"
@@ -38,8 +40,10 @@ class ScriptMetrics:
         self._looked = 0.0
         self._steps: dict[Group, int] = {"train": 0, "test": 0}
         self.latest: dict[str, float] = {}
-        self._offset, offsets = self._recall()
+        self._offset, offsets, printed = self._recall()
         self._events = EventFolders(result_dir, offsets)
+        self._printed = PrintedFigures(result_dir, printed)
+        self._measured = False
 
     @property
     def step(self) -> int:
@@ -47,7 +51,7 @@ class ScriptMetrics:
 
     def leave_out(self, names: Iterable[str]) -> None:
         """The engine measures these itself."""
-        self._own = frozenset(names)
+        self._own, self._measured = frozenset(names), True
 
     def due(self, now: float) -> bool:
         """Whether it is time to look again (monotonic)."""
@@ -55,7 +59,9 @@ class ScriptMetrics:
 
     def take(self, *, all_of_it: bool = False) -> bool:
         """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
-        self._looked, found = time.monotonic(), self._take_events(all_of_it=all_of_it)
+        self._looked = time.monotonic()
+        found = self._take_events(all_of_it=all_of_it)
+        found = self._take_printed(all_of_it=all_of_it) or found
         while (chunk := self._read()) and self._take(chunk):
             found = True
             if not all_of_it:
@@ -67,18 +73,30 @@ class ScriptMetrics:
         with suppress(OSError):  # then some is told again
             self._place.parent.mkdir(exist_ok=True)
             beside = self._place.with_name(f"{self._place.name}.new")
-            beside.write_text(json.dumps({FILE_NAME: self._offset, "events": self._events.offsets}))
+            beside.write_text(json.dumps({FILE_NAME: self._offset, "events": self._events.offsets, "printed": self._printed.offsets}))
             beside.replace(self._place)
 
-    def _recall(self) -> tuple[int, dict[str, int]]:
-        """Offsets in the file, and in event files by path."""
+    def _recall(self) -> tuple[int, dict[str, int], dict[str, int]]:
+        """Offsets in the file; in event files and in logs by path."""
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             kept = json.loads(self._place.read_text())
-            return max(0, int(kept[FILE_NAME])), {str(path): max(0, int(offset)) for path, offset in kept["events"].items()}
-        return 0, {}
+            return max(0, int(kept[FILE_NAME])), _offsets(kept["events"]), _offsets(kept.get("printed", {}))
+        return 0, {}, {}
 
     def _take_events(self, *, all_of_it: bool) -> bool:
-        figures = self._events.read(now=self._looked, all_of_it=all_of_it)
+        return self._tell_of(self._events.read(now=self._looked, all_of_it=all_of_it))
+
+    def _take_printed(self, *, all_of_it: bool) -> bool:
+        """What it prints says less than what it logs: it counts where nothing else does."""
+        if self._measured or not (all_of_it or self._printed.due(self._looked)):
+            return False
+        printed = self._printed.read(now=self._looked, all_of_it=all_of_it)
+        found = not (self._offset or self._events.offsets) and self._tell_of(printed)
+        if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it):
+            self._writer.write(progress)
+        return found or progress is not None
+
+    def _tell_of(self, figures: list[Figure]) -> bool:
         lines: dict[tuple[Group, int], list[Figure]] = {}
         for each in figures:
             if each.name not in self._own:
@@ -133,6 +151,10 @@ class ScriptMetrics:
         self.latest |= {f"{group} {name}": value for name, value in metrics.items()}
         now = time.time()
         self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
+
+
+def _offsets(kept: dict[Any, Any]) -> dict[str, int]:
+    return {str(path): max(0, int(offset)) for path, offset in kept.items()}
 
 
 def _group(label: Any) -> Group:

@@ -1,0 +1,146 @@
+"""What a script prints is read as people read it: its progress bars, and lines of figures."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tqdm import tqdm
+
+from training_runtime.elastic import scalar_tables
+from training_runtime.elastic.event_folders import EventFolders
+from training_runtime.elastic.printed import Bar, Bars, Figures, bar, figures
+from training_runtime.elastic.printed_figures import PrintedFigures
+
+
+def drawn(steps: int, **options: object) -> list[str]:
+    """What tqdm draws, piece by piece."""
+    screen = io.StringIO()
+    for _ in tqdm(range(steps), file=screen, mininterval=0, **options):
+        pass
+    return [piece for piece in re.split("[\r\n]", screen.getvalue()) if piece]
+
+
+@pytest.mark.parametrize("options", [{}, {"desc": "Epoch 3"}, {"ascii": True}, {"unit_scale": True, "unit": "sample"}, {"ncols": 100}])
+def test_bars_as_tqdm_draws_them_are_read(options):
+    steps = 2000 if "unit_scale" in options else 20
+    bars = [bar(piece) for piece in drawn(steps, **options)]
+    assert None not in bars
+    assert (bars[0].done, bars[0].left_s) == (0, None)
+    assert (bars[-1].done, bars[-1].total, bars[-1].left_s) == (steps, steps, 0.0)
+    assert {each.label for each in bars} == {options.get("desc", "")}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read_as"),
+    [
+        ("Epoch 3:  45%|####5     | 45/100 [00:02<00:03, 18.2it/s, v_num=0, loss=0.3]", Bar("Epoch 3", 45, 100, 2, 3)),
+        (" 10%|█         | 1/10 [1:00:01<9:00:09, 3601.0s/it]", Bar("", 1, 10, 3601, 32409)),
+        ("Downloading:  50%|█████     | 1.5M/3.0M [00:01<00:01, 1.5MB/s]", Bar("Downloading", 1.5e6, 3e6, 1, 1)),
+        ("100 images [00:10, 10.0it/s]", None),
+        ("I am 50% sure | 1/2", None),
+        (" 45%|####5     | 45/0 [00:02<00:03, 18.2it/s]", None),
+        (" 45%|####5     | 4.5.5/100 [00:02<00:03, 18.2it/s]", None),
+    ],
+)
+def test_what_is_a_bar_and_what_is_none(text, is_read_as):
+    assert bar(text) == is_read_as
+
+
+@pytest.mark.parametrize(
+    ("text", "are_read_as"),
+    [
+        ('{"step": 10, "loss": 0.5, "note": "words", "ok": true}', Figures(10, {"loss": 0.5})),
+        (
+            "{'loss': 0.25, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.5}",
+            Figures(None, {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 5e-05}),
+        ),
+        ("{'loss': '0.25', 'epoch': '1'}", Figures(None, {"loss": 0.25})),
+        ('{"step": 1e999, "loss": 1}', None),
+        ('{"loss": 0.5}', None),
+        ('{"step": 10}', None),
+        ('loss {"step": 10, "loss": 1}', None),
+        ('{"step": 1, "loss": __import__("os")}', None),
+        ("{" * 4000 + "}", None),
+        ("{}", None),
+    ],
+)
+def test_which_lines_are_figures(text, are_read_as):
+    assert figures(text) == are_read_as
+
+
+@given(st.text(max_size=300))
+def test_whatever_is_printed_nothing_is_raised(text):
+    bar(text), figures(text), figures("{" + text + "}")
+    scalar_tables.read("metrics.csv", b"step,loss\n", text.encode(errors="replace"), 10)
+    scalar_tables.read("metrics.jsonl", b"", text.encode(errors="replace"), 10)
+
+
+def test_of_two_bars_the_one_that_was_begun_first_says_how_far_all_is():
+    bars = Bars()
+    assert bars.add(Bar("Epochs", 1, 10, 60, 540), 100.0) is not None
+    assert bars.add(Bar("", 3, 50, 2, 30), 102.0) is None
+    assert bars.add(Bar("Epochs", 2, 10, 120, 480), 160.0) is not None
+    assert bars.add(Bar("Download", 3, 5, 10, 6), 170.0) is None
+    assert bars.add(Bar("Test", 3, 5, 2, 6), 160.0 + 30 + 180 + 1) is not None, "the first is not drawn any more"
+
+
+def test_a_bar_that_is_done_leaves_the_word_to_the_next():
+    bars = Bars()
+    assert bars.add(Bar("Loading", 5, 5, 60, 0), 100.0) is not None
+    assert bars.add(Bar("Train", 1, 50, 2, 98), 102.0) is not None
+
+
+def test_the_console_of_several_processes_is_followed_and_the_first_that_prints_figures_counts(tmp_path: Path):
+    logs = {name: tmp_path / "log" / name / "console.log" for name in ("driver", "worker-3", "worker-4")}
+    for path in logs.values():
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"hello\n")
+    follower = PrintedFigures(tmp_path, {})
+    assert follower.read(now=0.0, all_of_it=False) == []
+    for name in ("worker-4", "worker-3"):
+        with logs[name].open("ab") as log:
+            log.write(b"{'loss': 0.5, 'epoch': 0.1}\n\r 50%|#####     | 5/10 [00:05<00:05,  1.0it/s]\r")
+            log.write(b"{'loss': 0.25, 'eval_loss': 1, 'epoch': 0.2}\n{'lo")
+    found = follower.read(now=1.0, all_of_it=False)
+    assert [(each.group, each.name, each.step, each.value) for each in found] == [
+        ("train", "loss", 1, 0.5),
+        ("train", "loss", 1, 0.25),
+        ("test", "eval_loss", 1, 1.0),
+    ]
+    told = follower.progress(now=1.0, all_of_it=False)
+    assert (told.done, told.total, told.left_s) == (5, 10, 5)
+    assert follower.progress(now=1.5, all_of_it=True) is None, "it has been told"
+    after = PrintedFigures(tmp_path, json.loads(json.dumps(follower.offsets)))
+    with logs["worker-3"].open("ab") as log:
+        log.write(b"ss': 0.125, 'step': 7}\n")
+    assert [(each.step, each.value) for each in after.read(now=2.0, all_of_it=True)] == [(7, 0.125)]
+
+
+def read(follower: EventFolders, now: float) -> list[tuple[str, str, int, float]]:
+    return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=True)]
+
+
+def test_tables_are_followed_and_read_again_when_a_column_is_added(tmp_path: Path):
+    table, follower = tmp_path / "logs" / "version_0" / "metrics.csv", EventFolders(tmp_path, {})
+    table.parent.mkdir(parents=True)
+    (tmp_path / "data.csv").write_text("step,price\n1,2\n")
+    table.write_text("epoch,step,train_loss\n0,9,0.5\n0,19,")
+    assert [(each.group, each.name, each.step, each.value) for each in follower.read(now=0.0, all_of_it=True)] == [
+        ("train", "train_loss", 9, 0.5)
+    ]
+    table.write_text("epoch,step,train_loss,val_loss\n0,9,0.5,\n0,19,0.25,\n0,19,,0.75\n")
+    assert read(follower, 5.0)[1:] == [("train", "train_loss", 19, 0.25), ("test", "val_loss", 19, 0.75)]
+    assert read(follower, 9.0) == []
+
+
+def test_a_table_by_epochs_and_objects_by_lines_are_read(tmp_path: Path):
+    (tmp_path / "results.csv").write_text("   epoch,   train/box_loss,  metrics/mAP50(B)\n   1,   1.5,   0.25\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.5, "deep": {"a": 1}}\nnonsense\n[1]\n{"step": 4, "loss": 1}\n{"st')
+    found = {(each.name, each.step): each.value for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True)}
+    assert found == {("train/box_loss", 1): 1.5, ("metrics/mAP50(B)", 1): 0.25, ("loss", 3): 1.5, ("loss", 4): 1.0}
