@@ -58,8 +58,8 @@ Mend = Callable[[], None]
 T = TypeVar("T")
 
 
-def arguments_of(optimizer: str) -> list[str]:
-    return ["--optimizer", optimizer, "--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--engines", str(ENGINES), "--checkpoint", "5"]
+def arguments_of(optimizer: str, epochs: int) -> list[str]:
+    return ["--optimizer", optimizer, "--epochs", str(epochs), "--samples", str(SAMPLES), "--engines", str(ENGINES), "--checkpoint", "5"]
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def outcome(folder: Path) -> Outcome:
     return Outcome(weights(folder), metrics, doubled)
 
 
-def reference(optimizer: str, folder: Path) -> Outcome:
+def reference(optimizer: str, folder: Path, *, epochs: int) -> Outcome:
     """The same script on one slot, without the studio and without haste."""
     (folder / "main.py").write_text(SCRIPT)
     environment = {**os.environ, "EDT_SLOTS": "1", "RESULT_DIR": str(folder / optimizer)}
-    command = [sys.executable, str(folder / "main.py"), *arguments_of(optimizer)]
+    command = [sys.executable, str(folder / "main.py"), *arguments_of(optimizer, epochs)]
     subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True)
     return outcome(folder / optimizer)
 
@@ -207,7 +207,7 @@ class Chaos:
         print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
 
 
-def employ(studio: Studio) -> Jobs:
+def employ(studio: Studio, *, epochs: int) -> Jobs:
     """Alice and Bob, each with an experiment for every optimizer."""
     from experiments import services
     from experiments.models import Experiment, TrainingDefinition, User
@@ -218,7 +218,7 @@ def employ(studio: Studio) -> Jobs:
         made = Experiment.objects.get(pk=each.experiment)
         version = TrainingDefinition.objects.get(project=made.project).versions.get()
         for optimizer in OPTIMIZERS:
-            command = " ".join(["main.py", *arguments_of(optimizer), "--pace", str(PACE)])
+            command = " ".join(["main.py", *arguments_of(optimizer, epochs), "--pace", str(PACE)])
             owner = User.objects.get(pk=made.created_by_id)
             new = services.create_experiment(made.project, by=owner, name=optimizer, versions=[version], global_command=command)
             experiments.setdefault(optimizer, []).append(new.pk)
@@ -321,14 +321,14 @@ def staged(*, use_postgres: bool) -> Iterator[tuple[Studio, postgres.Server | No
         yield studio, server, disk
 
 
-def run(minutes: float, seed: int, *, use_postgres: bool) -> tuple[Counter[str], dict[str, Any]]:
+def run(minutes: float, seed: int, *, epochs: int, use_postgres: bool) -> tuple[Counter[str], dict[str, Any]]:
     rng = random.Random(seed)
     with staged(use_postgres=use_postgres) as (studio, server, disk):
         aside = studio.home.with_suffix(".reference")
         aside.mkdir()
         try:
-            expected = {optimizer: reference(optimizer, aside) for optimizer in OPTIMIZERS}
-            jobs, chaos = employ(studio), Chaos(studio, server, rng, disk=disk)
+            expected = {optimizer: reference(optimizer, aside, epochs=epochs) for optimizer in OPTIMIZERS}
+            jobs, chaos = employ(studio, epochs=epochs), Chaos(studio, server, rng, disk=disk)
             play(studio, chaos, jobs, rng, seconds=60 * minutes)
             count = tally(studio, jobs, expected)
             studio.stop()
@@ -354,8 +354,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--postgres", action="store_true", help="PostgreSQL instead of SQLite: the server of the test packages")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of each job")
     given = parser.parse_args()
-    count, what = run(given.minutes or (1 if given.quick else 10), given.seed, use_postgres=given.postgres)
+    count, what = run(given.minutes or (1 if given.quick else 10), given.seed, epochs=given.epochs, use_postgres=given.postgres)
     table("Chaos", ("figure", "value"), [*count.items(), *what.items()])
     finish("chaos", {**count, **what})
 

@@ -136,7 +136,7 @@ def check(hosts: list[SlowHost], *, several: bool) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("said")
 @pytest.mark.parametrize(("machines", "several"), [(1, False), (2, False), (2, True)])
-@rounds(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@rounds(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=ACTIONS)
 def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
     machines: int, several: bool, actions: list[tuple[str, int, int]], alice: User, bob: User, home: Path

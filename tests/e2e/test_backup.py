@@ -20,7 +20,7 @@ from tests.engine.scripts import HELD
 # Slow enough to be backed up in the middle, and never done before it may be.
 SLOW = HELD.replace(
     'while os.path.exists(folder + f"/stay-{epoch}"):',
-    'end = time.monotonic() + 0.3\n        while (epoch == 40 or time.monotonic() < end) and not os.path.exists(folder + "/go"):',
+    'end = time.monotonic() + 0.3\n        while (epoch == 16 or time.monotonic() < end) and not os.path.exists(folder + "/go"):',
 )
 SUBMIT = """
 import io, zipfile
@@ -32,7 +32,7 @@ with zipfile.ZipFile(file, "w") as archive:
     archive.writestr("main.py", {script!r})
 file.seek(0)
 project = services.create_project(by=by, name="Backed up")
-version = services.create_definition(project, by=by, name="slow", upload=file, file_name="slow.zip", command="main.py --epochs 60")
+version = services.create_definition(project, by=by, name="slow", upload=file, file_name="slow.zip", command="main.py --epochs 24")
 experiment = services.create_experiment(project, by=by, name="slow", versions=[version])
 print(services.run_experiment(experiment, by=by)[0].pk)
 """
@@ -66,7 +66,7 @@ def as_printed(command: str, studio: Studio, places: dict[str, Path]) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(800)
 def test_a_job_that_was_backed_up_while_it_trained_goes_on_elsewhere_to_the_same_weights(
     studio: Studio, restored: Studio, tmp_path: Path
 ) -> None:
@@ -92,8 +92,8 @@ def test_a_job_that_was_backed_up_while_it_trained_goes_on_elsewhere_to_the_same
     assert list((restored.home / "code").iterdir()) == [], "it is unpacked when it is needed"
     restored.start()
     (restored.folder(run) / "go").touch()
-    wait_until(lambda: studio.rows(ENDED), lambda: f"the job ends where it began\n{studio.tail()}", deadline_s=120)
-    wait_until(lambda: restored.rows(ENDED), f"the job ends where it was restored\n{restored.tail()}", deadline_s=120)
+    wait_until(lambda: studio.rows(ENDED), lambda: f"the job ends where it began\n{studio.tail()}", deadline_s=240)
+    wait_until(lambda: restored.rows(ENDED), f"the job ends where it was restored\n{restored.tail()}", deadline_s=240)
     why = restored.rows("SELECT state_reason, error_message FROM experiments_trainingrun")
     assert studio.rows(ENDED) == restored.rows(ENDED) == [("completed",)], why
     assert weights(restored.folder(run)) == weights(studio.folder(run))

@@ -23,7 +23,7 @@ from tests import cast
 alice = User.objects.get(username="alice")
 project = services.create_project(by=alice, name="{name}")
 version = cast.definition(
-    project, by=alice, files={{"main.py": open({script!r}).read()}}, command="python main.py --epochs 12 --checkpoint 0", max_slots=1
+    project, by=alice, files={{"main.py": open({script!r}).read()}}, command="python main.py --epochs 8 --checkpoint 0", max_slots=1
 )
 print([services.run_experiment(cast.experiment(project, by=alice, versions=[version], name=f"run {{n}}"), by=alice)[0].pk
        for n in range({count})])
@@ -66,7 +66,7 @@ def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_
     runs = submit(studio, script, name="Digits", count=4)
 
     def trains() -> bool:
-        return all(step >= 20 for (step,) in studio.rows("SELECT step FROM experiments_trainingrun"))
+        return all(step >= 10 for (step,) in studio.rows("SELECT step FROM experiments_trainingrun"))
 
     wait_until(trains, "all four train", deadline_s=180)
     disk.fill()
