@@ -49,8 +49,7 @@ Place.apart = property(lambda place: {which})
 """
 
 
-@pytest.mark.parametrize("which", ["True", "place.slot % 2 == 0"], ids=["all", "some"])
-@pytest.mark.parametrize("optimizer", ["Adam", "Clipped"])
+@pytest.mark.parametrize(("optimizer", "which"), [("Adam", "True"), ("Clipped", "place.slot % 2 == 0")], ids=["all", "some"])
 def test_workers_that_add_up_in_memory_of_their_own_get_the_same(start, fixed, optimizer, which):
     options = ("--optimizer", optimizer, *LONG)
     run = start(OWN_ROWS.format(which=which) + SMALL, *options)
