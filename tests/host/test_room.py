@@ -23,7 +23,7 @@ def test_a_disk_is_full_until_there_is_clearly_more_room() -> None:
 
 @pytest.mark.parametrize(
     ("free", "there", "wish"),
-    [(49, True, "give"), (50, True, None), (49, False, None), (249, False, None), (250, False, "take"), (1000, True, None)],
+    [(6, True, "give"), (7, True, None), (49, True, None), (49, False, None), (249, False, None), (250, False, "take"), (1000, True, None)],
 )
 def test_the_reserve_is_given_up_when_room_runs_out_and_taken_when_it_leaves_enough(free: int, there: bool, wish: str | None) -> None:
     assert reserve(Room(free * MIB), MARKS, there=there) == wish

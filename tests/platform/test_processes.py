@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from tests.disk import small_disk
+from webapp.studio import log
 from webapp.studio.processes import Child, Program
 
 
@@ -31,4 +33,26 @@ def test_a_process_that_cannot_be_written_down_is_ended(tmp_path: Path) -> None:
         finally:
             if child.popen is not None:
                 child.kill()
+                child.popen.wait()
+
+
+def test_one_that_ends_with_the_studio_starts_on_a_full_disk_too_and_the_studio_goes_on_saying_what_it_does(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "home", 1 << 20) as disk:
+        (disk.folder / "log").mkdir()
+        (disk.folder / "run").mkdir()
+        (disk.folder / "log" / "studio.log").write_bytes(b"x" * 100)
+        child = Child(Program("web", (sys.executable, "-c", "import signal; signal.pause()"), {}, tmp_path), disk.folder)
+        out = io.StringIO()
+        disk.fill()
+        (disk.folder / "log" / "web.log").touch()
+        try:
+            child.start()
+            assert child.alive()
+            log.Terminal(disk.folder, (), out=out).say("web has ended unexpectedly")
+            assert "web has ended unexpectedly" in out.getvalue()
+            assert not log.rotate(disk.folder / "log" / "studio.log", limit_bytes=10)
+            assert (disk.folder / "log" / "studio.log").stat().st_size >= 100
+        finally:
+            child.kill()
+            if child.popen is not None:
                 child.popen.wait()

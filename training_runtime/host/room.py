@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 _MIB = 1 << 20
 _FEW_FILES = 1000
+GIVEN_UP = 8  # that part of the reserve is free when it is given up
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,10 @@ def judge(room: Room, marks: Marks, *, full_before: bool) -> bool:
 
 
 def reserve(room: Room, marks: Marks, *, there: bool) -> Literal["take", "give"] | None:
-    """What to do about the reserve. It is taken only where that leaves enough."""
+    """What to do about the reserve. It is taken only where that leaves enough, and given up when next to nothing is left: before, whoever
+    fills the disk would fill it too."""
     if there:
-        return "give" if room.free_bytes < marks.reserve else None
+        return "give" if room.free_bytes < marks.reserve // GIVEN_UP else None
     return "take" if marks.reserve and not room.problem and room.free_bytes >= marks.enough + marks.reserve else None
 
 

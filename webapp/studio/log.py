@@ -6,6 +6,7 @@ start). A line written between the copy and the cut is lost; that is the price o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -30,9 +31,15 @@ def open_for(home: Path, name: str) -> IO[bytes]:
 
 
 def rotate(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
+    """Whether it was; a disk without room for the copy lets it grow."""
     if path.stat().st_size <= limit_bytes:
         return False
-    shutil.copyfile(path, path.with_suffix(".log.1"))
+    older = path.with_suffix(".log.1")
+    try:
+        shutil.copyfile(path, older)
+    except OSError:
+        older.unlink(missing_ok=True)
+        return False
     os.truncate(path, 0)
     return True
 
@@ -78,8 +85,8 @@ class Terminal:
         self._colour = self.out.isatty() and "NO_COLOR" not in os.environ
 
     def say(self, sentence: str) -> None:
-        """A sentence of the studio itself, on the terminal and in studio.log."""
-        with open_for(self.home, "studio") as file:
+        """A sentence of the studio itself, on the terminal and in studio.log, if that can be written to."""
+        with contextlib.suppress(OSError), open_for(self.home, "studio") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n".encode())
         self._print([self._line("studio", 0, sentence)] if self.show else [])
 

@@ -89,16 +89,18 @@ class Child:
                 self.popen.stdin.close()
 
     def _write_down(self) -> None:
-        """OSError where that cannot be, as on a full disk: then it is ended, for no later studio would find it."""
+        """Where that cannot be, as on a full disk, one that outlives the studio is ended, with OSError, for no later one would find it."""
         assert self.process is not None
         assert self.popen is not None
         try:
             self.note.write_text(f"{self.process.pid} {self.process.start_ticks} {self.program.version}\n")
         except OSError:
+            self.note.unlink(missing_ok=True)
+            if self.program.tied:
+                return
             kill_family(self.process)
             self.popen.wait()
             self.process = self.popen = None
-            self.note.unlink(missing_ok=True)
             raise
 
     def take_over(self) -> bool:
