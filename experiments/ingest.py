@@ -302,5 +302,11 @@ def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -
 def progress_of(run: TrainingRun) -> dict[str, object]:
     """How far the run is, as pages are told."""
     bar = None if run.total_steps() else run.bar()
-    counted = {"step": run.step, "steps": run.total_steps(), "epoch": run.epoch, "rate": run.step_rate, "workers": run.workers}
+    counted: dict[str, object] = {
+        "step": run.step,
+        "steps": run.total_steps(),
+        "epoch": run.epoch,
+        "rate": run.step_rate,
+        "workers": run.workers,
+    }
     return {**counted, "bar": bar} if bar else counted

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from training_runtime.errors import JournalError, ProtocolError
+from training_runtime.progress import Progress as Progress
 from training_runtime.protocol import build
 
 VERSION = 1
@@ -110,18 +111,6 @@ class Logged:
     step: int
     metrics: dict[str, float]
     kind: Literal["logged"] = "logged"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a script is as its own progress bar says: `done` of `total` units of any kind, under the bar's `label`. `left_s` None where
-    the bar does not say."""
-
-    done: float
-    total: float
-    left_s: float | None
-    label: str
-    kind: Literal["progress"] = "progress"
 
 
 @dataclass(frozen=True)

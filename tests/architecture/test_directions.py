@@ -22,7 +22,14 @@ WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "we
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
 PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
 PURE += ("training_runtime.elastic.torchrun.decide",)
-STANDARD_ONLY = (*PURE, "training_runtime.protocol", "training_runtime.journal", "training_runtime.errors", "training_runtime.crashes")
+STANDARD_ONLY = (
+    *PURE,
+    "training_runtime.protocol",
+    "training_runtime.journal",
+    "training_runtime.progress",
+    "training_runtime.errors",
+    "training_runtime.crashes",
+)
 STANDARD_ONLY += ("training_runtime.variables",)
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")

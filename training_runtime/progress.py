@@ -1,0 +1,18 @@
+"""A kind of line of the journal: how far a script is. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a script is as its own progress bar says: `done` of `total` units of any kind, under the bar's `label`. `left_s` None where
+    the bar does not say."""
+
+    done: float
+    total: float
+    left_s: float | None
+    label: str
+    kind: Literal["progress"] = "progress"
