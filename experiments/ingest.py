@@ -19,7 +19,18 @@ from django.db.models import Model, Q
 
 from experiments import journal_rows, notices, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
-from experiments.models import GenerationRecord, Grant, JournalCursor, Metric, MetricSeries, MetricStretch, RunEvent, RunState, TrainingRun
+from experiments.models import (
+    GenerationRecord,
+    Grant,
+    JournalCursor,
+    LoggedFacts,
+    Metric,
+    MetricSeries,
+    MetricStretch,
+    RunEvent,
+    RunState,
+    TrainingRun,
+)
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime import journal
 from training_runtime.journal import Batch
@@ -68,6 +79,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         _count_logged(run, rows)
         points = _store_points(run, rows)
         _store_rare(run, rows)
+        _store_noted(run, rows)
         first_bar = run.bar_done is None and "bar_done" in rows.progress
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
@@ -174,6 +186,15 @@ def _store_rare(run: TrainingRun, rows: Rows) -> None:
         room = max(0, MAX_RARE - RunEvent.objects.filter(run=run).count())
         rows.left_out["events"] += max(0, len(rows.events) - room)
         RunEvent.objects.bulk_create([RunEvent(run=run, **row) for row in rows.events[:room]], ignore_conflicts=True)
+
+
+def _store_noted(run: TrainingRun, rows: Rows) -> None:
+    """Parameters and tags that the script logs."""
+    if rows.noted:
+        facts = LoggedFacts.objects.filter(run=run).first() or LoggedFacts(run=run)
+        facts.parameters, facts.tags, too_many = journal_rows.together(facts.parameters, facts.tags, rows.noted)
+        rows.left_out["noted"] += too_many
+        facts.save()
 
 
 def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
@@ -295,6 +316,8 @@ def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -
         notify.changed("cluster", "feed")
     if rows.events:
         notify.changed(topic, "events", "files")
+    if rows.noted:
+        notify.changed(topic, "facts")
     if rows.steps or rows.generations or "bar_done" in rows.progress:
         notify.changed(f"experiment-{run.experiment_id}", "progress")
 

@@ -21,6 +21,7 @@ from training_runtime.journal import (
     Generation,
     Line,
     Logged,
+    Noted,
     Progress,
     Resumed,
     Started,
@@ -37,6 +38,9 @@ TRACEBACK_LIMIT = 64_000
 METRICS_PER_LINE = 1000
 MEMBERS_LIMIT = 4096
 REASONS_LIMIT = 20
+NOTED_NAME_LIMIT = 330  # of the name of a run within the run, and of MLflow's own limit
+NOTED_LIMIT = 6000
+MOST_NOTED = 1000  # parameters, and tags
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 RATE_STEPS = 50  # the recent rate is over so many steps
@@ -79,6 +83,7 @@ class Rows:
     logged_step: int | None = None
     step_times: list[float] = field(default_factory=list)
     redone_to: int = 0
+    noted: list[Noted] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
@@ -118,6 +123,8 @@ def _take(line: Line, rows: Rows) -> None:
             rows.points += _points(line, event.group, event.step, 0, event.metrics, workers=0)
         case Progress():
             _progress(event, rows)
+        case Noted():
+            rows.noted.append(_noted(event))
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
@@ -185,6 +192,27 @@ def _points(
     step, epoch, workers = _whole(step, INT64), _whole(epoch, INT32), _whole(workers, INT32)
     names = list(metrics)[:METRICS_PER_LINE]
     return [NewPoint(group, _metric(name), step, line.seq, epoch, line.t, _number(metrics[name]), workers) for name in names]
+
+
+def _noted(event: Noted) -> Noted:
+    dropped = tuple(_text(name, NOTED_NAME_LIMIT) for name in event.dropped[:MOST_NOTED])
+    return Noted(_named_texts(event.parameters), _named_texts(event.tags), dropped)
+
+
+def _named_texts(values: Mapping[str, str]) -> dict[str, str]:
+    return {_text(name, NOTED_NAME_LIMIT): _text(values[name], NOTED_LIMIT) for name in list(values)[:MOST_NOTED]}
+
+
+def together(parameters: dict[str, str], tags: dict[str, str], noted: Iterable[Noted]) -> tuple[dict[str, str], dict[str, str], int]:
+    """What is known and what has been said since; and how many of each there were too many."""
+    parameters, tags, too_many = dict(parameters), dict(tags), 0
+    for each in noted:
+        each.apply(parameters, tags)
+        for values in (parameters, tags):
+            for name in list(values)[MOST_NOTED:]:
+                del values[name]
+                too_many += 1
+    return parameters, tags, too_many
 
 
 def _started(event: Started, rows: Rows) -> None:

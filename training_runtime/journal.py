@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from training_runtime.errors import JournalError, ProtocolError
+from training_runtime.noted import Noted as Noted
 from training_runtime.progress import Progress as Progress
 from training_runtime.protocol import build
 
@@ -207,7 +208,7 @@ class Finished:
 
 
 Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
-Event = Train | Test | Logged | Progress | Digest | Rare
+Event = Train | Test | Logged | Noted | Progress | Digest | Rare
 KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 
 
@@ -303,8 +304,7 @@ def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20, final: bool = F
     head, chunk = found[: offset - first], found[offset - first :]
     hole = -1 if final else chunk.find(b"\0")
     end = chunk.rfind(b"\n", 0, hole if hole >= 0 else len(chunk)) + 1
-    lines: list[Line] = []
-    rejected = []
+    lines, rejected = list[Line](), list[str]()
     if not end and hole < 0 and len(chunk) >= limit_bytes:  # a hostile line without an end: skip what was read of it
         end = len(chunk)
         rejected = [f"no line end within {limit_bytes} bytes"]

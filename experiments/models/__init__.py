@@ -10,6 +10,7 @@ from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import (
     GenerationRecord,
     JournalCursor,
+    LoggedFacts,
     Metric,
     MetricSeries,
     MetricStretch,
@@ -43,6 +44,7 @@ __all__ = [
     "Installation",
     "JournalCursor",
     "Lease",
+    "LoggedFacts",
     "LoginFailure",
     "Membership",
     "Metric",

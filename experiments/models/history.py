@@ -130,6 +130,14 @@ class MetricStretch(models.Model):
         constraints = [models.UniqueConstraint(fields=["series", "index"], name="one_stretch_per_place")]
 
 
+class LoggedFacts(models.Model):
+    """What the run's script has said of itself by name: parameters and tags, of MLflow's client."""
+
+    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="logged_facts", primary_key=True)
+    parameters = models.JSONField(default=dict)
+    tags = models.JSONField(default=dict)
+
+
 class SlotUse(models.Model):
     """What the run's slots did and took at a moment, as its machine has measured it; null where that cannot tell.
 

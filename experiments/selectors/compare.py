@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments import accounting
-from experiments.models import Experiment, MetricSeries, TrainingRun
+from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun
 from experiments.selectors.arguments import arguments
 
 MOST_RUNS = 24
 DEFAULT_RUNS = 6
 MOST_AXES = 12
 MOST_ARGUMENTS = 60
+SHOWN = 200  # characters of a parameter that is logged
 STEPS = "Steps"  # how far a run is, not what it was told
 
 
@@ -53,7 +54,7 @@ def chosen(found: list[TrainingRun], wanted: list[str]) -> list[TrainingRun]:
 
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
     """Metrics first, then what was asked for and what it took."""
-    return [*_metrics(runs), *_told(runs), *_facts(runs, now)]
+    return [*_metrics(runs), *_told(runs), *_logged(runs), *_facts(runs, now)]
 
 
 def parallel(rows: list[Row]) -> list[Axis]:
@@ -89,6 +90,14 @@ def _told(runs: list[TrainingRun]) -> list[Row]:
     return [
         _row(name if " " in name else f"--{name}", "argument", [each.get(name) for each in given]) for name in list(names)[:MOST_ARGUMENTS]
     ]
+
+
+def _logged(runs: list[TrainingRun]) -> list[Row]:
+    """A row for each parameter that any of their scripts has logged."""
+    given = {facts.run_id: facts.parameters for facts in LoggedFacts.objects.filter(run__in=runs)}
+    names = dict.fromkeys(name for each in given.values() for name in each)
+    values = {name: [given.get(run.pk, {}).get(name, "")[:SHOWN] or None for run in runs] for name in list(names)[:MOST_ARGUMENTS]}
+    return [_row(name, "argument", each) for name, each in values.items()]
 
 
 def _metrics(runs: list[TrainingRun]) -> list[Row]:

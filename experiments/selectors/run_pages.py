@@ -10,7 +10,20 @@ from django.conf import settings
 from django.db.models import Q
 
 from experiments import access, ingest, journal_rows
-from experiments.models import Grant, JournalCursor, Membership, MetricSeries, Node, Project, Role, RunTransition, Slot, TrainingRun, User
+from experiments.models import (
+    Grant,
+    JournalCursor,
+    LoggedFacts,
+    Membership,
+    MetricSeries,
+    Node,
+    Project,
+    Role,
+    RunTransition,
+    Slot,
+    TrainingRun,
+    User,
+)
 from experiments.models.runs import LIVE
 
 
@@ -81,6 +94,14 @@ def chart_names(run: TrainingRun, *, limit: int = 60) -> tuple[list[str], list[s
     names = set(run.series.values_list("name", flat=True)[:400])
     first: list[str] = [name for name in ("loss", "accuracy") if name in names]
     return first, sorted(names.difference(first))[:limit]
+
+
+def logged_facts(run: TrainingRun) -> LoggedFacts | None:
+    """Parameters and tags that its script has logged, without those that MLflow's client sets for its own pages."""
+    facts = LoggedFacts.objects.filter(run=run).first()
+    if facts is not None:
+        facts.tags = {name: value for name, value in facts.tags.items() if not name.rpartition("/")[2].startswith("mlflow.")}
+    return facts
 
 
 def epoch_samples(run: TrainingRun) -> int | None:
@@ -156,6 +177,7 @@ def left_out(run: TrainingRun) -> list[str]:
         "metrics": f"values: a step has at most {journal_rows.METRICS_PER_LINE:,} metrics.",
         "points": f"values: a run has at most {points:,} points (EDT_MAX_RUN_POINTS).",
         "again": "values at steps that their curve had passed already: it keeps the first value at a step, and its steps only rise.",
+        "noted": f"parameters or tags: a run has at most {journal_rows.MOST_NOTED:,} of each.",
         "events": f"events: a run has at most {ingest.MAX_RARE:,}.",
         "generations": f"changes of members: a run has at most {ingest.MAX_RARE:,}.",
         "rejected": "lines of its journal that could not be understood.",

@@ -99,6 +99,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         **tab,
         "generations": later(lambda: selectors.generations(run)),
         "arguments": arguments(run.command),
+        "logged": later(lambda: run_pages.logged_facts(run)),
         "grants": held,
         "picture": later(lambda: run_pages.picture(list(held), now=now)),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),

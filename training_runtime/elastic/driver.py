@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic import advice
+from training_runtime.elastic import advice, tracking
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
@@ -118,6 +118,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
     attendant = Attendant(link, lambda: _stop_outside_train(session), look=lambda: session.take_logged(), every_s=LOOK_S)
     logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
+    tracking.begin(spec, logged, os.environ)
     session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
     _current = session
     code = _run_workers(session) if spec.torchrun else _run_alone(session)

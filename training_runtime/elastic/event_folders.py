@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from training_runtime.elastic import event_files, scalar_tables
+from training_runtime.tracking.answers import Group as Group
+from training_runtime.tracking.answers import group_of as group_of
 
 FILE_NAME = re.compile(r"events\.out\.tfevents\.")
 SCAN_S = 2.0  # between two searches for new files, at least
@@ -20,10 +21,6 @@ SCAN_SHARE = 0.02  # of a processor is spent on them, at most
 MOST_ENTRIES = 20_000  # that a search looks at
 MOST_FILES = 256  # that are followed, the first that were found
 MOST_BYTES = 1 << 20  # of a file, at a time
-_TESTS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
-_WORDS = re.compile(r"[^a-z0-9]+")
-
-Group = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,6 @@ class Figure:
     step: int
     value: float
     t: float
-
-
-def group_of(*texts: str) -> Group:
-    """What figures with these names are of: words for a test say so."""
-    return "test" if any(_TESTS & set(_words(text)) for text in texts) else "train"
 
 
 class EventFolders:
@@ -111,10 +103,6 @@ class EventFolders:
         """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it."""
         owner = self._owners.setdefault((group, tag), folder)
         return tag if owner == folder else f"{folder.name}/{tag}"
-
-
-def _words(text: str) -> list[str]:
-    return _WORDS.split(text.lower())
 
 
 def _files_of_figures(root: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line), event files
-of TensorBoard, tables of figures; and where it has none of these and no engine measures for it, what it prints. So any script, whether it
-trains with FabricModel or not, has charts. Names that the engine measures are left to it.
+of TensorBoard, tables of figures, what its MLflow client sends (`tracking`); and where it has none of these and no engine measures for it,
+what it prints. So any script, whether it trains with FabricModel or not, has charts. Names that the engine measures are left to it.
 
 The files are the script's: whatever stands in them, nothing is raised. How far they have been read is kept, so that a driver after this
 one goes on there; a line that is told twice after a crash is one point all the same.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from training_runtime import journal
-from training_runtime.elastic.event_folders import EventFolders, Figure, Group
+from training_runtime.elastic.event_folders import EventFolders, Figure
 from training_runtime.elastic.printed_figures import PrintedFigures
+from training_runtime.tracking.answers import Group
 
 FILE_NAME = "evaluation-metrics.txt"
 PLACE = ".evaluation-metrics.read"
@@ -31,7 +33,7 @@ _NUMBERS = (2, 3)  # the types of values that are numbers
 
 class ScriptMetrics:
     """Follows the file in `folder`, and event files anywhere below `result_dir`; there it is kept how far all was read. One thread at a
-    time calls its methods."""
+    time calls its methods, but for `figures` and `note`, which any may call."""
 
     def __init__(self, folder: Path, result_dir: Path, writer: journal.Writer) -> None:
         self._path, self._writer = folder / FILE_NAME, writer
@@ -39,7 +41,10 @@ class ScriptMetrics:
         self._own: frozenset[str] = frozenset()
         self._looked = 0.0
         self._steps: dict[Group, int] = {"train": 0, "test": 0}
-        self.latest: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+        self._lock = threading.Lock()  # over the two that `figures` changes too
+        self._sent = False  # something was, by `figures` or `note`
+        self._has_figures = False  # by `figures`
         self._offset, offsets, printed = self._recall()
         self._events = EventFolders(result_dir, offsets)
         self._printed = PrintedFigures(result_dir, printed)
@@ -47,7 +52,25 @@ class ScriptMetrics:
 
     @property
     def step(self) -> int:
-        return max(self._steps.values())
+        with self._lock:
+            return max(self._steps.values())
+
+    @property
+    def latest(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._latest)
+
+    def figures(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
+        """Those that are sent: in the journal, as far as the disk takes them, when this returns."""
+        self._has_figures = True
+        if own := {name: value for name, value in metrics.items() if name not in self._own}:
+            self._write(group, min(step, MOST_STEPS), own, t=t)
+            self._flush()
+
+    def note(self, noted: journal.Noted) -> None:
+        """What is said beside figures."""
+        self._writer.write(noted)
+        self._flush()
 
     def leave_out(self, names: Iterable[str]) -> None:
         """The engine measures these itself."""
@@ -59,8 +82,10 @@ class ScriptMetrics:
 
     def take(self, *, all_of_it: bool = False) -> bool:
         """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
+        with self._lock:
+            found, self._sent = self._sent, False
         self._looked = time.monotonic()
-        found = self._take_events(all_of_it=all_of_it)
+        found = self._take_events(all_of_it=all_of_it) or found
         found = self._take_printed(all_of_it=all_of_it) or found
         while (chunk := self._read()) and self._take(chunk):
             found = True
@@ -91,7 +116,7 @@ class ScriptMetrics:
         if self._measured or not (all_of_it or self._printed.due(self._looked)):
             return False
         printed = self._printed.read(now=self._looked, all_of_it=all_of_it)
-        found = not (self._offset or self._events.offsets) and self._tell_of(printed)
+        found = not (self._offset or self._events.offsets or self._has_figures) and self._tell_of(printed)
         if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it):
             self._writer.write(progress)
         return found or progress is not None
@@ -147,10 +172,18 @@ class ScriptMetrics:
         self._write(group, step, metrics, t=t)
 
     def _write(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
-        self._steps[group] = max(self._steps[group], step)
-        self.latest |= {f"{group} {name}": value for name, value in metrics.items()}
         now = time.time()
-        self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
+        with self._lock:
+            self._steps[group] = max(self._steps[group], step)
+            self._latest |= {f"{group} {name}": value for name, value in metrics.items()}
+            self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
+
+    def _flush(self) -> None:
+        """The host is told by whoever calls `take` next."""
+        with suppress(OSError):  # a full disk: the writer keeps it
+            self._writer.flush()
+        with self._lock:
+            self._sent = True
 
 
 def _offsets(kept: dict[Any, Any]) -> dict[str, int]:

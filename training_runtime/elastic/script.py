@@ -17,13 +17,14 @@ import torch
 
 from training_runtime.elastic.keras import finder, kind
 from training_runtime.elastic.sampler import seed_everything
+from training_runtime.tracking.endpoint import THREAD
 
 START_METHOD = "EDT_START_METHOD"  # fork or spawn; without it whatever is safe
 COST = (
     "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
     "its batches itself where the script runs threads. The weights are the same"
 )
-_OURS = "host-link"  # does not run when anything is forked
+_OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
 _HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
 
 
@@ -112,7 +113,7 @@ def told(why: str) -> str:
 
 def _is_harmless(thread: threading.Thread) -> bool:
     kind = type(thread)
-    return thread.name == _OURS or f"{kind.__module__}.{kind.__qualname__}" in _HARMLESS
+    return thread.name in _OURS or f"{kind.__module__}.{kind.__qualname__}" in _HARMLESS
 
 
 def module_paths() -> list[str]:
