@@ -34,6 +34,7 @@ from experiments.models import (
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime import journal
 from training_runtime.journal import Batch
+from training_runtime.noted import Noted
 
 log = logging.getLogger(__name__)
 MAX_SERIES = 2000
@@ -195,6 +196,19 @@ def _store_noted(run: TrainingRun, rows: Rows) -> None:
         facts.parameters, facts.tags, too_many = journal_rows.together(facts.parameters, facts.tags, rows.noted)
         rows.left_out["noted"] += too_many
         facts.save()
+
+
+def note(run: TrainingRun, noted: Noted) -> bool:
+    """Parameters and tags that somebody logs from outside the run. False where it has too many already: then nothing is kept."""
+    with transaction.atomic():
+        JournalCursor.objects.select_for_update().filter(run=run).first()  # what its journal says meanwhile waits
+        rows = Rows(seq=0, noted=[journal_rows.cleaned(noted)])
+        _store_noted(run, rows)
+        if rows.left_out["noted"]:
+            transaction.set_rollback(True)
+            return False
+        notify.changed(f"run-{run.pk}", "facts")
+    return True
 
 
 def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:

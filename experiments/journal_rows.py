@@ -124,7 +124,7 @@ def _take(line: Line, rows: Rows) -> None:
         case Progress():
             _progress(event, rows)
         case Noted():
-            rows.noted.append(_noted(event))
+            rows.noted.append(cleaned(event))
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
@@ -194,7 +194,7 @@ def _points(
     return [NewPoint(group, _metric(name), step, line.seq, epoch, line.t, _number(metrics[name]), workers) for name in names]
 
 
-def _noted(event: Noted) -> Noted:
+def cleaned(event: Noted) -> Noted:
     dropped = tuple(_text(name, NOTED_NAME_LIMIT) for name in event.dropped[:MOST_NOTED])
     return Noted(_named_texts(event.parameters), _named_texts(event.tags), dropped)
 

@@ -201,6 +201,33 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
             found.files.append(Found(path, facts.st_size, facts.st_mtime))
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Of a folder: a file, or a folder, which has no size."""
+
+    name: str
+    size_bytes: int | None
+
+
+def entries(run: TrainingRun, path: str, *, limit: int) -> list[Entry]:
+    """Regular files and folders of one folder, by name; none where there is no such folder. Those whose names no page can show are not
+    there, nor are links."""
+    try:
+        at = open_folder(folder(run), path)
+    except FileNotFoundError:
+        return []
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(os.close, at)
+        found = []
+        for entry in itertools.islice(os.scandir(at), limit):
+            with contextlib.suppress(OSError):  # gone in between
+                facts = entry.stat(follow_symlinks=False)
+                is_folder = stat.S_ISDIR(facts.st_mode)
+                if (is_folder or stat.S_ISREG(facts.st_mode)) and not _UNNAMEABLE.search(entry.name):
+                    found.append(Entry(entry.name, None if is_folder else facts.st_size))
+        return sorted(found, key=lambda one: one.name)
+
+
 def read(run: TrainingRun, path: str, *, begin: int, limit_bytes: int) -> tuple[bytes, int]:
     """(bytes from `begin` on, the file's size); nothing and 0 where there is no such file."""
     try:

@@ -131,7 +131,7 @@ class MetricStretch(models.Model):
 
 
 class LoggedFacts(models.Model):
-    """What the run's script has said of itself by name: parameters and tags, of MLflow's client."""
+    """What the run's script has said of itself by name: parameters and tags, of MLflow's client. Written by ingest."""
 
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="logged_facts", primary_key=True)
     parameters = models.JSONField(default=dict)

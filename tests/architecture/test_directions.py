@@ -40,7 +40,7 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "consumers", "tasks", "management", "agent", "wmla"),
+    ("views", "consumers", "tasks", "management", "agent", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms"),
     ("access",),

@@ -6,6 +6,7 @@ prints one line of JSON (address, things to open) and then does what its standar
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
 "drawn WORDS" writes them with Python's escapes and without an end of line, "silent" that its machine was last heard of an hour ago,
+"artifact NAME WORDS" keeps a file with the completed one,
 "strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
 """
 
@@ -194,6 +195,10 @@ def _obey(words: list[str], studio: Seeded) -> None:
             with path.open("a") as log:
                 log.write(" ".join(rest) + "\n")
             notify.changed(f"run-{run.pk}", "generations")
+        case ["artifact", name, *rest]:
+            path = runfiles.folder(studio.completed) / "artifacts" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(" ".join(rest))
         case ["tell"]:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["becomes", state]:

@@ -18,6 +18,7 @@ _TESTS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", 
 _WORDS = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+\Z")
 _CONDITION = re.compile(r"""\s*([A-Za-z_]+)\.(`[^`]+`|"[^"]+"|[\w./-]+)\s*(=|!=|<=|>=|<|>|I?LIKE)\s*('[^']*'|"[^"]*"|[-+\w.]+)\s*""", re.I)
+_ORDER = re.compile(r"""\s*([A-Za-z_]+)\.(`[^`]+`|"[^"]+"|[\w./-]+)(?:\s+(ASC|DESC))?\s*""", re.I)
 _KINDS = {"metric": "metrics", "metrics": "metrics", "param": "params", "params": "params", "parameters": "params"}
 _KINDS |= {"tag": "tags", "tags": "tags", "attribute": "attributes", "attributes": "attributes", "attr": "attributes", "run": "attributes"}
 
@@ -176,6 +177,25 @@ def found(runs: Iterable[Run], wanted: str) -> list[Run]:
     """The runs that a search's filter lets through: conditions on metrics, params, tags and attributes, joined by AND."""
     conditions = _conditions(wanted) if wanted.strip() else []
     return [run for run in runs if all(_holds(_of(run, kind, key), sign, right) for kind, key, sign, right in conditions)]
+
+
+def ordered(runs: Iterable[Run], by: object) -> list[Run]:
+    """Sorted as a search asks, the first of `by` above all; those without a value last."""
+    found = list(runs)
+    for each in reversed(by if isinstance(by, list) else [by]):
+        match = _ORDER.fullmatch(str(each))
+        kind = _KINDS.get(match[1].lower()) if match else None
+        if match is None or kind is None:
+            refuse(f"The order {str(each)[:100]!r} is not understood: use one like metrics.loss ASC or attributes.start_time DESC.")
+        values = {run.key: _of(run, kind, match[2].strip('`"')) for run in found}
+        have = [run for run in found if values[run.key] is not None]
+        have.sort(key=lambda run: _comparable(values[run.key]), reverse=(match[3] or "").upper() == "DESC")
+        found = have + [run for run in found if values[run.key] is None]
+    return found
+
+
+def _comparable(value: str | float | None) -> tuple[int, float, str]:
+    return (1, 0.0, value) if isinstance(value, str) else (0, value if value is not None and value == value else math.inf, "")
 
 
 def _conditions(wanted: str) -> list[tuple[str, str, str, str]]:
