@@ -192,8 +192,8 @@ def _update(user: User, said: Said) -> dict[str, Any]:
 
 def _note(user: User, said: Said, *, parameters: list[Said], tags: list[Said]) -> dict[str, Any]:
     run = _run_of(user, said, need="write")
-    named = ({answers.name(each): answers.value(each) for each in some} for some in (parameters, tags))
-    if not ingest.note(run, Noted(*named)):
+    named, tagged = ({answers.name(each): answers.value(each) for each in some} for some in (parameters, tags))
+    if not ingest.note(run, Noted(named, tagged)):
         refuse(f"A run has at most {answers.MOST_NAMES} parameters, and as many tags.")
     return {}
 

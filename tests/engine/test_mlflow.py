@@ -63,30 +63,12 @@ def noted(run) -> tuple[dict, dict]:
     return parameters, tags
 
 
-def test_what_the_client_logs_is_in_the_journal_while_the_script_runs(start, tmp_path):
+def test_what_the_client_logs_is_in_the_journal_and_a_second_attempt_goes_on(start, tmp_path):
     (tmp_path / "0/result").mkdir(parents=True)
     (tmp_path / "0/result/stay").touch()
     run = start(LOGS, env=STUDIO)
     run.until(lambda: len(run.events("logged")) == 9, what="the figures while the script runs")
     assert run.events("finished") == []
-    (run.result_dir / "stay").unlink()
-    assert run.wait() == 0, run.tail()
-    steps = [(group, step, name) for step in (1, 2, 3) for group, name in (("train", "loss"), ("test", "val_loss"))]
-    assert logged(run)[:6] == steps
-    assert logged(run)[6:] == [*(("train", step, "uncounted") for step in range(3)), ("train", 9, "fold 1/loss")]
-    parameters, tags = noted(run)
-    assert parameters == {"lr": "0.1", "optimizer": "adam", "fold 1/fold": "1"}
-    assert tags["team"] == "vision" and "gone" not in tags
-    assert (run.result_dir / "artifacts/notes/hello.txt").read_text() == "hello"
-    assert json.loads((run.result_dir / "artifacts/report.json").read_text()) == {"a": 1}
-    assert run.events("finished")[-1].metrics["train loss"] == pytest.approx(1 / 3)
-
-
-def test_a_script_that_is_started_again_goes_on_with_its_run(start, tmp_path):
-    (tmp_path / "0/result").mkdir(parents=True)
-    (tmp_path / "0/result/stay").touch()
-    run = start(LOGS, env=STUDIO)
-    run.until(lambda: len(run.events("logged")) == 9, what="the figures while the script runs")
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     until_gone(run.pid)
@@ -94,8 +76,16 @@ def test_a_script_that_is_started_again_goes_on_with_its_run(start, tmp_path):
     (run.result_dir / "stay").unlink()
     run.again()
     assert run.wait() == 0, run.tail()
-    assert noted(run)[0] == {"lr": "0.1", "optimizer": "adam", "fold 1/fold": "1"}
     assert not any(event.parameters.get("lr") for event in run.events("noted")[before:]), "what is known is not told again"
+    steps = [(group, step, name) for step in (1, 2, 3) for group, name in (("train", "loss"), ("test", "val_loss"))]
+    counted = [("train", step, "uncounted") for step in range(3)]
+    assert logged(run) == [*steps, *counted, *steps, *counted, ("train", 9, "fold 1/loss")]
+    parameters, tags = noted(run)
+    assert parameters == {"lr": "0.1", "optimizer": "adam", "fold 1/fold": "1"}
+    assert tags["team"] == "vision" and "gone" not in tags
+    assert (run.result_dir / "artifacts/notes/hello.txt").read_text() == "hello"
+    assert json.loads((run.result_dir / "artifacts/report.json").read_text()) == {"a": 1}
+    assert run.events("finished")[-1].metrics["train loss"] == pytest.approx(1 / 3)
 
 
 STRANGERS = """

@@ -58,12 +58,9 @@ class Endpoint:
         threading.Thread(target=self._serve, name=THREAD, daemon=True).start()
 
     def tell(self, environment: MutableMapping[str, str], *, run: int) -> None:
-        environment |= {
-            "MLFLOW_TRACKING_URI": f"http://{ADDRESS}:{self._listener.getsockname()[1]}",
-            "MLFLOW_TRACKING_TOKEN": self._token,
-            "MLFLOW_RUN_ID": str(run),
-            "MLFLOW_EXPERIMENT_ID": EXPERIMENT,
-        }
+        environment["MLFLOW_TRACKING_URI"] = f"http://{ADDRESS}:{self._listener.getsockname()[1]}"
+        environment["MLFLOW_TRACKING_TOKEN"] = self._token
+        environment["MLFLOW_RUN_ID"], environment["MLFLOW_EXPERIMENT_ID"] = str(run), EXPERIMENT
         if any(environment.get(name) for name in _PROXIES):  # which cannot reach this address
             for name in ("NO_PROXY", "no_proxy"):
                 environment[name] = ",".join(filter(None, (environment.get(name), ADDRESS)))

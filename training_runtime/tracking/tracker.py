@@ -52,8 +52,6 @@ class Tracker:
             "experiments/set-experiment-tag": lambda _: {},
             "runs/create": self._create,
             "runs/update": self._update,
-            "runs/delete": lambda said: self._known(said) and {},
-            "runs/restore": lambda said: self._known(said) and {},
             "runs/search": self._search,
             "runs/log-metric": lambda said: self._log(said, metrics=[said]),
             "runs/log-parameter": lambda said: self._log(said, parameters=[said]),
@@ -61,8 +59,9 @@ class Tracker:
             "runs/delete-tag": self._drop_tag,
             "runs/log-batch": self._log_batch,
             "runs/log-inputs": self._log_inputs,
-            "runs/log-model": lambda said: self._known(said) and {},
-            "runs/outputs": lambda said: self._known(said) and {},
+            # Of models the files are what counts, and the client has put those among the artifacts.
+            "runs/log-model": self._accept,
+            "runs/outputs": self._accept,
         }
         self._get: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "experiments/get": lambda _: {"experiment": self._shown_experiment()},
@@ -93,6 +92,10 @@ class Tracker:
         if run is None:
             raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run {str(key)[:60]!r} is not one that this script has begun: others it cannot read.")
         return run
+
+    def _accept(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        self._known(said)
+        return {}
 
     def _create(self, said: Mapping[str, Any]) -> dict[str, Any]:
         tags = {answers.name(each): answers.value(each) for each in answers.records(said, "tags")}
@@ -147,6 +150,8 @@ class Tracker:
         points = [(answers.name(each), answers.point(each)) for each in metrics]
         told = {answers.name(each): answers.value(each) for each in parameters}
         tagged = {answers.name(each): answers.value(each) for each in tags}
+        if len({(run.key, name) for name, _ in points} | self._history.keys()) > MOST_METRICS:
+            refuse(f"A run has at most {MOST_METRICS} metrics: log the rest as a file (mlflow.log_dict).")
         self._taken = True
         self._keep(run, told, tagged)
         self._draw(run, points)
@@ -176,8 +181,6 @@ class Tracker:
         return {}
 
     def _draw(self, run: Run, points: list[tuple[str, Point]]) -> None:
-        if len({(run.key, name) for name, _ in points} | self._history.keys()) > MOST_METRICS:
-            refuse(f"A run has at most {MOST_METRICS} metrics: log the rest as a file (mlflow.log_dict).")
         lines: dict[tuple[Group, int, int], dict[str, float]] = {}
         for name, point in points:
             last = run.metrics.get(name)
