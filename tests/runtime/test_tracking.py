@@ -44,6 +44,17 @@ def test_a_logger_that_begins_its_own_run_means_the_one_it_is_in_and_the_next_on
     assert [list(event.metrics) for event in recorded.events] == [["sweep 2/loss"], ["sweep 2-2/loss"]]
 
 
+def test_calls_without_a_step_are_counted_and_what_a_model_repeats_is_not_drawn_again() -> None:
+    made, recorded = tracker()
+    for at_ms in (5, 6):
+        made.answer("POST", "runs/log-metric", {"run_id": "7", "key": "loss", "value": 0.5, "timestamp": at_ms, "step": 0})
+    again = {"key": "loss", "value": 0.5, "timestamp": 6, "step": 0, "model_id": "m-7-1"}
+    made.answer("POST", "runs/log-batch", {"run_id": "7", "metrics": [again]})
+    assert [event.step for event in recorded.events] == [0, 1]
+    (last,) = made.answer("GET", "runs/get", {"run_id": "7"})["run"]["data"]["metrics"]
+    assert last == {"key": "loss", "value": 0.5, "timestamp": 6, "step": 1}
+
+
 def test_every_line_fits_into_the_journal() -> None:
     made, recorded = tracker()
     metrics = [{"key": f"{FACE * 240}{number}", "value": 1, "timestamp": 1, "step": 1} for number in range(1000)]

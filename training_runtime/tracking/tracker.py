@@ -7,7 +7,7 @@ names of its own, `fold-1/loss`, on the same run's page. The experiment is which
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from training_runtime import journal
@@ -19,6 +19,7 @@ EXPERIMENT = "0"
 MOST_RUNS = 500  # that a script begins
 MOST_METRICS = 2000  # names, of all of them
 MOST_IN_LINE = 50  # of the journal, which is not to become too long
+LATE = 1000  # points of a metric that are looked at
 MOST_KEPT = 200_000  # points whose history can be asked for
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 _UNFIT = re.compile(r"[^A-Za-z0-9 ._-]+")
@@ -141,13 +142,15 @@ class Tracker:
         self,
         said: Mapping[str, Any],
         *,
-        metrics: Iterable[Mapping[str, Any]] = (),
+        metrics: Sequence[Mapping[str, Any]] = (),
         parameters: Iterable[Mapping[str, Any]] = (),
         tags: Iterable[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         """All of it is read before any of it counts."""
         run = self._known(said)
         points = [(answers.name(each), answers.point(each)) for each in metrics]
+        of_models = [bool(each.get("model_id")) for each in metrics]
+        points = [one for one, is_of_model in zip(points, of_models, strict=True) if not (is_of_model and self._is_known(run, *one))]
         told = {answers.name(each): answers.value(each) for each in parameters}
         tagged = {answers.name(each): answers.value(each) for each in tags}
         if len({(run.key, name) for name, _ in points} | self._history.keys()) > MOST_METRICS:
@@ -179,6 +182,11 @@ class Tracker:
             raise Refused("RESOURCE_DOES_NOT_EXIST", f"The run has no tag {name[:60]!r}.")
         self._record.note(journal.Noted({}, {}, (f"{self._prefixes[run.key]}{name}",)))
         return {}
+
+    def _is_known(self, run: Run, name: str, point: Point) -> bool:
+        """Of a model that is logged the client tells the run's last figures again, as its own."""
+        late = self._history.get((run.key, name), [])[-LATE:]
+        return any((each.at_ms, each.value) == (point.at_ms, point.value) for each in late)
 
     def _draw(self, run: Run, points: list[tuple[str, Point]]) -> None:
         lines: dict[tuple[Group, int, int], dict[str, float]] = {}
