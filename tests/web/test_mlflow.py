@@ -24,6 +24,7 @@ def person(site: Site, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", name)
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", cast.PASSWORD)
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", site.pages["url"])  # mlflow sets it too, and would leave it to other tests
         mlflow.set_tracking_uri(site.pages["url"])
         return MlflowClient(site.pages["url"])
 
