@@ -47,7 +47,7 @@ def _hold(inner):
             open(mark, "w").close()
         return inner(self, unit)
     return step
-_holding.Worker._step = _hold(_holding.Worker._step)
+_holding.Worker._begin_step = _hold(_holding.Worker._begin_step)
 """
 
 

@@ -71,8 +71,8 @@ def _wrap(cls, name, phase, after=False):
         return result
     setattr(cls, name, outer)
 
-_wrap(_worker.Worker, "_engine", "forward")
-_wrap(_worker.Worker, "_engine", "backward", after=True)
+_wrap(_worker.Worker, "_begin_engine", "forward")
+_wrap(_worker.Worker, "_end_engine", "backward", after=True)
 _wrap(_exchange.Exchange, "merge_joint", "exchange")
 _wrap(_exchange.Exchange, "merge_joint", "summed", after=True)
 _wrap(_exchange.Exchange, "deliver", "optimizer")

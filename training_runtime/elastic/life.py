@@ -92,6 +92,20 @@ class Life(ABC):
 
     def run(self) -> None:
         """Until the end of the training, or until the worker is not a member any more."""
+        self._begin()
+        with self._ending():
+            generation, abort = self._await_first(), False
+            while True:
+                try:
+                    self._enter(generation, abort=abort)
+                    self.pull = None
+                    self._train()
+                    return self._finish()
+                except Moved as moved:
+                    generation, abort = moved.generation, moved.abort
+
+    def _begin(self) -> None:
+        """All that comes before this worker is a member."""
         self.hooks.begin()
         self.buffers.keep()
         if self.warm_up is not None:
@@ -104,16 +118,12 @@ class Life(ABC):
         self._commit(self.tick)
         kinship.outlive_parent()  # from here on it may be the last one who knows something
         self._report("ready")
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """What is to be done when this worker is not needed any more, or cannot go on."""
         try:
-            generation, abort = self._await_first(), False
-            while True:
-                try:
-                    self._enter(generation, abort=abort)
-                    self.pull = None
-                    self._train()
-                    return self._finish()
-                except Moved as moved:
-                    generation, abort = moved.generation, moved.abort
+            yield
         except Left:
             self.arena.set(self.seat, STATE, STATE_LEFT)
         except PullFailed:

@@ -11,35 +11,31 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-import torch
-
 from training_runtime import storage
-from training_runtime.elastic import advice, checkpoint, deaths, digest, heartbeat, orphans, state, transfer, tree, verify
+from training_runtime.elastic import advice, checkpoint, deaths, digest, orphans, state, verify
 from training_runtime.elastic.arena import (
     BUSY_TICK,
     CLOSED,
     RETIRED,
     STATE,
-    STATE_BYTES,
     STATE_LEFT,
     Arena,
 )
 from training_runtime.elastic.compute import Compute, Figures
-from training_runtime.elastic.group import SLICE_S, Moved
+from training_runtime.elastic.group import SLICE_S
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.ledger import Ledger
-from training_runtime.elastic.life import Left, Life
 from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
-from training_runtime.elastic.spread import given
+from training_runtime.elastic.stepping import Stepping
 from training_runtime.elastic.validation import Validation
 from training_runtime.errors import RuntimeFailure
 
 CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT_CHECKPOINT_MINUTES, 0: only at the ends of epochs
 
 
-class Worker(Life):
+class Worker(Stepping):
     """The units of one worker process."""
 
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
@@ -74,95 +70,26 @@ class Worker(Life):
                 self._end_epoch(unit)
 
     def _step(self, unit: Unit) -> None:
-        started, group, parity = time.monotonic(), self.group, unit.step % 2
-        self.arena.set(self.seat, BUSY_TICK, self.tick + 1)
-        sizes = self.shape.sizes(unit.index)
-        engines = len(sizes)
-        mine = tree.share(group.rank, group.size, engines)
-        alone = engines == 1 and group.size == 1
-        if not alone:
-            self.buffers.ensure_kept()
-        compared = group.size > 1 and self.replicas.is_due(unit.index)
-        if compared:
-            self._tell_digest()
-        figures = [self._engine(unit, m, mine, sizes) for m in mine]
-        if self.place.apart:
-            self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
-        rows = self._read(unit, mine, figures) if group.size > 1 else []
-        if group.size > 1:
-            self.exchange.offer()
-        agreed = self._sync(given.parts(engines, parity))
-        if compared:
-            self._compare(unit.step - 1)
-        if group.size > 1:
-            self.exchange.merge_joint(group.rank, group.size, engines)
-            group.barrier(given=given.SUM)
-            self._leave_before(agreed)
-        if alone:
-            self.exchange.deliver_alone()
-        else:
-            self.exchange.deliver(group.size, engines, self.job.optimizer)
+        doing = self._begin_step(unit)
+        doing.figures = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
+        self._sum(doing)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self.whole = False
         self.job.optimizer.step()
-        if group.size > 1:
+        if doing.group.size > 1:
             self.exchange.check()
         self.exchange.drop()
-        if group.size == 1:
-            rows = self._read(unit, mine, figures)  # not before: a device has more to do by now, while this process waits for it
-        if alone:
-            self.buffers.advance_alone()
-        else:
-            self.buffers.adopt(parity, alone=group.size == 1)
-        self.unsaved = -1  # the first member came to the barrier, so it has done that
-        self._commit(self.tick + 1)
-        if self.ledger is not None:
-            self.ledger.committed(unit.step)
-        if group.rank == 0:
-            self._announce_size()
-            self._record(unit, group, time.monotonic() - started)
-        with self._excused():
-            self.hooks.trained(rows, unit.epoch, group.size)
-        self._save_by_time(unit)
-        self._move_on(agreed)
-
-    def _leave_before(self, agreed: int) -> None:
-        """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
-        overwritten while it reads them."""
-        if agreed > self.group.number and self.seat not in self.arena.generation(agreed).seats:
-            raise Moved(agreed, abort=False)
-
-    def _announce_size(self) -> None:
-        """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
-        if not self.arena.words[STATE_BYTES]:
-            self.arena.words[STATE_BYTES] = transfer.packed_bytes(state.capture(self.job.live))
-
-    def _read(self, unit: Unit, mine: range, figures: list[Figures]) -> list[list[float]]:
-        """What came of this worker's engines, also for whoever records the step."""
-        rows = [each.row() for each in figures]
-        for m, row in zip(mine, rows, strict=True):
-            self.arena.metrics[unit.step % 2, m] = torch.tensor(row, dtype=torch.float64)
-        return rows
+        if doing.group.size == 1:
+            self._read(doing)  # not before: a device has more to do by now, while this process waits for it
+        self._take_buffers(doing)
+        self._end_step(doing)
 
     def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> Figures:
         """Compute one engine, its gradients into their row."""
-        parity = unit.step % 2
-        if m != mine.start:
-            self.buffers.rewind()
-        alone = len(sizes) == 1 and self.group.size == 1
-        weight = sizes[m] / sum(sizes)
-        if not alone:
-            self.exchange.begin(m, mine, len(sizes))
-        task, group = self.feed.engine(unit, m), self.group
-        batch = self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
-        figures = self.compute.train(task.place, batch, sizes[m], weight)
-        if self.ledger is not None:
-            self.ledger.engine(unit.step, unit.epoch + 1, m, task.indices)
-        if m == 0 and not alone:
-            self.buffers.publish(parity, alone=self.group.size == 1)
-        if not alone:
-            self.exchange.end(m, mine, len(sizes), scale=weight if self.job.train_function else None)
-        heartbeat.beat()
+        alone = self._is_alone(sizes)
+        task, batch = self._begin_engine(unit, m, mine, sizes, alone=alone)
+        figures = self.compute.train(task.place, batch, sizes[m], sizes[m] / sum(sizes))
+        self._end_engine(unit, m, mine, sizes, alone=alone)
         return figures
 
     def _begin_epoch(self, unit: Unit) -> None:
@@ -213,23 +140,6 @@ class Worker(Life):
         if self.group.rank == 0:
             self._report("digest", step=unit.step, epoch=unit.epoch + 1, digest=digest.joined(parts))
 
-    def _tell_digest(self) -> dict[str, int]:
-        parts = digest.sections(state.contents(self.job.live), numbers=self.buffers.numbers.values(), held=state.learnt(self.job.live))
-        self.replicas.tell(self.seat, self.group.next_parity, parts)
-        return parts
-
-    def _compare(self, step: int) -> None:
-        """After the barrier. Whoever differs from whom is the driver's to say; it ends the run."""
-        if self.group.rank:
-            return
-        parts, groups = self.replicas.compare(self.group.record.members, self.group.parity)
-        if parts == (digest.HELD,) and not self._warned:
-            self._warned = True
-            self._report("warning", message=digest.HOLD_OTHERS.format(step))
-        elif parts and parts != (digest.HELD,):
-            self._report("diverged", step=step, parts=parts, groups=groups)
-            raise Left
-
     def _save(self, name: str, unit: Unit) -> None:
         paths, size = self._patiently(
             lambda: checkpoint.save_model(self.job, name, lambda message: self._report("warning", message=message))
@@ -240,28 +150,6 @@ class Worker(Life):
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
         paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
         self._saved(unit, paths, size)
-
-    def _save_by_time(self, unit: Unit) -> None:
-        """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock
-        and writes; nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier, as they do at
-        the end of an epoch. Where the disk takes nothing, what was written before stays, and it is tried again when the time has passed."""
-        now = time.monotonic()
-        if self.group.rank or not self.checkpoint_every_s or now < self.saved_at + self.checkpoint_every_s:
-            return
-        try:
-            with self._excused():
-                paths, size = orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
-        except OSError as error:
-            if error.errno not in storage.UNAVAILABLE:
-                raise
-            self.saved_at = now
-            self._say(f"No checkpoint was written after step {unit.step}: {error.strerror}. The one before it is kept.")
-        else:
-            self._saved(unit, paths, size)
-
-    def _saved(self, unit: Unit, paths: tuple[str, ...], size: int) -> None:
-        self.saved_at = time.monotonic()
-        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
 
     def _validate(self, unit: Unit) -> None:
         """The model as it was before, whatever becomes of it; rank 0 reports the result."""
