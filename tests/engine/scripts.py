@@ -145,3 +145,76 @@ def main():
 if __name__ == "__main__":
     main()
 """
+
+# A step of the script's own: two models and two optimizers, an average, a scheduler, a dict that the learning rate depends on, gradients that
+# are clipped, several backward passes, noise. Its end writes what it has then.
+LOOP = """
+import argparse, hashlib, math, os, random
+import torch
+from torch import nn
+import edt
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--samples", type=int, default=115)
+parser.add_argument("--parts", type=int, default=4)
+parser.add_argument("--checkpoint", type=int, default=1)
+args = parser.parse_args()
+
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self, count, seed):
+        g = torch.Generator().manual_seed(seed)
+        self.x = torch.randn(count, 1, 8, 8, generator=g)
+        self.y = (self.x.mean((1, 2, 3)) > 0).long()
+    def __len__(self):
+        return len(self.y)
+    def __getitem__(self, i):
+        return self.x[i].roll(random.randrange(3), -1) + 0.1 * torch.randn(1, 8, 8), self.y[i]
+
+def accuracy(outputs, targets):
+    return (outputs.argmax(1) == targets).double().mean()
+
+def evaluate(batch):
+    outputs = head(body(batch.x))
+    return {"loss": nn.functional.cross_entropy(outputs, batch.y), "accuracy": accuracy(outputs, batch.y)}
+
+def main():
+    ema = torch.optim.swa_utils.AveragedModel(body, use_buffers=True)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(slow, 30)
+    figures, worst = {"steps": 0, "losses": []}, torch.zeros(())
+    data = Noisy(args.samples, 1)
+    for step in edt.elastic([body, head], [slow, fast], data, batch_size=4 * args.parts, parts=args.parts, epochs=args.epochs,
+                            state={"figures": figures, "worst": worst}, metrics=["accuracy"], test_set=Noisy(21, 2), evaluate=evaluate,
+                            checkpoint_freq=args.checkpoint):
+        fast.zero_grad()
+        for x, y in step:
+            outputs = head(body(x))
+            step.backward(nn.functional.cross_entropy(outputs, y), retain_graph=True)
+            head.zero_grad()  # it does not harm: the gradients are kept
+            step.backward(0.01 * outputs.square().mean(), inputs=list(head.parameters()))
+            step.measure(accuracy=accuracy(outputs, y))
+        norm = nn.utils.clip_grad_norm_([*body.parameters(), *head.parameters()], 0.5)
+        step.update(slow)
+        step.update(*([fast] if step.number % 3 else []))
+        scheduler.step()
+        figures["steps"] += 1
+        figures["losses"] = [*figures["losses"][-3:], step.mean_loss + step.evaluated.get("loss", 0.0)]
+        torch.maximum(worst, norm, out=worst)
+        fast.param_groups[0]["lr"] = 0.01 / (1 + sum(figures["losses"]) + 0.1 * float(worst))
+        with torch.no_grad():
+            body[0].bias.add_(torch.randn(8), alpha=1e-3 * random.random())
+        if step.is_last_of_epoch:
+            ema.update_parameters(body)
+        edt.log(norm=float(norm), steps=figures["steps"])
+    learnt = [*body.state_dict().values(), *ema.state_dict().values(), worst]
+    digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in learnt)).hexdigest()
+    with open(os.environ["RESULT_DIR"] + "/after", "a") as file:
+        file.write(f"{digest} {figures} {scheduler.get_last_lr()}\\n")
+
+torch.manual_seed(3)
+body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
+head = nn.Linear(288, 2)
+slow = torch.optim.SGD(body.parameters(), 0.05, momentum=0.9)
+fast = torch.optim.Adam(head.parameters(), 1e-2)
+main()
+"""

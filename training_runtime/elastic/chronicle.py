@@ -98,6 +98,8 @@ class Chronicle:
             self._recorder.digest(journal.Digest(report["step"], report["epoch"], report["digest"]))
         elif report["kind"] == "exactness":
             self._recorder.exactness(report["reasons"], checked=report["checked"])
+        elif report["kind"] == "logged":
+            self._recorder.logged(report["at"], report["lines"])
         elif report["kind"] == "warning":
             self._recorder.write(journal.Warned(report["message"]))
 

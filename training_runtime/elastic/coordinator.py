@@ -17,6 +17,7 @@ from typing import Any
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, digest, membership
 from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
+from training_runtime.elastic.becoming import at_the_end
 from training_runtime.elastic.chronicle import Chronicle, Published
 from training_runtime.elastic.failures import Recent
 from training_runtime.elastic.hostlink import HostLink
@@ -60,7 +61,7 @@ class Coordinator:
         self.household = household = Household(self.job, self.link.leave if self.link is not None else lambda: None)
         self.outposts = Outposts(self.job, household)
         self.roster = Roster(household, self.outposts)
-        try:
+        with at_the_end(lambda: self._end(household)):
             while not self._finished():
                 self._wait(household)
                 self._read_all()
@@ -72,11 +73,12 @@ class Coordinator:
                 self._act()
                 self.recorder.flush_if_due(time.monotonic())
             return self._close()
-        finally:
-            self.outposts.end()
-            household.end(self.roster.on(0))
-            if self.link is not None:
-                self.link.hold((), forking=False)
+
+    def _end(self, household: Household) -> None:
+        self.outposts.end()
+        household.end(self.roster.on(0))
+        if self.link is not None:
+            self.link.hold((), forking=False)
 
     def interrupt(self, reason: str) -> None:
         """Stop at the next step boundary. From a signal handler."""

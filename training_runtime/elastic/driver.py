@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic import advice, tracking
+from training_runtime.elastic import advice, becoming, tracking
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
@@ -185,7 +185,7 @@ def _run_script(session: Session) -> int:
     finder.begin()
     seed_everything(session.seed)
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        _run_to_the_end(script)
     except NoRoom as waits:
         print(waits, file=sys.stderr)  # noqa: T201
         return storage.EXIT_CODE
@@ -203,6 +203,16 @@ def _run_script(session: Session) -> int:
         session.failed(f"{type(error).__name__}: {error}{advice.after(error)}", text)
         return 1
     return 0
+
+
+def _run_to_the_end(script: Path) -> None:
+    """In a worker that runs a loop of the script's, forked from here, the process ends with it."""
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except BaseException as error:
+        becoming.conclude(error)
+        raise
+    becoming.conclude(None)
 
 
 def _exit_code(session: Session, stop: SystemExit) -> int:

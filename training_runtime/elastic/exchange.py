@@ -90,6 +90,9 @@ class Exchange:
         self._times = [0] * len(self._parameters)
         self._versions: list[int] = []
         self._used: list[int] = []
+        self._parts: list[torch.Tensor | None] = [None] * len(self._parameters)  # gradients of an engine that is added to its neighbour
+        self.refused = ""  # why a gradient that arrives now has no place to go
+        self.copies = False  # each worker gets the sum for itself, whatever the optimizer is
         self._where = {id(p): i for i, p in enumerate(self._parameters)}
         for p in () if own_step else self._parameters:
             flag = p.requires_grad
@@ -129,6 +132,7 @@ class Exchange:
         self._adding = (engine - 1, engine) in tree.own_merges(mine, engines)[engine]
         self._target = self._row(engine - 1 if self._adding else engine).views
         self._times = [0] * len(self._parameters)
+        self._parts = [None] * len(self._parameters)
 
     def _take(self, p: torch.Tensor) -> None:
         """A parameter's gradient is there (autograd calls this). More than once in an engine only where a loss or a module runs a backward
@@ -136,12 +140,15 @@ class Exchange:
         if not self._target or p.grad is None:
             return
         _refuse_sparse(p.grad)
+        if self.refused:
+            raise UserError(self.refused)
         i = self._where[id(p)]
         self._times[i] += 1
-        if self._adding:  # added at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
-            return
         with torch.no_grad():
-            if self._times[i] == 1:
+            if self._adding:  # at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
+                before = self._parts[i]
+                self._parts[i] = p.grad if before is None else before.add_(p.grad)
+            elif self._times[i] == 1:
                 self._target[i].copy_(p.grad)
             else:
                 self._target[i].add_(p.grad)
@@ -153,8 +160,8 @@ class Exchange:
         `scale` multiplies its gradients first, where the loss could not be multiplied.
         """
         for i, (view, p) in enumerate(zip(self._target, self._parameters, strict=True)):
-            grad, p.grad = p.grad, None
-            if grad is not None:  # not taken yet
+            grad, p.grad = p.grad if self._parts[i] is None else self._parts[i], None
+            if grad is not None:  # not added yet
                 _refuse_sparse(grad)
                 self._times[i] = 1
                 part = (grad if scale is None else grad * scale).to(view.device)
@@ -214,7 +221,7 @@ class Exchange:
         if workers == 1:
             row = self._row(0)
             self.read_used(engines)
-        elif self._apart or may_change_gradients(optimizer):
+        elif self._apart or self.copies or may_change_gradients(optimizer):
             row = self._own(self._engines)
             for own, total in zip(row.flats, self._flat[self._engines], strict=True):
                 own.copy_(total)
@@ -253,7 +260,7 @@ class Exchange:
 
     def drop(self) -> None:
         """The optimizer has used the gradients; also: a step was dropped, whatever stands anywhere is void."""
-        self._target = []
+        self._target, self._parts = [], [None] * len(self._parameters)
         self._drop_others()
         for p in self._parameters:
             p.grad = None

@@ -18,7 +18,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from training_runtime.elastic import script, template, transfer, worker
+from training_runtime.elastic import becoming, script, template, transfer, worker
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.job import Job, Terms
 from training_runtime.elastic.reports import Inbox, Outbox
@@ -97,9 +97,11 @@ class _Child:
             place.settle(terms.result_dir, in_studio=terms.in_studio)
             _part = Part(orders, place, lengths)
             orders.script.run(terms.seed if terms.in_studio else None)
-        except SystemExit:
-            pass
+            becoming.conclude(None)
+        except SystemExit as stop:
+            becoming.conclude(stop)
         except BaseException as error:
+            becoming.conclude(error)
             worker.fail(place, error)
         worker.fail(place, UserError("this worker ran the script, which ended without coming to the train() that the driver is in"))
 
@@ -115,6 +117,11 @@ class Part:
         """Whether this is the train() that the worker is for. What those before it have made is in the state that it gets."""
         self._calls += 1
         return self._calls == self._orders.call
+
+    def enter(self, job: Job) -> tuple[Place, tuple[int, int]]:
+        """What a worker that runs a loop of the script's begins with."""
+        self._become_equal(job)
+        return self._place, self._lengths
 
     def work(self, job: Job) -> NoReturn:
         """The rest of this process: be a worker."""

@@ -91,7 +91,7 @@ class Household:
         """A worker's process begins here, forked by the template."""
         place = place_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
         place.settle(self._job.result_dir, in_studio=self._job.in_studio)
-        worker.run(self._job, place, lengths)
+        (self._job.begin or worker.run)(self._job, place, lengths)
 
     def bury(self, arena: Arena | None, workers: Iterable[Seated], hear: Callable[[], None]) -> None:
         """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.

@@ -5,7 +5,7 @@ workers, or made anew by workers that run the script themselves.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from training_runtime.elastic.measures import Measures
 from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
+from training_runtime.elastic.seat import Place
 from training_runtime.errors import UserError
 
 
@@ -70,6 +71,10 @@ class Job:
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
+    begin: Callable[[Job, Place, tuple[int, int]], None] | None = None  # how a forked worker goes on, where it does not by itself
+    evaluate: Callable[[Any], Mapping[str, float]] | None = None  # of a test batch, where it is not by model and loss
+    registered: Mapping[str, object] = field(default_factory=dict)  # what else learns, by name
+    script: Mapping[str, Any] | None = None  # the script's names, where they are not those of its datasets function
 
     @property
     def model(self) -> nn.Module:
@@ -126,8 +131,8 @@ class Job:
             callbacks=self.user_callbacks,
             schedulers=self.schedulers,
             shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss} | self._told_apart(),
-            called=called,
-            script=getattr(self.datasets, "__globals__", {}),
+            called=called | self.registered,
+            script=getattr(self.datasets, "__globals__", {}) if self.script is None else self.script,
         )
 
     def _told_apart(self) -> dict[str, object]:

@@ -28,7 +28,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
 
 Row = list[float]
-JOURNALED = ("digest", "tested", "checkpoint", "warning")  # the reports that are worth a line in whichever driver's journal
+JOURNALED = ("digest", "tested", "checkpoint", "warning", "logged")  # the reports that are worth a line in whichever driver's journal
 ONCE = ("digest", "tested", "checkpoint")  # of these, those that a journal takes only once, however often it is given them
 _KEPT = 100  # reports of others
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)

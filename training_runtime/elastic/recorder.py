@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol
 
 from training_runtime import journal, storage
 from training_runtime.elastic.build import same_build
@@ -67,7 +67,7 @@ class Recorder:
         self._logger = None if logger is None or logger is screen else DriverLogger(logger, writer.path)
         self._before = writer.seq
         self.last_step = self.last_generation = self.trained_step = 0
-        self._last_test = 0
+        self._last_test = self._last_logged = 0
         self._files: set[journal.Checkpoint] = set()
         self._files_from = 0  # files of steps before this one are in the journal, whoever says so again
         self._digests: dict[int, str] = {}
@@ -257,6 +257,20 @@ class Recorder:
         self.write(journal.Test(step, epoch, metrics, int(row[0])))
         shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
         self._screen.say(f"epoch {epoch} test: {shown}")
+
+    def logged(self, at: int, lines: Sequence[Mapping[str, Any]]) -> None:
+        """What the body of the script's loop has logged in step `at`; once, also where two workers tell it. Names that the engine measures
+        are left to it. (After a driver's death some may be told again: that is one point all the same.)"""
+        if at <= self._last_logged:
+            return
+        self._last_logged = at
+        for line in lines:
+            own = self._job.metric_names()
+            values = {name: float(value) for name, value in line["values"].items() if name not in own}
+            if values:
+                self._writer.write(journal.Logged(line["group"], int(line["step"]), values))
+                self.metrics.update({f"{line['group']} {name}": value for name, value in values.items()})
+                self._dirty = True
 
     def checkpoint(self, event: journal.Checkpoint) -> None:
         """Once, also where a part of an epoch is done again and writes the same files."""

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, Protocol
 
 from training_runtime.elastic import advice, orphans
 from training_runtime.elastic.arena import BEAT, Arena, Layout
+from training_runtime.elastic.becoming import Becomes
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
@@ -80,7 +81,7 @@ def run(
     where: str,
 ) -> NoReturn:
     """The whole life of a template, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the arena's layout;
-    `where` names it in an error."""
+    `where` names it in an error. Raises Becomes in a worker that goes on in a loop of the script's."""
     code = 1
     try:
         die_with_parent(parent)
@@ -94,12 +95,14 @@ def run(
         if alive and wait(child.driver, _DYING_S):
             _see_off(alive, Arena(child.arena_fd, layout))
         code = 0
+    except Becomes:  # a worker's process
+        raise
     except BaseException as error:
-        to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
+        finally:
+            _exit(code)
+    _exit(code)
 
 
 def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tuple[int, int]) -> dict[int, int]:
@@ -184,11 +187,18 @@ def _fork(child: Child, command: dict[str, Any], commands: socket.socket, length
         die_with_parent(parent)
         child(command, lengths)
         code = 0
+    except Becomes:
+        raise
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
     except BaseException:
         traceback.print_exc()
-    finally:
+    return _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
+    finally:
         os._exit(code)

@@ -98,7 +98,7 @@ def watch_warnings(tell: Callable[[str], None]) -> None:
 def is_worth_it(job: Job, *, apart: bool) -> bool:
     """Whether the first engine is to be computed twice."""
     wanted = os.environ.get("EDT_VERIFY", "")
-    if wanted == "0" or threading.active_count() > 1 or kind.is_tensorflow_imported():
+    if wanted == "0" or job.begin is not None or threading.active_count() > 1 or kind.is_tensorflow_imported():
         return False
     held = [*job.live.parameters(), *job.live.buffers()]
     return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)

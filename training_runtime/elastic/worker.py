@@ -38,13 +38,15 @@ CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT
 class Worker(Stepping):
     """The units of one worker process."""
 
+    computes = Compute
+
     def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
         twice = place.seat == 0 and place.begin == 0 and verify.is_worth_it(job, apart=place.apart)
         found = verify.look_twice(job, shape, place.device()) if twice else None
         self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
         super().__init__(job, shape, place, arena)
-        self.compute = Compute(job, shape, place.device())
+        self.compute = self.computes(job, shape, place.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
         self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
@@ -56,18 +58,27 @@ class Worker(Stepping):
 
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
-        self.arena.set(self.seat, BUSY_TICK, 0)
-        self.compute.refuse_changes()
-        if self.unsaved >= 0 and self.group.rank == 0:
-            self._save_in_hook_again(self.shape.unit(self.unsaved))
+        self._resume()
         while self.tick < self.shape.ticks:
             unit = self.shape.unit(self.tick)
             if unit.kind == "step":
                 self._step(unit)
-            elif unit.kind == "begin":
-                self._begin_epoch(unit)
             else:
-                self._end_epoch(unit)
+                self._edge(unit)
+
+    def _resume(self) -> None:
+        """A generation has begun."""
+        self.arena.set(self.seat, BUSY_TICK, 0)
+        self.compute.refuse_changes()
+        if self.unsaved >= 0 and self.group.rank == 0:
+            self._save_in_hook_again(self.shape.unit(self.unsaved))
+
+    def _edge(self, unit: Unit) -> None:
+        """The beginning of an epoch, or its end."""
+        if unit.kind == "begin":
+            self._begin_epoch(unit)
+        else:
+            self._end_epoch(unit)
 
     def _step(self, unit: Unit) -> None:
         doing = self._begin_step(unit)

@@ -7,45 +7,19 @@ Takes the parameters of every release of the original; unknown ones only warn. T
 from __future__ import annotations
 
 import os
-import platform
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from training_runtime import journal
-from training_runtime.elastic import checkpoint, driver, fresh, script
-from training_runtime.elastic.arena import check_order
-from training_runtime.elastic.coordinator import Coordinator
-from training_runtime.elastic.job import Job, Rerun, Terms, schedulers_of
-from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.spread import outposts
-from training_runtime.elastic.spread.station import Station
-from training_runtime.errors import ExportFailed, UserError
-from training_runtime.fabric import download, frameworks, laptop
+from training_runtime.elastic import driver, fresh
+from training_runtime.elastic.job import Job, Terms, schedulers_of
+from training_runtime.errors import UserError
+from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
-from training_runtime.fabric.console import Console
-from training_runtime.fabric.laptop import JOIN
 from training_runtime.fabric.notebook import kernel
-from training_runtime.fabric.onnx_export import Export
-from training_runtime.protocol import SlotRef
 
 if TYPE_CHECKING:
     from training_runtime.fabric.notebook.session import Training
-
-SECOND_TRAIN = (
-    "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
-    "hyper-parameters in a user_callback, or make the second training an experiment of its own"
-)
-ONE_FOLDER = f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own"
-# What the original's driver says, which people and programs look for in its log.
-BEGINS = ("Using {} backend.", "--------START TRAINING--------")
-ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
-NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 
 class FabricModel:
@@ -59,9 +33,6 @@ class FabricModel:
     Or a Keras model, with loss, optimizer and metrics as its `compile` takes them: names, functions (y_true, y_pred), objects of Keras.
     keras_custom_objects: what its own `custom_objects` are.
     """
-
-    _trained_in: set[Path] = set()  # by this process, without the studio
-    _calls = 0  # of train(), in this process
 
     def __init__(
         self,
@@ -96,7 +67,7 @@ class FabricModel:
         self.backend = frameworks.backend_of(self)
         self._results: Path | None = None
         self.training: Training | None = None  # how the last one went, where this is a notebook
-        self.when_stopped: Callable[[Job], None] = _nothing  # called when train() was stopped at a step and nothing trains any more
+        self.when_stopped: Callable[[Job], None] = lambda _: None  # called when train() was stopped at a step and nothing trains any more
 
     def train(
         self,
@@ -128,21 +99,16 @@ class FabricModel:
             engines = engines_of(batch_size, engines_number, effective_batch_size, most=0) or None
             sizes = {"engines_number": engines, "epoch_number": epoch_number, "batch_size": batch_size}
             return self._train_from_notebook({**sizes, **others_whole, "checkpoint_freq": checkpoint_freq})
-        slots = () if session or part else laptop.local_slots()
-        most = session.spec.max_slots if session else len(slots)
-        terms = part.terms if part else _terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
+        most, slots = running.most_slots(session) if part is None else (0, ())
+        terms = (
+            part.terms if part else running.terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
+        )
         job = self._job(terms, epoch_number, batch_size)
         job.validation_freq, job.checkpoint_freq, job.loader_threads = validation_freq, checkpoint_freq, num_dataloader_threads
         if part is not None:
             part.work(job)
-        FabricModel._calls += 1
         self._results = job.result_dir
-        if session.spec.station if session is not None else os.environ.get(JOIN):
-            self._take_part(job, session, slots)
-        elif session is not None:
-            self._train_in_studio(job, session)
-        else:
-            self._train_here(job, slots)
+        running.Training(job, session, slots, self.driver_logger_callback, self.backend, self.when_stopped).run()
         return None
 
     def attach(self, run: str) -> Training:
@@ -158,12 +124,7 @@ class FabricModel:
         return session.train(self, called, self._local_results)
 
     def _local_results(self) -> Path:
-        """Of a training on this machine. Each gets a folder of its own, as long as nobody has chosen one."""
-        folder = laptop.results()
-        if folder in self._trained_in:
-            raise UserError(ONE_FOLDER)
-        self._trained_in.add(folder)
-        return folder
+        return running.claim(laptop.results())
 
     def _job(self, terms: Terms, epochs: int, batch_size: int) -> Job:
         assert self.datasets_function is not None
@@ -195,151 +156,3 @@ class FabricModel:
         path = download.save(self._results, out_dir)
         print(f"Save model:  {path}", flush=True)
         return str(path)
-
-    def _train_in_studio(self, job: Job, session: driver.Session) -> None:
-        if session.trained:
-            raise UserError(SECOND_TRAIN)
-        _choose_start(job, self._calls)
-        session.attendant.pause()
-        console = Console(job, in_studio=True)
-        logger = self.driver_logger_callback or console
-        assert session.writer is not None
-        recorder = Recorder(session.writer, job, logger=logger, grown=session.link.grown, screen=console, look=session.take_logged)
-        if session.logged is not None:
-            session.logged.leave_out(job.metric_names())
-        _warn_of_threads(recorder, job)
-        session.trained = True
-        exporting, began = None, time.monotonic()
-        for line in BEGINS:
-            console.say(line.format(self.backend))
-        try:
-            coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
-            session.stopped = coordinator.run() == "stopped"
-            if session.stopped:
-                self.when_stopped(job)
-            else:
-                console.say(ENDS.format(recorder.epoch, time.monotonic() - began))
-                exporting = _take_final(job, recorder)
-        finally:
-            session.step, session.metrics = recorder.last_step, recorder.metrics
-            session.epoch = recorder.epoch
-            session.attendant.start()
-        if session.stopped:
-            raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
-        _conclude(exporting, recorder)
-
-    def _take_part(self, job: Job, session: driver.Session | None, slots: tuple[SlotRef, ...]) -> None:
-        """This machine works for a driver on another one; the process ends with the training, of which that one has the results."""
-        _choose_start(job, self._calls)
-        if session is not None:
-            session.attendant.pause()
-            session.trained = session.stopped = True
-        station = Station(job, link=session.link if session is not None else None, slots=slots)
-        with _interruptible(station):
-            code = station.run()
-        raise SystemExit(code)
-
-    def _train_here(self, job: Job, slots: tuple[SlotRef, ...]) -> None:
-        """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
-        if job.result_dir in self._trained_in:
-            raise UserError(ONE_FOLDER)
-        self._trained_in.add(job.result_dir)
-        began = time.monotonic()
-        _choose_start(job, self._calls)
-        writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
-        console = Console(job, in_studio=False)
-        recorder = Recorder(writer, job, logger=self.driver_logger_callback or console, grown=lambda _: None, screen=console)
-        _warn_of_threads(recorder, job)
-        if outposts.address():
-            console.say(f"other machines that see this folder join with {JOIN}={job.result_dir} and the same command")
-        coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=slots)
-        outcome = "failed"
-        try:
-            with _interruptible(coordinator):
-                outcome = coordinator.run()
-            if outcome == "stopped":
-                self.when_stopped(job)
-            if outcome == "completed":
-                _conclude(_take_final(job, recorder), recorder)
-        finally:
-            elapsed_s = time.monotonic() - began
-            writer.write(journal.Finished(outcome, recorder.last_step, recorder.epoch, recorder.metrics, elapsed_s))  # type: ignore[arg-type]
-            writer.close()
-            console.end()
-        if outcome == "stopped":
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def _interruptible(training: Coordinator | Station) -> Iterator[None]:
-    """Inside, Ctrl-C stops the training at the next step boundary, or this machine's part in it."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        training.interrupt("interrupted from the keyboard")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _take_final(job: Job, recorder: Recorder) -> Export | None:
-    """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
-    if checkpoint.final_path(job.result_dir).exists():
-        checkpoint.load_final(job.model, job.result_dir)
-    done_before = not checkpoint.example_path(job.result_dir).exists() and checkpoint.onnx_path(job.result_dir).exists()
-    if not job.save_to_onnx or done_before:
-        return None
-    try:
-        return Export(job)
-    except ExportFailed as error:
-        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
-        return None
-
-
-def _conclude(exporting: Export | None, recorder: Recorder) -> None:
-    """Wait for an export and record what came of it."""
-    if exporting is None:
-        return
-    try:
-        paths, size = exporting.finish(float(os.environ.get("EDT_ONNX_TIMEOUT") or 600))
-    except ExportFailed as error:
-        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
-        return
-    recorder.write(journal.Checkpoint(recorder.last_step, recorder.epoch, "model", paths, size))
-
-
-def _nothing(job: Job) -> None:
-    """What a script does about a stopped training."""
-
-
-def _terms(engines: int, most: int, session: driver.Session | None) -> Terms:
-    seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
-    result_dir = Path(session.spec.result_dir) if session else laptop.results()
-    machines = outposts.MACHINES if outposts.address() else 1
-    check_order(platform.machine(), most * machines)
-    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
-
-
-def _choose_start(job: Job, call: int) -> None:
-    """Whether workers are to run the script themselves: where they must not be forked from this process and the script can be run again."""
-    method = os.environ.get(script.START_METHOD) or ""
-    if method not in ("", "fork", "spawn"):
-        raise UserError(f"{script.START_METHOD} must be fork or spawn, not {method!r}")
-    found = script.running()
-    if found is not None and method != "fork":
-        job.fallback = Rerun(found, call)
-        why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork()
-        job.rerun = Rerun(found, call, why, job.measure()) if why else None
-
-
-def _warn_of_threads(recorder: Recorder, job: Job) -> None:
-    why = script.why_not_fork()
-    if job.rerun is not None:
-        recorder.write(journal.Warned(script.told(job.rerun.why)))
-    elif why:
-        recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))

@@ -20,6 +20,7 @@ from typing import Any
 
 from training_runtime.elastic import kinship, orphans
 from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.becoming import at_the_end
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.household import Household
@@ -80,13 +81,14 @@ class Station:
 
     def _take_part(self, wire: Wire, terms: dict[str, Any]) -> int:
         household = self._household = Household(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
-        try:
+        with at_the_end(lambda: self._end(household)):
             self._lay_out(household, terms)
             return self._serve(household, wire, terms["machine"])
-        finally:
-            household.end(self._workers.values())
-            if self._link is not None:
-                self._link.hold((), forking=False)
+
+    def _end(self, household: Household) -> None:
+        household.end(self._workers.values())
+        if self._link is not None:
+            self._link.hold((), forking=False)
 
     def interrupt(self, _reason: str) -> None:
         """Leave at the next step boundary. From a signal handler."""

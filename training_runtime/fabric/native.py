@@ -1,0 +1,182 @@
+"""`edt.elastic`: exact elastic training for who writes their own training step."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from training_runtime.elastic import becoming, checkpoint, driver, fresh, loop
+from training_runtime.elastic.becoming import Becomes
+from training_runtime.elastic.job import Job, schedulers_of
+from training_runtime.elastic.loop_step import Batch, Step
+from training_runtime.elastic.parts import Parts
+from training_runtime.elastic.registered import Registered
+from training_runtime.elastic.several import Several
+from training_runtime.errors import UserError
+from training_runtime.fabric import laptop, logging, running
+from training_runtime.fabric.arguments import as_list, check_whole
+from training_runtime.fabric.notebook import kernel
+
+STREAM = (
+    "elastic: {} has no length or no items by number, of which the order of samples is made: give a map-style dataset (with __len__ and "
+    "__getitem__), for instance list(dataset) where it is small"
+)
+UNEQUAL = "elastic: a batch of {} cannot be cut into {} equal parts: choose `parts` so that it divides the batch, or another batch_size"
+NOTEBOOK = (
+    "elastic: a loop cannot be trained from a notebook, since its body would have to run in other processes: put it into a script, or use "
+    "FabricModel"
+)
+_kept: list[Becomes] = []
+
+
+def elastic(
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    dataset: Any,
+    *,
+    batch_size: int,
+    parts: int = 8,
+    epochs: int = 1,
+    state: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = (),
+    test_set: Any = None,
+    evaluate: Callable[[Batch], Any] | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    loader_threads: int = 4,
+    checkpoint_freq: int = 1,
+    validation_freq: int = 1,
+) -> Iterator[Step]:
+    """The steps of a training, for a loop whose body computes them on as many slots as there are:
+
+        for step in edt.elastic(model, optimizer, dataset, batch_size=64, parts=8, epochs=10):
+            for batch in step:
+                step.backward(loss_fn(model(batch.x), batch.y))
+            step.update()
+
+    batch_size: samples of a whole step, cut into `parts` equal parts, each of which a worker computes at a time; the weights depend on
+    both, never on the slots. The order of samples is made from the run's seed. `model` and `optimizer` may be several, in lists. `state`:
+    objects by name that learn during the training besides them (an average of the model, a GradScaler, a dict of figures): workers that
+    join and checkpoints have them; modules, optimizers and schedulers that are variables of the caller are found unasked. `metrics`: names
+    of what the body measures (`step.measure`). `evaluate(batch)`: the loss of a batch of `test_set`, or a dict with "loss" and the metrics,
+    each a mean over the batch; called after every `validation_freq` epochs. `collate`: a list of samples -> batch.
+
+    Behind the loop the objects are as the training left them. Raises UserError for arguments that cannot work, TrainingFailed where the
+    training ended with an error.
+    """
+    session, part = driver.current(), fresh.current()
+    if session is None and part is None:
+        if kernel.running():
+            raise UserError(NOTEBOOK)
+        laptop.set_defaults()
+    check_whole({"batch_size": batch_size, "parts": parts, "epochs": epochs}, least=1)
+    check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
+    if batch_size % parts:
+        raise UserError(UNEQUAL.format(batch_size, parts))
+    for name, data in (("dataset", dataset), ("test_set", test_set)):
+        if data is not None and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+            raise UserError(STREAM.format(f"{name}, {type(data).__name__}"))
+    if (test_set is None) != (evaluate is None):
+        raise UserError("elastic: test_set and evaluate belong together: evaluate(batch) is called with each batch of test_set")
+    whole, one = _model(model), _optimizer(optimizer)
+    registered = {"state": Registered(state or {}), "evaluated": Registered({"means": {}})}
+    caller = sys._getframe(1)
+    names = {**caller.f_globals, **caller.f_locals}
+
+    def steps() -> Generator[Step, None, None]:
+        if part is not None and not part.is_turn():
+            return  # what an earlier training has made is in the state that this worker gets
+        most, slots = running.most_slots(session) if part is None else (0, ())
+        job = Job(
+            parts=Parts(whole, _no_loss, one, tuple(_Named(name) for name in metrics)),
+            datasets=lambda: (dataset, test_set),
+            epochs=epochs,
+            batch_size=batch_size // parts,
+            terms=part.terms if part is not None else running.terms(parts, most, session),
+            collate=collate,
+            schedulers=[scheduler for each in getattr(one, "optimizers", (one,)) for scheduler in schedulers_of(each)],
+            validation_freq=validation_freq,
+            checkpoint_freq=checkpoint_freq,
+            loader_threads=loader_threads,
+            begin=loop.begin,
+            evaluate=evaluate,
+            registered=registered,
+            script=names,
+        )
+        if part is not None:
+            place, lengths = part.enter(job)
+        else:
+            try:
+                running.Training(job, session, slots).run()
+                return _take_all(job)
+            except Becomes as worker:
+                _kept.append(worker)
+                place, lengths = worker.place, worker.lengths
+                _guard()
+        yield from _in_worker(loop.work(job, place, lengths))
+
+    return steps()
+
+
+def _in_worker(steps: Iterator[Any]) -> Generator[Step, None, None]:
+    worker = next(steps)
+    logging.send_to(worker.log)
+    yield from steps
+
+
+def _take_all(job: Job) -> None:
+    """What the training has made of everything that learns, for the code behind the loop. (The weights are there already.)"""
+    shape = job.shape(*job.load_datasets())
+    kept = checkpoint.find(job, shape).kept
+    if kept is not None and not kept.foreign:
+        checkpoint.load_engine(job, shape, kept.tick, lambda message: print(message, file=sys.stderr))
+
+
+def _guard() -> None:
+    """This process is a worker, forked from one that runs the script: whatever ends the script here is reported, and ends the process
+    before anything that the script's own process does at its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the driver decides
+
+    def excepthook(_kind: type[BaseException], error: BaseException, _traceback: TracebackType | None) -> None:
+        becoming.conclude(error)
+
+    sys.excepthook = excepthook
+    atexit.register(lambda: becoming.conclude(SystemExit()))
+
+
+def _model(given: Any) -> nn.Module:
+    models = as_list(given) if isinstance(given, (list, tuple)) else [given]
+    for each in models:
+        if not isinstance(each, nn.Module):
+            raise UserError(f"elastic: model must be a torch.nn.Module, or several in a list, not {type(each).__name__}")
+    return models[0] if isinstance(given, nn.Module) else nn.ModuleList(models)
+
+
+def _optimizer(given: Any) -> torch.optim.Optimizer:
+    found = as_list(given) if isinstance(given, (list, tuple)) else [given]
+    for each in found:
+        if not isinstance(each, torch.optim.Optimizer):
+            raise UserError(f"elastic: optimizer must be a torch.optim instance, or several in a list, not {type(each).__name__}")
+    if not found:
+        raise UserError("elastic: there is no optimizer in the list")
+    return found[0] if len(found) == 1 else Several(found)
+
+
+def _no_loss(_outputs: Any, _targets: Any) -> torch.Tensor:
+    raise AssertionError("the loss is computed in the script's loop")
+
+
+class _Named:
+    """A metric that the body measures."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, _outputs: Any, _targets: Any) -> float:
+        raise AssertionError("it is measured in the script's loop")

@@ -1,0 +1,241 @@
+"""A training in the process that runs the script: in the studio on the slots that its run is granted, for a driver on another machine, or
+on the slots of this one. The same for FabricModel and for loops (see `native`).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from training_runtime import journal
+from training_runtime.elastic import checkpoint, driver, script
+from training_runtime.elastic.arena import check_order
+from training_runtime.elastic.becoming import at_the_end
+from training_runtime.elastic.coordinator import Coordinator
+from training_runtime.elastic.job import Job, Rerun, Terms
+from training_runtime.elastic.recorder import Recorder
+from training_runtime.elastic.spread import outposts
+from training_runtime.elastic.spread.station import Station
+from training_runtime.errors import ExportFailed, UserError
+from training_runtime.fabric import laptop
+from training_runtime.fabric.console import Console
+from training_runtime.fabric.laptop import JOIN
+from training_runtime.fabric.onnx_export import Export
+from training_runtime.protocol import SlotRef
+
+SECOND_TRAIN = (
+    "train() can be called once in a run: its steps are numbered, charted and resumed as one training. Add up the epochs, change "
+    "hyper-parameters in a user_callback, or make the second training an experiment of its own"
+)
+ONE_FOLDER = f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own"
+# What the original's driver says, which people and programs look for in its log.
+BEGINS = ("Using {} backend.", "--------START TRAINING--------")
+ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
+NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
+
+_trained_in: set[Path] = set()  # by this process, without the studio
+_calls = 0  # trainings that have begun in this process
+
+
+def claim(folder: Path) -> Path:
+    """Of a training on this machine. Each gets a folder of its own, as long as nobody has chosen one."""
+    if folder in _trained_in:
+        raise UserError(ONE_FOLDER)
+    _trained_in.add(folder)
+    return folder
+
+
+def most_slots(session: driver.Session | None) -> tuple[int, tuple[SlotRef, ...]]:
+    """How many a training may have, and those of this machine where it is on its own."""
+    if session is not None:
+        return session.spec.max_slots, ()
+    slots = laptop.local_slots()
+    return len(slots), slots
+
+
+def terms(engines: int, most: int, session: driver.Session | None) -> Terms:
+    seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
+    result_dir = Path(session.spec.result_dir) if session else laptop.results()
+    machines = outposts.MACHINES if outposts.address() else 1
+    check_order(platform.machine(), most * machines)
+    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
+
+
+def _nothing(job: Job) -> None:
+    """What a script does about a stopped training."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """`job` is trained when `run` is called. `logger`: the script's driver logger; `backend`: what people know the model's kind by;
+    `when_stopped` is called when it was stopped at a step and nothing trains any more."""
+
+    job: Job
+    session: driver.Session | None
+    slots: tuple[SlotRef, ...]
+    logger: object | None = None
+    backend: str = "pytorch"
+    when_stopped: Callable[[Job], None] = _nothing
+
+    def run(self) -> None:
+        """Until it is over; then the model has the final weights. Raises UserError, TrainingFailed; SystemExit where it was stopped."""
+        global _calls
+        _calls += 1
+        if self.session.spec.station if self.session is not None else os.environ.get(JOIN):
+            self._take_part()
+        elif self.session is not None:
+            self._train_in_studio(self.session)
+        else:
+            self._train_here()
+
+    def _train_in_studio(self, session: driver.Session) -> None:
+        job = self.job
+        if session.trained:
+            raise UserError(SECOND_TRAIN)
+        _choose_start(job)
+        session.attendant.pause()
+        console = Console(job, in_studio=True)
+        assert session.writer is not None
+        recorder = Recorder(
+            session.writer, job, logger=self.logger or console, grown=session.link.grown, screen=console, look=session.take_logged
+        )
+        if session.logged is not None:
+            session.logged.leave_out(job.metric_names())
+        _warn_of_threads(recorder, job)
+        session.trained = True
+        exporting, began = None, time.monotonic()
+        for line in BEGINS:
+            console.say(line.format(self.backend))
+
+        def end() -> None:
+            session.step, session.metrics = recorder.last_step, recorder.metrics
+            session.epoch = recorder.epoch
+            session.attendant.start()
+
+        with at_the_end(end):
+            coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
+            session.stopped = coordinator.run() == "stopped"
+            if session.stopped:
+                self.when_stopped(job)
+            else:
+                console.say(ENDS.format(recorder.epoch, time.monotonic() - began))
+                exporting = _take_final(job, recorder)
+        if session.stopped:
+            raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
+        _conclude(exporting, recorder)
+
+    def _take_part(self) -> None:
+        """This machine works for a driver on another one; the process ends with the training, of which that one has the results."""
+        session = self.session
+        _choose_start(self.job)
+        if session is not None:
+            session.attendant.pause()
+            session.trained = session.stopped = True
+        station = Station(self.job, link=session.link if session is not None else None, slots=self.slots)
+        with _interruptible(station):
+            code = station.run()
+        raise SystemExit(code)
+
+    def _train_here(self) -> None:
+        """Without the studio: results under RESULT_DIR or ./edt-results, Ctrl-C stops at the next step."""
+        job = self.job
+        claim(job.result_dir)
+        began = time.monotonic()
+        _choose_start(job)
+        writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
+        console = Console(job, in_studio=False)
+        recorder = Recorder(writer, job, logger=self.logger or console, grown=lambda _: None, screen=console)
+        _warn_of_threads(recorder, job)
+        if outposts.address():
+            console.say(f"other machines that see this folder join with {JOIN}={job.result_dir} and the same command")
+        coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=self.slots)
+        outcome = "failed"
+
+        def end() -> None:
+            elapsed_s = time.monotonic() - began
+            writer.write(journal.Finished(outcome, recorder.last_step, recorder.epoch, recorder.metrics, elapsed_s))  # type: ignore[arg-type]
+            writer.close()
+            console.end()
+
+        with at_the_end(end):
+            with _interruptible(coordinator):
+                outcome = coordinator.run()
+            if outcome == "stopped":
+                self.when_stopped(job)
+            if outcome == "completed":
+                _conclude(_take_final(job, recorder), recorder)
+        if outcome == "stopped":
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interruptible(training: Coordinator | Station) -> Iterator[None]:
+    """Inside, Ctrl-C stops the training at the next step boundary, or this machine's part in it."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        training.interrupt("interrupted from the keyboard")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    with at_the_end(lambda: _set_back(before)):
+        yield
+
+
+def _set_back(handler: object) -> None:
+    signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+
+
+def _take_final(job: Job, recorder: Recorder) -> Export | None:
+    """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
+    if checkpoint.final_path(job.result_dir).exists():
+        checkpoint.load_final(job.model, job.result_dir)
+    done_before = not checkpoint.example_path(job.result_dir).exists() and checkpoint.onnx_path(job.result_dir).exists()
+    if not job.save_to_onnx or done_before:
+        return None
+    try:
+        return Export(job)
+    except ExportFailed as error:
+        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
+        return None
+
+
+def _conclude(exporting: Export | None, recorder: Recorder) -> None:
+    """Wait for an export and record what came of it."""
+    if exporting is None:
+        return
+    try:
+        paths, size = exporting.finish(float(os.environ.get("EDT_ONNX_TIMEOUT") or 600))
+    except ExportFailed as error:
+        recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
+        return
+    recorder.write(journal.Checkpoint(recorder.last_step, recorder.epoch, "model", paths, size))
+
+
+def _choose_start(job: Job) -> None:
+    """Whether workers are to run the script themselves: where they must not be forked from this process and the script can be run again."""
+    method = os.environ.get(script.START_METHOD) or ""
+    if method not in ("", "fork", "spawn"):
+        raise UserError(f"{script.START_METHOD} must be fork or spawn, not {method!r}")
+    found = script.running()
+    if found is not None and method != "fork":
+        job.fallback = Rerun(found, _calls)
+        why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork()
+        job.rerun = Rerun(found, _calls, why, job.measure()) if why else None
+
+
+def _warn_of_threads(recorder: Recorder, job: Job) -> None:
+    why = script.why_not_fork()
+    if job.rerun is not None:
+        recorder.write(journal.Warned(script.told(job.rerun.why)))
+    elif why:
+        recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))
