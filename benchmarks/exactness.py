@@ -103,10 +103,12 @@ def cases(first: int, *, machines: int, cable: bool) -> Iterator[Case]:
         yield Case(seed, SMALL, (*arguments, "--checkpoint", str(job["checkpoint"])), job, arguments, str(job))
 
 
-def programs(first: int) -> Iterator[Case]:
-    """Random programs, each on PLAYS schedules."""
+def programs(first: int, *, loops: bool = False) -> Iterator[Case]:
+    """Random programs, each on PLAYS schedules. `loops`: only those whose step is a loop of the script's own."""
     for seed in itertools.count(first):
         made = program(seed // PLAYS)
+        if loops and "loop" not in made.features:
+            continue
         job = short_schedule(seed, made)
         yield Case(seed, made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}")
 
@@ -137,11 +139,16 @@ def main() -> None:
     parser.add_argument("--link", help="the rate of a cable between them, as tc(8) writes it")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     parser.add_argument("--programs", action="store_true", help="random scripts")
+    parser.add_argument("--loops", action="store_true", help="of these only such as have a training step of their own")
     given = parser.parse_args()
     count: Counter[str] = Counter()
     began = time.monotonic()
     with staged(given.machines, given.link) as stage:
-        found = programs(given.seed) if given.programs else cases(given.seed, machines=given.machines, cable=bool(given.link))
+        found = (
+            programs(given.seed, loops=given.loops)
+            if given.programs or given.loops
+            else cases(given.seed, machines=given.machines, cable=bool(given.link))
+        )
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the figures so far
             play(stage, itertools.islice(found, given.count or (12 if given.quick else 2000)), count, until=began + given.seconds)
     names = ("schedules", "programs", "generations", "redone", "drivers", "refused", "differences")

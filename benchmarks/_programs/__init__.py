@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from benchmarks._programs import behaviours, callbacks, pieces
 from benchmarks._programs.pieces import Piece
 
+LOOPS = 0.4  # of those programs that can be one
+
 HEAD = """
 import collections, copy, math, random
 import numpy as np
@@ -46,6 +48,55 @@ FabricModel(model, data, loss, optimizer, user_callback=callbacks, **more).train
     EPOCHS, BATCH, ENGINES, validation_freq={validation}, checkpoint_freq={checkpoint}, num_dataloader_threads={threads})
 """
 
+LOOP = """
+import edt
+def data():
+    g = torch.Generator().manual_seed(1)
+    x = {inputs}
+    y = x.roll(1, 1) if x.dtype == torch.int64 else x.flatten(1)[:, :3].argmax(1)
+    return wrap(x[:SAMPLES], y[:SAMPLES]), wrap(x[SAMPLES:], y[SAMPLES:])
+train_set, test_set = data()
+measures = {{f"measure {{i}}": each for i, each in enumerate(more.get("metrics", ()))}}
+def measured(outputs, y):
+    return {{name: each(outputs, y) for name, each in measures.items()}}
+def evaluate(batch):
+    outputs = model(batch.x)
+    return {{"loss": loss(outputs, batch.y), **measured(outputs, batch.y)}}
+kept = {{f"callback {{i}}": each for i, each in enumerate(callbacks)}}
+models, figures = model, collections.deque(maxlen=3)
+if isinstance(loss, nn.Module):
+    models = [model, loss]
+elif hasattr(loss, "tau"):
+    kept["loss"] = loss
+for each in callbacks:
+    each.model, each.params = model, {{"optimizer": optimizer, "epochs": EPOCHS}}
+    each.on_train_begin()
+    each.on_epoch_begin(0)
+for step in edt.elastic(models, optimizer, train_set, batch_size=BATCH * ENGINES, parts=ENGINES, epochs=EPOCHS, metrics=list(measures),
+                        state={{**kept, "figures": figures}}, test_set=test_set, evaluate=evaluate, collate=more.get("fn_batch_collate"),
+                        validation_freq={validation}, checkpoint_freq={checkpoint}, loader_threads={threads}):
+    optimizer.zero_grad()
+    for x, y in step:
+        outputs = model(x)
+        step.backward(loss(outputs, y), **{how})
+        {again}
+        step.measure(**measured(outputs, y))
+    {clip}
+    step.update()
+    figures.append(step.mean_loss + random.random() + step.evaluated.get("loss", 0))
+    with torch.no_grad():
+        list(model.parameters())[-1].add_(1e-4 * max(figures))
+    edt.log(figures=max(figures))
+    if step.is_last_of_epoch:
+        for each in callbacks:
+            each.on_epoch_end(step.epoch)
+            if step.epoch + 1 < EPOCHS:
+                each.on_epoch_begin(step.epoch + 1)
+"""
+AGAIN = ("pass", "optimizer.zero_grad()\n        step.backward(0.01 * model(x).float().square().mean())")
+CLIPS = ("pass", "nn.utils.clip_grad_norm_(model.parameters(), 0.1)")
+NO_LOOP = {"own test", *(piece.name for piece in behaviours.STEPS)}  # what has no meaning where the step is a loop
+
 
 @dataclass(frozen=True)
 class Program:
@@ -70,11 +121,13 @@ ALL = (
     *behaviours.DATA,
     *behaviours.COLLATES,
     *behaviours.TESTS,
+    Piece("loop"),
 )
 
 
 def program(seed: int) -> Program:
     """The program of this seed."""
+    form = random.Random(f"form {seed}")
     rng = random.Random(f"program {seed}")
     engines, batch, epochs = rng.choice((1, 2, 2, 3, 3, 4, 4, 6, 8)), rng.choice((2, 3, 4)), rng.choice((3, 4, 4))
     a_step = engines * batch
@@ -85,11 +138,13 @@ def program(seed: int) -> Program:
     samples = 3 * a_step - left
     steps = epochs * -(-samples // a_step)
     head = HEAD.format(seed=seed, samples=samples, test=rng.choice((1, 5, 9)), batch=batch, engines=engines, epochs=epochs)
-    tail = TAIL.format(
-        inputs=SETS[chosen[0].name], validation=rng.choice((0, 1, 2)), checkpoint=rng.choice((0, 1, 2)), threads=rng.choice((0, 0, 2))
-    )
+    given = {"validation": rng.choice((0, 1, 2)), "checkpoint": rng.choice((0, 1, 2)), "threads": rng.choice((0, 0, 2))}
+    names = tuple(piece.name for piece in chosen)
+    if loop := form.random() < LOOPS and not NO_LOOP & set(names):
+        given |= {"again": form.choice(AGAIN), "clip": form.choice(CLIPS), "how": form.choice(("{}", "{'retain_graph': True}"))}
+    tail = (LOOP if loop else TAIL).format(inputs=SETS[chosen[0].name], **given)
     text = "\n".join((head, chosen[0].text, BUILD, *(piece.text for piece in chosen[1:]), tail))
-    return Program(seed, engines, steps, tuple(piece.name for piece in chosen), text)
+    return Program(seed, engines, steps, (*names, *["loop"] * loop), text)
 
 
 def choose(rng: random.Random) -> list[Piece]:

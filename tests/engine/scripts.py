@@ -146,8 +146,8 @@ if __name__ == "__main__":
     main()
 """
 
-# A step of the script's own: two models and two optimizers, an average, a scheduler, a dict that the learning rate depends on, gradients that
-# are clipped, several backward passes, noise. Its end writes what it has then.
+# A step of the script's own: two models and two optimizers, an average, a scheduler, a dict that the learning rate depends on, gradients
+# that are clipped, several backward passes, noise. Its end writes what it has then.
 LOOP = """
 import argparse, hashlib, math, os, random
 import torch

@@ -89,3 +89,76 @@ def test_deaths_in_the_body_and_a_suspension_cost_no_bit(start, alone):
     assert run.wait() == 0, run.tail()
     assert all((run.result_dir / f"fault-{i}").exists() for i in range(len(faults)))
     same(run, alone(*LONG))
+
+
+def test_workers_that_run_the_script_themselves_come_to_the_same(start, alone):
+    args = ("--epochs", "2")
+    run = start(LOOP, *args, env={"EDT_START_METHOD": "spawn"})
+    run.members(0, 1)
+    run.until_step(3)
+    run.members(1, 2)
+    assert run.wait() == 0, run.tail()
+    assert any("workers are not forked" in event.message for event in run.events("warning"))
+    same(run, alone(*args))
+
+
+WRONG = """
+import torch, edt
+from torch import nn
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = torch.utils.data.TensorDataset(torch.ones(16, 4), torch.zeros(16, dtype=torch.int64))
+def loss(batch):
+    return nn.functional.cross_entropy(model(batch.x), batch.y)
+def train(**changed):
+    return edt.elastic(*[changed.pop(name, globals()[name]) for name in ("model", "optimizer", "data")],
+                       **{"batch_size": 8, "parts": 2, "epochs": 2, **changed})
+"""
+BODY = """
+for step in train():
+    for batch in step:
+        step.backward(loss(batch))
+    step.update()
+"""
+ENDLESS = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(data)
+"""
+MISUSES = {
+    "no update": (BODY.replace("    step.update()\n", ""), "step.update() was not called"),
+    "update inside": (BODY.replace("    step.update()", "        step.update()"), "step.update() belongs behind the loop"),
+    "inner loop left": (BODY.replace("loss(batch))", "loss(batch))\n        break"), "step.update() belongs behind the loop"),
+    "backward outside": (
+        BODY.replace("    step.update()", "    step.backward(loss(batch))"),
+        "belongs into the loop over the step's batches",
+    ),
+    "own backward": (BODY.replace("step.backward(loss(batch))", "loss(batch).backward()"), "gradients came from elsewhere"),
+    "no backward": (BODY.replace("step.backward(loss(batch))", "pass"), "no step.backward(loss) was called for a batch"),
+    "no scalar": (
+        BODY.replace("loss(batch)", "model(batch.x)"),
+        "must be a tensor of one number, the mean over the batch, not one of shape (4, 2)",
+    ),
+    "break": (BODY + "    break\n", "the loop over the steps was left before its end"),
+    "return": ("def main():" + BODY.replace("\n", "\n    ") + "    return 3\nmain()\n", "the loop over the steps was left before its end"),
+    "caught": ("try:" + BODY.replace("\n", "\n    ") + "    1 / 0\nexcept ZeroDivisionError:\n    pass\n", "was caught outside of it"),
+    "sys.exit": (BODY + "    raise SystemExit(3)\n", "the loop over the steps was left before its end"),
+    "body raises": (BODY + "    raise KeyError('mine')\n", "KeyError: 'mine'"),
+    "too early": (BODY.replace("    for", "    step.mean_loss\n    for"), "step.mean_loss belongs behind the loop"),
+    "measured": (BODY.replace("train()", "train(metrics=['right'])"), "step.measure() must be called for each batch with right"),
+    "grown": (BODY + "    model.late = nn.Linear(2, 2)\n", "the model got other modules while it was training"),
+    "stream": (ENDLESS + BODY.replace("train()", "train(data=Stream())"), "give a map-style dataset"),
+    "parts": (BODY.replace("train()", "train(parts=3)"), "a batch of 8 cannot be cut into 3 equal parts"),
+    "state": (BODY.replace("train()", "train(state={'best': 0.5})"), "state: 'best' is of no mutable kind"),
+    "twice": (BODY + BODY, "train() can be called once in a run"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_misuse_ends_the_run_with_a_sentence_that_says_what_to_do(start, misuse):
+    body, sentence = MISUSES[misuse]
+    run = start(WRONG + body)
+    run.members(0)
+    assert run.wait() == 1, run.tail()
+    (error,) = run.events("error")
+    assert sentence in error.message

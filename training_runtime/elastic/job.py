@@ -121,7 +121,8 @@ class Job:
     def live(self) -> state.Live:
         """What learns during the training, wherever the script keeps it."""
         optimizer = self.optimizer
-        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
+        stepped = (optimizer, *getattr(optimizer, "optimizers", ()))  # it may stand for several
+        hooks = [hook for o in stepped for found in (o._optimizer_step_pre_hooks, o._optimizer_step_post_hooks) for hook in found.values()]
         called: dict[str, object] = {f"hook {i}": hook for i, hook in enumerate(hooks)}
         called |= {"step": self.train_function} | ({} if isinstance(self.loss, nn.Module) else {"loss": self.loss})
         return state.Live(
@@ -131,7 +132,7 @@ class Job:
             callbacks=self.user_callbacks,
             schedulers=self.schedulers,
             shared={"train": self.train_set, "test": self.test_set, "logger": self.worker_logger, "loss": self.loss} | self._told_apart(),
-            called=called | self.registered,
+            called=called | dict(self.registered),
             script=getattr(self.datasets, "__globals__", {}) if self.script is None else self.script,
         )
 

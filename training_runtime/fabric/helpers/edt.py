@@ -1,9 +1,14 @@
 """`import edt`. `edt.log(loss=0.3, step=10)`: figures of any script on the charts of its run. `for step in edt.elastic(...)`: exact elastic
 training in a loop of the script's own."""
 
+from typing import TYPE_CHECKING
+
 from training_runtime.fabric.logging import log
 
-__all__ = ["elastic", "log"]  # noqa: F822 - see __getattr__
+if TYPE_CHECKING:
+    from training_runtime.fabric.native import elastic
+
+__all__ = ["elastic", "log"]
 
 
 def __getattr__(name: str) -> object:
