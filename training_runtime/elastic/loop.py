@@ -81,6 +81,7 @@ class LoopWorker(Worker):
         self.evaluated: dict[str, float] = job.registered["evaluated"].given["means"]  # type: ignore[attr-defined]
         self._lines: list[dict[str, Any]] = []
         self._logged: dict[str, Any] = {}
+        self._number = 0  # of the step whose body is run
 
     def _is_alone(self, _sizes: tuple[int, ...]) -> bool:
         return False  # gradients are put together the same way whoever does it: the body may drop them between two backward passes
@@ -118,7 +119,7 @@ class LoopWorker(Worker):
     def _pass(self, unit: Unit) -> Iterator[Step]:
         """One pass of the body."""
         step = Step(self, self._begin_step(unit))
-        self._lines = []
+        self._lines, self._number = [], unit.step
         self.seed(unit, BEGINS)
         self.arena.set(self.seat, EXCUSED, 1)
         yield step
@@ -220,8 +221,7 @@ class LoopWorker(Worker):
 
     def log(self, group: str, step: int | None, figures: Mapping[str, float]) -> None:
         """Recorded when the step is done, once, whoever computes it."""
-        unit = self.shape.unit(min(self.tick, self.shape.ticks - 1))
-        at = unit.step if step is None else step
+        at = self._number if step is None else step
         self._lines.append({"group": "train" if group.startswith("train") else "test", "step": at, "values": dict(figures)})
 
     def _tell_logged(self) -> None:

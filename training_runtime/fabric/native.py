@@ -6,6 +6,7 @@ import atexit
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -70,58 +71,68 @@ def elastic(
     Behind the loop the objects are as the training left them. Raises UserError for arguments that cannot work, TrainingFailed where the
     training ended with an error.
     """
-    session, part = driver.current(), fresh.current()
-    if session is None and part is None:
-        if kernel.running():
-            raise UserError(NOTEBOOK)
-        laptop.set_defaults()
     check_whole({"batch_size": batch_size, "parts": parts, "epochs": epochs}, least=1)
     check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
     if batch_size % parts:
         raise UserError(UNEQUAL.format(batch_size, parts))
+    _check_data(dataset, test_set, evaluate)
+    one, caller = _optimizer(optimizer), sys._getframe(1)
+    make = partial(
+        Job,
+        parts=Parts(_model(model), _no_loss, one, tuple(_Named(name) for name in metrics)),
+        datasets=lambda: (dataset, test_set),
+        epochs=epochs,
+        batch_size=batch_size // parts,
+        collate=collate,
+        schedulers=[scheduler for each in getattr(one, "optimizers", (one,)) for scheduler in schedulers_of(each)],
+        validation_freq=validation_freq,
+        checkpoint_freq=checkpoint_freq,
+        loader_threads=loader_threads,
+        begin=loop.begin,
+        evaluate=evaluate,
+        registered={"state": Registered(state or {}), "evaluated": Registered({"means": {}})},
+        script={**caller.f_globals, **caller.f_locals},
+    )
+    session, part = driver.current(), fresh.current()
+    if session is None and part is None:
+        _prepare_here()
+    return _steps(make, parts, session, part)
+
+
+def _steps(make: Callable[..., Job], parts: int, session: driver.Session | None, part: fresh.Part | None) -> Generator[Step, None, None]:
+    """In the script's own process the whole training, and no step; in a worker the steps that it does."""
+    if part is None:
+        most, slots = running.most_slots(session)
+        job = make(terms=running.terms(parts, most, session))
+        try:
+            running.Training(job, session, slots).run()
+            return _take_all(job)
+        except Becomes as worker:
+            _kept.append(worker)
+            place, lengths = worker.place, worker.lengths
+            _guard()
+    elif part.is_turn():
+        job = make(terms=part.terms)
+        place, lengths = part.enter(job)
+    else:
+        return None  # what an earlier training has made is in the state that this worker gets
+    yield from _in_worker(loop.work(job, place, lengths))
+    return None
+
+
+def _prepare_here() -> None:
+    """Outside of the studio."""
+    if kernel.running():
+        raise UserError(NOTEBOOK)
+    laptop.set_defaults()
+
+
+def _check_data(dataset: Any, test_set: Any, evaluate: object) -> None:
     for name, data in (("dataset", dataset), ("test_set", test_set)):
-        if data is not None and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-            raise UserError(STREAM.format(f"{name}, {type(data).__name__}"))
+        if (data is not None or name == "dataset") and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+            raise UserError(STREAM.format(f"{name} ({type(data).__name__})"))
     if (test_set is None) != (evaluate is None):
         raise UserError("elastic: test_set and evaluate belong together: evaluate(batch) is called with each batch of test_set")
-    whole, one = _model(model), _optimizer(optimizer)
-    registered = {"state": Registered(state or {}), "evaluated": Registered({"means": {}})}
-    caller = sys._getframe(1)
-    names = {**caller.f_globals, **caller.f_locals}
-
-    def steps() -> Generator[Step, None, None]:
-        if part is not None and not part.is_turn():
-            return  # what an earlier training has made is in the state that this worker gets
-        most, slots = running.most_slots(session) if part is None else (0, ())
-        job = Job(
-            parts=Parts(whole, _no_loss, one, tuple(_Named(name) for name in metrics)),
-            datasets=lambda: (dataset, test_set),
-            epochs=epochs,
-            batch_size=batch_size // parts,
-            terms=part.terms if part is not None else running.terms(parts, most, session),
-            collate=collate,
-            schedulers=[scheduler for each in getattr(one, "optimizers", (one,)) for scheduler in schedulers_of(each)],
-            validation_freq=validation_freq,
-            checkpoint_freq=checkpoint_freq,
-            loader_threads=loader_threads,
-            begin=loop.begin,
-            evaluate=evaluate,
-            registered=registered,
-            script=names,
-        )
-        if part is not None:
-            place, lengths = part.enter(job)
-        else:
-            try:
-                running.Training(job, session, slots).run()
-                return _take_all(job)
-            except Becomes as worker:
-                _kept.append(worker)
-                place, lengths = worker.place, worker.lengths
-                _guard()
-        yield from _in_worker(loop.work(job, place, lengths))
-
-    return steps()
 
 
 def _in_worker(steps: Iterator[Any]) -> Generator[Step, None, None]:
