@@ -15,6 +15,17 @@ from tests.engine.scripts import SMALL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 MIB = 1 << 20
+# Slow until it is told to hurry: none of four is to be done before the last has begun.
+PATIENT = SMALL.replace(
+    "FabricModel(model, data, nn.functional.cross_entropy",
+    """
+import os, time
+def loss(predicted, wanted):
+    if not os.path.exists(os.environ["RESULT_DIR"] + "/hurry"):
+        time.sleep(0.1)
+    return nn.functional.cross_entropy(predicted, wanted)
+FabricModel(model, data, loss""",
+)
 
 SUBMIT = """
 from experiments.models import User
@@ -62,7 +73,8 @@ def states(studio: Studio) -> set[str]:
 
 def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_path: Path) -> None:
     script = tmp_path / "main.py"
-    script.write_text(SMALL)
+    assert PATIENT != SMALL
+    script.write_text(PATIENT)
     runs = submit(studio, script, name="Digits", count=4)
 
     def trains() -> bool:
@@ -70,15 +82,21 @@ def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_
 
     wait_until(trains, "all four train", deadline_s=180)
     disk.fill()
-    wait_until(lambda: states(studio) == {"suspended"}, lambda: f"all four are suspended:\n{studio.tail()}", deadline_s=120)
+    wait_until(
+        lambda: states(studio) == {"suspended"}, lambda: f"all four are suspended, not {states(studio)}:\n{studio.tail()}", deadline_s=120
+    )
     for (reason,) in studio.rows("SELECT state_reason FROM experiments_trainingrun"):
         assert "The disk of node local is full" in reason
     [(problem,)] = studio.rows("SELECT storage_problem FROM experiments_node")
     assert "go on by themselves when 40 MiB are" in problem
     disk.make_room()
+    for run in runs:
+        (studio.folder(run) / "hurry").touch()
     wait_until(lambda: states(studio) == {"completed"}, lambda: f"all four are done:\n{studio.tail()}", deadline_s=300)
     assert studio.rows("SELECT COUNT(*) FROM experiments_runtransition WHERE new = 'failed'") == [(0,)]
     [calm] = submit(studio, script, name="Calm", count=1)
+    wait_until(lambda: studio.folder(calm).is_dir(), "its folder")
+    (studio.folder(calm) / "hurry").touch()
     wait_until(lambda: states(studio) == {"completed"}, "the one without any trouble is done", deadline_s=180)
     folders = {run: studio.home / "runs" / name for run, name in studio.rows("SELECT id, folder FROM experiments_trainingrun")}
     assert {weights(folders[run]) for run in runs} == {weights(folders[calm])}
