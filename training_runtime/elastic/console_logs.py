@@ -3,12 +3,12 @@ nothing is raised."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from training_runtime.elastic.pieces import read_piece
 
 MOST_BYTES = 1 << 18  # of a log, at a time
 MOST_LOGS = 16  # that are followed
@@ -52,25 +52,10 @@ class ConsoleLogs:
         return sorted(found, key=lambda path: (path not in self.offsets, path))[:MOST_LOGS]
 
     def _pieces(self, path: str) -> list[Piece]:
-        data = self._read(path, self.offsets[path])
+        data = read_piece(self._root / path, self.offsets[path], most=MOST_BYTES)
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if len(data) - whole > LONGEST_BYTES:
             whole = len(data)
         self.offsets[path] += whole
         pieces = [Piece(path, piece.decode(errors="replace"), whole=True) for piece in _END.split(data[:whole])]
         return [*pieces, Piece(path, data[whole:].decode(errors="replace"), whole=False)]
-
-    def _read(self, path: str, offset: int) -> bytes:
-        try:
-            fd = os.open(self._root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            facts = os.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
-                return b""
-            return os.pread(fd, MOST_BYTES, offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)

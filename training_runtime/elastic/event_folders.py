@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime.elastic import event_files, scalar_tables
+from training_runtime.elastic.pieces import read_piece
 from training_runtime.tracking.answers import Group as Group
 from training_runtime.tracking.answers import group_of as group_of
 
@@ -67,7 +67,7 @@ class EventFolders:
     def _chunk(self, path: str) -> event_files.Chunk | None:
         """None where there is nothing new; the offset is that of the next."""
         offset = self.offsets[path]
-        data = _read(self._root / path, offset)
+        data = read_piece(self._root / path, offset, most=MOST_BYTES)
         if scalar_tables.FILE_NAME.fullmatch(Path(path).name):
             chunk = self._of_table(path, data, offset)
         else:
@@ -82,12 +82,12 @@ class EventFolders:
         column is added."""
         header = b""
         if path.endswith(".csv"):
-            header = scalar_tables.header_of(_read(self._root / path, 0, most=scalar_tables.MOST_HEADER_BYTES))
+            header = scalar_tables.header_of(read_piece(self._root / path, 0, most=scalar_tables.MOST_HEADER_BYTES))
             if not header:
                 return None
         if self._headers.setdefault(path, header) != header or (offset and not data and _size(self._root / path) < offset):
             self._headers[path], offset = header, 0
-            data = _read(self._root / path, 0)
+            data = read_piece(self._root / path, 0, most=MOST_BYTES)
         return scalar_tables.read(path, header, data, offset) if data else None
 
     def _figures(self, path: str, chunk: event_files.Chunk) -> list[Figure]:
@@ -123,19 +123,3 @@ def _size(path: Path) -> int:
         return path.stat(follow_symlinks=False).st_size
     except OSError:
         return 0
-
-
-def _read(path: Path, offset: int, *, most: int = MOST_BYTES) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return b""
-    try:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
-            return b""
-        return os.pread(fd, most, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
