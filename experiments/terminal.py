@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_PIECES = re.compile(r"\r*\n|\r|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b.?|[^\r\n\x1b]+")
+_PIECES = re.compile(r"\r?\n|\r|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b.?|[^\r\n\x1b]+")
 _MOVED = re.compile(r"[\r\x1b]")
 
 
@@ -22,13 +22,14 @@ def shown(text: str) -> Screen:
     """Carriage returns write a line again, the cursor goes up and down as tqdm moves it, colours and other sequences are dropped."""
     if not _MOVED.search(text):
         return Screen(text)
-    rows, row, anew = [""], 0, False
+    rows: list[list[str]] = [[]]  # of pieces: a line of very many colours is not copied for each
+    row, anew = 0, False
     for found in _PIECES.finditer(text):
         piece, final = found.group(), found[2]
         if piece[-1] == "\n":
             row, anew = row + 1, True
             if row == len(rows):
-                rows.append("")
+                rows.append([])
         elif piece == "\r":
             anew = True
         elif final == "A":
@@ -36,11 +37,14 @@ def shown(text: str) -> Screen:
         elif final == "B":
             row = min(len(rows) - 1, row + _count(found[1]))
         elif final == "K":
-            rows[row] = "" if anew or found[1] == "2" else rows[row]
+            if anew or found[1] == "2":
+                rows[row] = []
         elif piece[0] != "\x1b":
-            rows[row] = piece if anew else rows[row] + piece
+            if anew:
+                rows[row] = []
+            rows[row].append(piece)
             anew = False
-    return Screen("\n".join(each.rstrip(" ") for each in rows), len(rows) - 1 - row)
+    return Screen("\n".join("".join(each).rstrip(" ") for each in rows), len(rows) - 1 - row)
 
 
 def line(text: str) -> str:

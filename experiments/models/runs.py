@@ -157,11 +157,14 @@ class TrainingRun(models.Model):
         return {"done": self.bar_done, "total": self.bar_total, "left": self.bar_left_s, "label": self.bar_label}
 
     def remaining_s(self) -> float | None:
-        """Seconds to the end at the recent rate, or as the script's own progress bar says; None before either is known."""
+        """Seconds to the end at the recent rate; None before both are known."""
         total = self.total_steps()
-        if total and self.step_rate:
-            return max(0, total - self.step) / self.step_rate
-        return None if total else self.bar_left_s
+        return max(0, total - self.step) / self.step_rate if total and self.step_rate else None
+
+    def left_s(self) -> float | None:
+        """The same for people, who are told what the script's own progress bar says where nobody counts its steps. (Plans do not go by
+        that: it may be of one epoch.)"""
+        return self.remaining_s() if self.total_steps() else self.bar_left_s
 
     def duration(self, now: dt.datetime) -> dt.timedelta | None:
         """From the first step to the end or `now`; None before the first step."""

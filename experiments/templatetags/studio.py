@@ -120,7 +120,7 @@ def has_pace(run: TrainingRun, now: dt.datetime) -> bool:
 @register.filter
 def ends_at(run: TrainingRun, now: dt.datetime) -> dt.datetime | None:
     """When the run will have done its steps, at its recent rate; None before that is known, or where it is years away."""
-    left = run.remaining_s()
+    left = run.left_s()
     return now + dt.timedelta(seconds=left) if left is not None and left < 10 * 365 * 86400 else None
 
 

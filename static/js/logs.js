@@ -40,7 +40,8 @@ function tail(box, following) {
   const named = (topic, text) => {
     const lines = ((halves.get(topic) || '') + text).split('\n');
     const half = lines.pop() || '';
-    const kept = half.includes('\r') ? half.slice(half.lastIndexOf('\r')) : half; // what was drawn before will never be seen
+    const drawn = half.lastIndexOf('\r', half.length - 2); // what stood before it will never be seen; at the end it may be half of a line's
+    const kept = drawn < 0 ? half : half.slice(drawn);
     halves.set(topic, kept.length < LONGEST_HALF ? kept : '');
     if (kept.length >= LONGEST_HALF) lines.push(kept);
     const width = Math.max(...[...ends.keys()].map((each) => each.length - ours.length));

@@ -46,15 +46,15 @@ def join():
 
 @pytest.fixture(scope="session")
 def fixed(warm, tmp_path_factory):
-    """fixed(*args) -> the finished run of SMALL with one worker and these arguments; computed once a session."""
+    """fixed(*args) -> the finished run of SMALL, or of `script`, with one worker and these arguments; computed once a session."""
     done: dict[tuple[str, ...], Run] = {}
 
-    def run(*args: str) -> Run:
-        if args not in done:
-            one = done[args] = Run(warm, tmp_path_factory.mktemp("fixed"), SMALL, *args)
+    def run(*args: str, script: str = SMALL) -> Run:
+        if (script, *args) not in done:
+            one = done[script, *args] = Run(warm, tmp_path_factory.mktemp("fixed"), script, *args)
             one.members(0)
             assert one.wait() == 0, one.tail()
-        return done[args]
+        return done[script, *args]
 
     yield run
     for one in done.values():

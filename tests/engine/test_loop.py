@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -20,21 +21,10 @@ from training_runtime.fabric.native import elastic
 LONG = ("--epochs", "6")  # 8 steps an epoch
 
 
-@pytest.fixture(scope="module")
-def alone(warm, tmp_path_factory):
+@pytest.fixture
+def alone(fixed):
     """alone(*args) -> the finished run of LOOP with one worker; computed once."""
-    done: dict[tuple[str, ...], Run] = {}
-
-    def run(*args: str) -> Run:
-        if args not in done:
-            one = done[args] = Run(warm, tmp_path_factory.mktemp("alone"), LOOP, *args)
-            one.members(0)
-            assert one.wait() == 0, one.tail()
-        return done[args]
-
-    yield run
-    for one in done.values():
-        one.close()
+    return partial(fixed, script=LOOP)
 
 
 def logged(run: Run) -> dict[int, dict[str, float]]:

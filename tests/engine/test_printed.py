@@ -52,6 +52,13 @@ def test_what_is_a_bar_and_what_is_none(text, is_read_as):
     assert bar(text) == is_read_as
 
 
+def test_long_text_without_a_bar_is_passed_over_quickly():
+    """A thousand such lines would take minutes with the pattern alone."""
+    for _ in range(1000):
+        assert bar("a 1" * 20_000) is None
+    assert bar("a 1" * 20_000 + ": 50%|##| 1/2 [00:01<00:01]") is not None
+
+
 @pytest.mark.parametrize(
     ("text", "are_read_as"),
     [

@@ -152,9 +152,10 @@ def watchful() -> Iterator[Studio]:
 def test_processes_that_hang_are_replaced(watchful: Studio) -> None:
     watchful.start()
     all_up(watchful)
-    beats = "SELECT name FROM experiments_lease"
-    wait_until(lambda: watchful.rows(beats) == [("beat",)], "the clock to have begun", deadline_s=30)
-    wait_until(lambda: watchful.rows("SELECT 1 FROM experiments_node WHERE last_seen_at IS NOT NULL"), "the node", deadline_s=30)
+    for worker in ("agent", "ingest", "control"):  # one that has not spoken yet would be given its whole time to start
+        log = watchful.home / "log" / f"{worker}.log"
+        wait_until(lambda log=log: " ready." in log.read_text(), f"the {worker} to be ready", deadline_s=60)
+    wait_until(lambda: watchful.rows("SELECT 1 FROM experiments_node WHERE last_seen_at IS NOT NULL"), "the node", deadline_s=60)
     hung = {name: child(watchful, name) for name in CHILDREN}
     for process in hung.values():
         process.suspend()

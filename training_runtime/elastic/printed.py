@@ -12,6 +12,7 @@ from typing import Any
 
 LONGEST_LINE = 4096  # characters of a line of figures
 MOST_FIGURES = 100  # of a line
+LONGEST_LABEL, LONGEST_BAR = 210, 600  # characters before and after the percentage of a bar
 STEP_NAMES = ("step", "global_step", "iteration", "iter", "steps")
 _ASIDE = frozenset({*STEP_NAMES, "epoch", "time", "timestamp", "wall_time"})
 _BAR = re.compile(
@@ -43,7 +44,8 @@ class Figures:
 
 def bar(text: str) -> Bar | None:
     """The bar in what was drawn at once; None where there is none."""
-    found = _BAR.search(text)
+    at = text.find("%|")  # most text has none: the pattern is slow to find that out
+    found = _BAR.search(text, max(0, at - LONGEST_LABEL), at + LONGEST_BAR) if at >= 0 else None
     if found is None:
         return None
     try:

@@ -13,6 +13,7 @@ from training_runtime.elastic.printed import Bars, bar, figures
 LOOK_S = 1.0
 TELL_S = 2.0  # between two lines of progress in the journal
 LONGEST_LABEL = 100
+MOST_KINDS = 1000  # of lines, by the names in them
 
 
 class PrintedFigures:
@@ -61,5 +62,7 @@ class PrintedFigures:
         step = said.step
         if step is None:
             names = frozenset(said.values)
+            if names not in self._counts and len(self._counts) >= MOST_KINDS:
+                return []
             step = self._counts[names] = self._counts.get(names, 0) + 1
         return [Figure(group_of(name), name, step, value, 0.0) for name, value in said.values.items()]
