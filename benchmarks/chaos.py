@@ -303,7 +303,7 @@ def _all_taken_in(studio: Studio) -> bool:
 @contextlib.contextmanager
 def staged(*, use_postgres: bool) -> Iterator[tuple[Studio, postgres.Server | None, bool]]:
     """A running studio, its database server if it has one, and whether its disk may be filled."""
-    studio = Studio()
+    studio = Studio(first=use_postgres)  # a prepared home belongs to the database in it
     with contextlib.ExitStack() as leaving:
         server = leaving.enter_context(postgres.server()) if use_postgres else None
         disk = leaving.enter_context(_victims.disk_of_its_own(studio.home))

@@ -6,7 +6,9 @@ The folder lies under the temporary directory and not below anybody's home, beca
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -53,14 +55,26 @@ def printed_commands(heading: str) -> list[str]:
     return [line.replace(".venv/bin/python", sys.executable) for line in lines]
 
 
+@functools.cache
+def prepared_home() -> Path:
+    """A home whose database and static files are as a first start makes them: made once by this process, which removes it at its end."""
+    home = Path(tempfile.mkdtemp(prefix="edt-prepared-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    environment.pop("DATABASE_URL", None)
+    subprocess.run([sys.executable, "manage.py", "prepare"], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
+    return home
+
+
 @dataclass
 class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
-    `settings`: more of its environment."""
+    `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one."""
 
     slots: int = 4
     address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    first: bool = False
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -81,6 +95,8 @@ class Studio:
 
     def start(self) -> float:
         """Seconds until the first page was served."""
+        if not self.first and not (self.home / "installation").exists():
+            shutil.copytree(prepared_home(), self.home, dirs_exist_ok=True)
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(

@@ -43,6 +43,12 @@ def child(studio: Studio, name: str) -> psutil.Process:
     return psutil.Process(int((studio.home / "run" / f"{name}.pid").read_text().split()[0]))
 
 
+def replaced(studio: Studio, name: str, old: psutil.Process) -> bool:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return child(studio, name).pid != old.pid
+    return False
+
+
 def refused(studio: Studio, *arguments: str, **environment: str) -> str:
     """What a start that cannot be says; it ends with status 2, without a traceback and without a process."""
     done = subprocess.run(
@@ -62,6 +68,7 @@ def refused(studio: Studio, *arguments: str, **environment: str) -> str:
 
 
 def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Studio) -> None:
+    studio.first = True
     studio.start()
     all_up(studio)
     wait_until(lambda: re.search(r"Log in as admin with the password \S{12,}", studio.tail()), "the first login", deadline_s=10)
@@ -120,23 +127,18 @@ def test_a_home_that_cannot_be_written_to_gets_one_sentence(studio: Studio) -> N
     assert "EDT_HOME (/proc/none) cannot be used" in refused(studio, "--port", "0", EDT_HOME="/proc/none")
 
 
-@pytest.mark.parametrize("name", ["web", "control", "broker"])
-def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_one(studio: Studio, name: str) -> None:
+def test_a_process_that_is_killed_is_started_again_with_nothing_left_of_the_old_one(studio: Studio) -> None:
     studio.start()
     all_up(studio)
-    old = child(studio, name)
-    family = [old, *old.children(recursive=True)]
-    old.kill()
-
-    def replaced() -> bool:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return child(studio, name).pid != old.pid
-        return False
-
-    wait_until(replaced, f"a new {name}", deadline_s=20)
-    wait_until(studio._answers, "the page again", deadline_s=20)
-    wait_until(lambda: not any(runs(process) for process in family), f"the end of the old {name} and what it had forked", deadline_s=10)
-    assert f"{name} has ended unexpectedly" in (studio.home / "log" / "studio.log").read_text()
+    for name in ("web", "control", "broker"):
+        old = child(studio, name)
+        family = [old, *old.children(recursive=True)]
+        old.kill()
+        wait_until(lambda name=name, old=old: replaced(studio, name, old), f"a new {name}", deadline_s=20)
+        wait_until(studio._answers, "the page again", deadline_s=20)
+        gone = f"the end of the old {name} and what it had forked"
+        wait_until(lambda family=family: not any(runs(process) for process in family), gone, deadline_s=10)
+        assert f"{name} has ended unexpectedly" in (studio.home / "log" / "studio.log").read_text()
 
 
 @pytest.fixture
@@ -160,13 +162,8 @@ def test_processes_that_hang_are_replaced(watchful: Studio) -> None:
     for process in hung.values():
         process.suspend()
 
-    def replaced(name: str) -> bool:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return child(watchful, name).pid != hung[name].pid
-        return False
-
     for name in CHILDREN:
-        wait_until(lambda name=name: replaced(name), f"a new {name}", deadline_s=60)
+        wait_until(lambda name=name: replaced(watchful, name, hung[name]), f"a new {name}", deadline_s=60)
     wait_until(watchful._answers, "the page again", deadline_s=40)
     said = (watchful.home / "log" / "studio.log").read_text()
     for name in CHILDREN:
