@@ -179,6 +179,22 @@ def test_two_wishes_wait_for_one_download_each_and_nothing_that_is_half_built_co
     assert until_seen(host, asked.key, "ready").attempt == 2
 
 
+def test_the_end_of_a_run_ends_nobody_elses_build(host, index):
+    index.add("waiting", "1.0")
+    index.gate.clear()
+    asked = wish("waiting\n")
+    host.want(host.spec(1, "script", "quick.py", code={"quick.py": "print('done')\n"}))
+    tell(host, asked)
+    host.until_run(1, lambda run: run.exit_code is not None)
+    host.wanted.clear()
+    tell(host, asked)
+    until(lambda: host.run(1) is None, what="nothing is left of the run")
+    assert len(builders(host)) == 1
+    index.gate.set()
+    seen = until_seen(host, asked.key, "ready", "failed")
+    assert seen.state == "ready", seen.problem
+
+
 def test_a_build_that_nobody_wants_any_more_ends(host, index):
     index.add("unwanted", "1.0")
     index.gate.clear()

@@ -105,7 +105,7 @@ def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
     found = processes.table()
     members = processes.of_run(run.traces(), found)
     if run.phase == "clearing" and not any(other.phase == "launching" for other in node.runs.values()):
-        known = {pid for other in node.runs.values() for pid in (other.pid, other.keeper)} | {node.warm_pid}
+        known = {pid for other in node.runs.values() for pid in (other.pid, other.keeper)} | {node.warm_pid} | node.helpers
         strays = {p.pid for p in found.values() if p.parent == os.getpid() and p.pid not in known}
         strays |= processes.descendants(strays, found)
         members += tuple(found[pid] for pid in strays - {p.pid for p in members} if found[pid].state not in "ZX")

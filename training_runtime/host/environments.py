@@ -127,11 +127,11 @@ class Environments:
         self._node.changed = True
         log.info("an environment is deleted: %s", folder)
 
-    @staticmethod
-    def _remove(path: Path) -> None:
+    def _remove(self, path: Path) -> None:
         """In a process of its own: it may have a hundred thousand files. The host reaps it with its other children."""
         process = subprocess.Popen(["rm", "-rf", "--one-file-system", str(path)], stdin=subprocess.DEVNULL, start_new_session=True)
         process.returncode = 0
+        self._node.helpers.add(process.pid)
 
     # --- builds
     # -----------------------------------------------------------------------------------------------------------------------------
@@ -155,6 +155,7 @@ class Environments:
             assert process.stdin is not None
             assert process.stdout is not None
             each.process, each.said = process, b""
+            self._node.helpers.add(process.pid)
             process.stdin.write(json.dumps(dataclasses.asdict(orders)).encode() + b"\n")
             process.stdin.flush()
         except (OSError, SandboxRefused) as error:

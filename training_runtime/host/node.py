@@ -38,8 +38,8 @@ class _Registration:
 
 class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
-    `unsaved`: why the state file could not be written when last tried. `warm_pid`: the one child that is no run's. `reaped`: exit codes of
-    drivers that became our children because their keeper was killed.
+    `unsaved`: why the state file could not be written when last tried. `warm_pid`, `helpers`: children that are no run's, the warm process
+    and those that build and delete environments. `reaped`: exit codes of drivers that became our children because their keeper was killed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,6 +49,7 @@ class Node:
         self.changed = False
         self.grown: set[int] = set()
         self.warm_pid: int | None = None
+        self.helpers: set[int] = set()
         self.reaped: dict[int, int] = {}
         self.unsaved = ""
         self._selector = selectors.DefaultSelector()

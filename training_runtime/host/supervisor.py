@@ -158,7 +158,7 @@ class Supervisor:
         self._reap()
 
     def _reap(self) -> None:
-        """Our children are the warm process and whatever lost its own parent; drivers and keepers are watched by their pidfds."""
+        """Our children are the warm process, helpers and whatever lost its own parent; drivers and keepers are watched by their pidfds."""
         drivers = {run.pid for run in self._node.runs.values() if run.phase in ("launching", "alive", "clearing")}
         while True:
             try:
@@ -167,6 +167,7 @@ class Supervisor:
                 break
             if pid == 0:
                 break
+            self._node.helpers.discard(pid)
             if pid == self._warm.pid:
                 self._warm.reaped()
             elif pid in drivers:
