@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 
-from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, TrainingDefinition, User
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, NoticeKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.scheduling import ClusterWish
 from experiments.sent_once import RequestForm
@@ -20,8 +20,6 @@ from experiments.services.watches import MOST_WATCHES, Crossing
 
 T = TypeVar("T")
 EMPTY_LINES = 2
-FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
-TORCHRUN = "torchrun runs scripts that are written for torch.distributed and keep checkpoints of their own."
 
 
 def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
@@ -55,59 +53,6 @@ class MemberForm(forms.Form):
 
 class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=Role.choices)
-
-
-class AttributesForm(RequestForm):
-    """What a version is beside its code; and the number of the zip with that code where it has arrived before, in pieces."""
-
-    kept = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
-    framework = forms.ChoiceField(choices=DefinitionVersion.Framework.choices)
-    command = forms.CharField(
-        label="Execution command",
-        max_length=2000,
-        required=False,
-        help_text="Script and its arguments, for example main.py --epochs 10. Not required if defined at experiment level.",
-        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
-    )
-    device = forms.ChoiceField(label="Device per slot", choices=DefinitionVersion.Device.choices)
-    distributed = forms.ChoiceField(label="Distributed training type", choices=DefinitionVersion.Distributed.choices, help_text=TORCHRUN)
-    max_slots = forms.IntegerField(
-        label="Maximum number of slots",
-        initial=4,
-        min_value=1,
-        max_value=MAX_SLOTS_LIMIT,
-        help_text="The run grows up to this many slots when they are free, and shrinks when others need them; a fixed number starts whole.",
-    )
-
-
-def _code(*, required: bool, help_text: str) -> forms.FileField:
-    return forms.FileField(
-        label="Training source code",
-        required=required,
-        help_text=help_text,
-        widget=forms.FileInput(attrs={"accept": ".zip,.tar,.tar.gz,.tgz,.py"}),
-        error_messages={
-            "required": "Choose a .zip, .tar, .tar.gz or .py file with the model code.",
-            "empty": "This file is empty: choose the file with the model code.",
-        },
-    )
-
-
-class DefinitionForm(AttributesForm):
-    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    upload = _code(required=True, help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
-    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.data.get(self.add_prefix("kept")):
-            self.fields["upload"].required = False
-
-
-class VersionForm(AttributesForm):
-    upload = _code(required=False, help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
-    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
 
 
 class FilesInput(forms.FileInput):
@@ -392,9 +337,3 @@ def watch_forms(data: Mapping[str, Any] | None, *, start: Sequence[Crossing] = (
 
 class ThemeForm(forms.Form):
     theme = forms.ChoiceField(choices=User.Theme.choices)
-
-
-def version_initial(definition: TrainingDefinition) -> dict[str, object]:
-    """The attributes of the newest version, as a start for the next."""
-    newest = definition.newest()
-    return {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots")}

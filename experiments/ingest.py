@@ -303,7 +303,7 @@ def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:
     if rows.progress.get("outcome") == TRAINED:
         notify.nudge_schedule()  # its slots are wanted elsewhere
     if rows.generations and run.engines is None and "engines" not in rows.progress:
-        states.at_work(run, reason="Its workers run the script.", now=now)
+        states.at_work(run, reason="Its script runs.", now=now)
     if rows.logged_step is not None and rows.last_word is None:
         states.at_work(run, reason="Its script logs figures.", now=now)
     if rows.last_word is None or run.state not in (RunState.STARTING, RunState.RUNNING, RunState.SUSPENDED):

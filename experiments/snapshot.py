@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from django.db.models import Model, QuerySet
 
 from experiments import environments, several
-from experiments.models import ClusterRules, Grant, Node, RunState, Slot, Station, TrainingRun
+from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.environments.readiness import Verdict
 from training_runtime.protocol import Device
@@ -92,7 +92,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     pools = several.pools({slot.node_id: slot.node for slot in slots.values()}.values()) if rules.several_machines else {}
     largest = max(Counter(slot.node_id for slot in slots.values()).values(), default=0)
     lost = frozenset(slot for of_run in unheard.values() for slot in of_run)
-    planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and run.outcome != TRAINED}
+    planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and not _is_done(run)}
     avoids = _avoided(planned, nodes) if pools else {}
     heard = [node for node in nodes.values() if node.pk not in silent and node.removed_at is None]
     verdicts = environments.verdicts(nodes=heard)
@@ -106,8 +106,8 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
             dataclasses.replace(
                 _run_facts(run, frozenset(kept[run.pk]), unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.home_id or 0, ""),
-                alone=bool(pools) and (bool(run.version.torchrun) or (run.engines is None and run.min_slots <= largest)),
-                always_alone=bool(pools) and bool(run.version.torchrun),
+                alone=bool(pools) and (run.version.starts_over or (run.engines is None and run.min_slots <= largest)),
+                always_alone=bool(pools) and run.version.starts_over,
                 avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, heard, pools),
                 paused=run.paused or run.pk in unready,
                 ready_in=_ready_in(run, verdicts, heard, pools),
@@ -141,18 +141,23 @@ def _without(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[
     return frozenset(node.name for node in heard if on and pools.get(node.pk) and node.name not in on and node.pk != run.home_id)
 
 
+def _is_done(run: TrainingRun) -> bool:
+    """Whether it has trained, so that the rest of its script needs no slot. A single process has its slots for its life."""
+    return run.outcome == TRAINED and run.version.distributed != DefinitionVersion.Distributed.SINGLE
+
+
 def may_end(run: TrainingRun) -> bool:
     """Whether the process of a run that holds nothing may be ended, to go on elsewhere: before train() nothing of it is written down,
     unless its script keeps checkpoints of its own."""
-    return run.engines is not None or run.state == RunState.QUEUED or bool(run.version.torchrun)
+    return run.engines is not None or run.state == RunState.QUEUED or run.version.starts_over
 
 
 def _stays(run: TrainingRun) -> bool:
-    """Whether its process cannot be sent to another machine. Workers of torchrun would begin with a checkpoint of unknown age: they are
-    left where they are as long as they have slots."""
+    """Whether its process cannot be sent to another machine. A script that starts over would begin with a checkpoint of unknown age: it is
+    left where it is as long as it has slots."""
     if run.home_id is None or run.leave_revision is not None:
         return False
-    return not may_end(run) or (bool(run.version.torchrun) and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
+    return not may_end(run) or (run.version.starts_over and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
 
 
 def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:

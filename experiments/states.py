@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from experiments import notices, notify
-from experiments.models import RunState, RunTransition, TrainingRun, User
-from experiments.models.definitions import TORCHRUN
+from experiments.models import DefinitionVersion, RunState, RunTransition, TrainingRun, User
 from experiments.models.runs import ENDED
 
 S = RunState
@@ -117,7 +116,7 @@ def tell_at_work(now: dt.datetime) -> int:
     """Runs whose script has had slots for a while and has not called train() are running: it may never call it. How many."""
     late = now - QUIET
     quiet = TrainingRun.objects.filter(state=S.STARTING, engines=None, grants__released_at=None, grants__granted_at__lte=late).distinct()
-    quiet = quiet.exclude(version__distributed__in=TORCHRUN)  # they say when their workers start
+    quiet = quiet.filter(version__distributed=DefinitionVersion.Distributed.ELASTIC)  # the others say when their script starts
     reason = "Its script runs. It has not called train() so far."
     return sum(at_work(run, reason=reason, now=now) for run in quiet.select_related("experiment"))
 

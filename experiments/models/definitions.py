@@ -58,9 +58,9 @@ class DefinitionVersion(models.Model):
         CPU = "cpu", "1 CPU share per slot"
 
     class Distributed(models.TextChoices):
-        ELASTIC = "elastic", "Elastic distributed training"
+        ELASTIC = "elastic", "Elastic (exact)"
         TORCHRUN_ELASTIC = "torchrun_elastic", "torchrun elastic"
-        TORCHRUN = "torchrun", "torchrun (fixed number of slots)"
+        TORCHRUN = "torchrun", "torchrun"
         SINGLE = "single", "Single process"
 
     definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
@@ -100,12 +100,31 @@ class DefinitionVersion(models.Model):
         return self.distributed in (self.Distributed.ELASTIC, self.Distributed.TORCHRUN_ELASTIC)
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether a run starts with all of its slots, on one machine, and keeps their number."""
+        return is_fixed(self.distributed)
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether its script is started anew when it has lost its slots, with checkpoints of its own if it keeps any."""
+        return self.distributed != self.Distributed.ELASTIC
+
+    @property
     def least_slots(self) -> int:
         """Without which a run does not start."""
-        return self.max_slots if self.torchrun == "fixed" else 1
+        return self.max_slots if self.is_fixed else 1
 
 
 TORCHRUN = (DefinitionVersion.Distributed.TORCHRUN_ELASTIC, DefinitionVersion.Distributed.TORCHRUN)
+
+
+def is_fixed(distributed: str) -> bool:
+    return distributed in (DefinitionVersion.Distributed.TORCHRUN, DefinitionVersion.Distributed.SINGLE)
+
+
+def usual_slots(distributed: str) -> int:
+    """The number of slots where nobody says one: what a plain script does not use it does not hold."""
+    return 1 if distributed == DefinitionVersion.Distributed.SINGLE else 4
 
 
 def torchrun(distributed: str) -> Literal["", "elastic", "fixed"]:

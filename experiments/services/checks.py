@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Never, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db.models import Choices, Model, QuerySet
+from django.db.models import Choices, Count, Model, QuerySet
 
 from experiments import datastore
-from experiments.models import DataAsset, User
+from experiments.models import DataAsset, Slot, User
 from training_runtime import variables as runtime_variables
 
 NAME_LIMIT = 120
@@ -45,6 +45,17 @@ def name(value: str, *, field: str = "name", limit: int = NAME_LIMIT) -> str:
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
         refuse(field, "The name has a control character in it: type it anew.")
     return clean
+
+
+def on_one_machine(slots: int, *, device: str, field: str = "max_slots") -> None:
+    """A run that needs all of its slots on one machine would wait for ever for more than any has. Without machines nobody can tell."""
+    there = Slot.objects.filter(retired=False, node__removed_at=None)
+    if device in Slot.Device.values:
+        there = there.filter(device=device)
+    sizes = there.values("node__name", "device").annotate(count=Count("id")).order_by("-count", "node__name")
+    if (largest := sizes.first()) is not None and slots > largest["count"]:
+        most = f"{largest['count']} {largest['device'].upper()} slot{'s' * (largest['count'] != 1)}"
+        refuse(field, f"It runs on one machine, and the largest, {largest['node__name']}, has {most}: choose at most {largest['count']}.")
 
 
 def text(value: str, *, field: str = "description", limit: int = DESCRIPTION_LIMIT) -> str:

@@ -13,7 +13,7 @@ from django.db.models import Max
 
 from experiments import bundles, environments, notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
-from experiments.models.definitions import MAX_SLOTS_LIMIT, torchrun
+from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
 from experiments.services import checks
 
 V = DefinitionVersion
@@ -49,10 +49,11 @@ def create_definition(
     command: str = "",
     device: str = "any",
     distributed: str = "elastic",
-    max_slots: int = 4,
+    max_slots: int | None = None,
     request_id: uuid.UUID | None = None,
 ) -> DefinitionVersion:
-    """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots."""
+    """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
+    (None: as usual for its type)."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
@@ -86,7 +87,7 @@ def add_version(
     command: str = "",
     device: str = "any",
     distributed: str = "elastic",
-    max_slots: int = 4,
+    max_slots: int | None = None,
     request_id: uuid.UUID | None = None,
 ) -> DefinitionVersion:
     """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
@@ -156,19 +157,21 @@ def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
 
 
 def _attributes(
-    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int
+    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int | None
 ) -> _Attributes | None:
-    found = len(errors)
+    found, slots = len(errors), usual_slots(distributed) if max_slots is None else max_slots
     checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
     checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
     checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
-    checks.each(errors, lambda: checks.whole(max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
+    checks.each(errors, lambda: checks.whole(slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
     clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
     if clean:
         checks.each(errors, lambda: _parse(clean, distributed))
     if len(errors) > found or clean is None:
         return None
-    return _Attributes(framework, clean, device, distributed, 1 if distributed == V.Distributed.SINGLE else max_slots)
+    if is_fixed(distributed):
+        checks.each(errors, lambda: checks.on_one_machine(slots, device=device))
+    return _Attributes(framework, clean, device, distributed, slots)
 
 
 def _parse(command: str, distributed: str) -> None:

@@ -69,7 +69,7 @@ def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now
         checks.refuse("min_slots", f"{min_slots} is more than the maximum of {max_slots}: lower it, or raise the maximum.")
     with transaction.atomic():
         run = _live(run, field="max_slots")
-        if run.version.torchrun == "fixed":
+        if run.version.is_fixed:
             _check_fixed(run, min_slots, max_slots)
         if (run.min_slots, run.max_slots) != (min_slots, max_slots):
             words = f"{by.username} changed the slots from {run.min_slots}-{run.max_slots} to {min_slots}-{max_slots}."
@@ -81,10 +81,14 @@ def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now
 
 
 def _check_fixed(run: TrainingRun, min_slots: int, max_slots: int) -> None:
+    kind = run.version.get_distributed_display()
     if min_slots != max_slots:
-        checks.refuse("min_slots", "A torchrun run with a fixed number of slots starts with all of them: make both numbers the same.")
+        checks.refuse("min_slots", f"{kind}: the run starts with all of its slots, so make both numbers the same.")
     if run.state != RunState.QUEUED and max_slots != run.max_slots:
-        checks.refuse("max_slots", "A torchrun run keeps the number of slots that it started with: stop it, and run it again with another.")
+        checks.refuse(
+            "max_slots", f"{kind}: the run keeps as many slots as it started with. Stop it, and run it again with another number."
+        )
+    checks.on_one_machine(max_slots, device=run.version.device)
 
 
 def annotate_run(run: TrainingRun, *, by: User, tags: Iterable[str], note: str) -> TrainingRun:

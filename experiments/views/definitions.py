@@ -15,16 +15,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.forms import (
-    FILE_AGAIN,
-    AttributesForm,
-    CopyForm,
-    DefinitionForm,
-    DefinitionSettingsForm,
-    VersionForm,
-    attempt,
-    version_initial,
-)
+from experiments.definition_forms import FILE_AGAIN, AttributesForm, DefinitionForm, VersionForm, version_initial
+from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import code as source
 from experiments.selectors import environments

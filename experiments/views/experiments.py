@@ -20,7 +20,8 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.forms import FILE_AGAIN, DefinitionForm, ExperimentForm, WatchForm, attempt, watch_forms
+from experiments.definition_forms import FILE_AGAIN, DefinitionForm
+from experiments.forms import ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source

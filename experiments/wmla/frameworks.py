@@ -53,11 +53,11 @@ ALL = (
     Framework(
         "distPyTorch", "DistributePyTorchTrain", Distributed.TORCHRUN, "PyTorch - a script for torch.distributed, as torchrun runs it"
     ),
-    Framework("PyTorch", "SingleNodePytorchTrain", Distributed.SINGLE, "PyTorch - a script on one slot"),
+    Framework("PyTorch", "SingleNodePytorchTrain", Distributed.SINGLE, "PyTorch - a script as one process"),
     Framework("edtTensorflow", "ElasticTensorflow1xTrain", Distributed.ELASTIC, "tf.keras - Elastic Distributed Training", "tensorflow"),
     Framework("edtKeras", "ElasticKerasTrain", Distributed.ELASTIC, "Keras - Elastic Distributed Training", "keras"),
-    Framework("tensorflow", "SingleNodeTensorflowTrain", Distributed.SINGLE, "TensorFlow - a script on one slot", "tensorflow"),
-    Framework("keras", "SingleNodeKerasTrain", Distributed.SINGLE, "Keras - a script on one slot", "keras"),
+    Framework("tensorflow", "SingleNodeTensorflowTrain", Distributed.SINGLE, "TensorFlow - a script as one process", "tensorflow"),
+    Framework("keras", "SingleNodeKerasTrain", Distributed.SINGLE, "Keras - a script as one process", "keras"),
 )
 
 

@@ -115,7 +115,7 @@ def _name(said: Arguments, command: str) -> str:
 def _version(
     project: Project, *, by: User, name: str, bundle: Any, code: sent_code.SentCode, said: Arguments, framework: Framework
 ) -> DefinitionVersion:
-    slots = 1 if framework.one_process else said.slots or DEFAULT_SLOTS
+    slots = max(1, said.devices) if framework.one_process else said.slots or DEFAULT_SLOTS
     attributes: dict[str, Any] = {"framework": "pytorch", "device": _device(said.device_type), "distributed": framework.distributed}
     attributes["max_slots"] = slots
     known = DefinitionVersion.objects.filter(definition__project=project, definition__name=name)

@@ -58,7 +58,7 @@ def _make(request: HttpRequest) -> HttpResponse:
         nodes = answers.dict_of(model, "hardware_spec").get("nodes")
         if nodes is not None:
             most = checks.whole(nodes, field="nodes", least=1, most=4096)
-            services.set_slots(run, by=user, min_slots=most if run.version.torchrun == "fixed" else 1, max_slots=most)
+            services.set_slots(run, by=user, min_slots=most if run.version.is_fixed else 1, max_slots=most)
         tags = said.get("tags") or []
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             answers.refuse("tags is no list of texts.")

@@ -116,11 +116,32 @@ def test_a_training_definition_begins_with_version_one(project: Project, alice: 
     assert (home / "code" / version.bundle.sha256 / "main.py").read_text() == cast.MAIN_PY
 
 
-def test_a_single_slot_definition_takes_one_slot(project: Project, alice: User) -> None:
-    version = services.create_definition(
-        project, by=alice, name="x", upload=cast.zipped(), file_name="c.zip", command="main.py", distributed="single", max_slots=8
-    )
-    assert version.max_slots == 1
+@pytest.mark.parametrize(("distributed", "slots"), [("elastic", 4), ("torchrun_elastic", 4), ("torchrun", 4), ("single", 1)])
+def test_a_number_of_slots_that_nobody_says_is_usual_for_the_type(distributed: str, slots: int, project: Project, alice: User) -> None:
+    upload = {"upload": cast.zipped(), "file_name": "c.zip", "command": "main.py"}
+    version = services.create_definition(project, by=alice, name="x", distributed=distributed, **upload)
+    assert version.max_slots == slots
+    assert services.add_version(version.definition, by=alice, distributed=distributed, max_slots=3).max_slots == 3
+    assert services.add_version(version.definition, by=alice, distributed="single").max_slots == 1
+
+
+@pytest.mark.parametrize("distributed", ["torchrun", "single"])
+def test_more_slots_than_any_machine_has_are_refused_where_a_run_needs_all_at_once(distributed: str, project: Project, alice: User) -> None:
+    def keep(number: int, device: str = "any") -> None:
+        services.create_definition(
+            project, by=alice, name="x", upload=cast.zipped(), file_name="c.zip", distributed=distributed, max_slots=number, device=device
+        )
+
+    keep(64)  # no machine is known yet
+    cast.node("small", slots=2)
+    cast.node("large", gpus=4, slots=4)
+    keep(4)
+    said = refused(lambda: keep(5))
+    assert said == {"max_slots": ["It runs on one machine, and the largest, large, has 4 GPU slots: choose at most 4."]}
+    said = refused(lambda: keep(3, device="cpu"))
+    assert said == {"max_slots": ["It runs on one machine, and the largest, small, has 2 CPU slots: choose at most 2."]}
+    run = cast.run(project, by=alice, max_slots=2, distributed=distributed)
+    assert "max_slots" in refused(lambda: services.set_slots(run, by=alice, min_slots=5, max_slots=5))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Runs whose script torchrun is to run: what their machine is told, how many slots they get, and what is known of them."""
+"""Runs whose script starts over when it has lost its slots (torchrun's, single processes): what their machine is told, how many slots they
+get, and what is known of them."""
 
 from __future__ import annotations
 
@@ -77,28 +78,33 @@ def test_its_machine_is_told_how_to_run_it(
     assert "--nproc-per-node" not in spec.argv
 
 
-def test_a_fixed_run_has_all_its_slots_or_none(project: Project, alice: User, bob: User, host: cast.Host) -> None:
+FIXED = pytest.mark.parametrize("kind", ["torchrun", "single"])
+
+
+@FIXED
+def test_a_fixed_run_has_all_its_slots_or_none(kind: str, project: Project, alice: User, bob: User, host: cast.Host) -> None:
     elastic = cast.run(project, by=alice, name="elastic", max_slots=4, now=NOW)
     now = settle(host)
     assert len(cast.slots_of(elastic)) == 4
-    fixed = cast.run(project, by=bob, name="fixed", max_slots=2, distributed="torchrun", now=now)
+    fixed = cast.run(project, by=bob, name="fixed", max_slots=2, distributed=kind, now=now)
     assert (fixed.min_slots, fixed.max_slots) == (2, 2)
     now = settle(host, since=now)
     assert (len(cast.slots_of(fixed)), len(cast.slots_of(elastic))) == (2, 2)
-    third = cast.run(project, by=alice, name="large", max_slots=3, distributed="torchrun", now=now)
+    third = cast.run(project, by=alice, name="large", max_slots=3, distributed=kind, now=now)
     now = settle(host, since=now)
     assert len(cast.slots_of(fixed)) == 2
     assert len(cast.slots_of(third)) in (0, 3)
 
 
-def test_a_fixed_run_is_displaced_as_a_whole(project: Project, alice: User, bob: User, host: cast.Host) -> None:
+@FIXED
+def test_a_fixed_run_is_displaced_as_a_whole(kind: str, project: Project, alice: User, bob: User, host: cast.Host) -> None:
     rules = ClusterRules.current()
     rules.policy = "priority"
     rules.save()
-    fixed = cast.run(project, by=alice, name="fixed", max_slots=3, distributed="torchrun", now=NOW)
+    fixed = cast.run(project, by=alice, name="fixed", max_slots=3, distributed=kind, now=NOW)
     now = settle(host)
     assert len(cast.slots_of(fixed)) == 3
-    assert states.tell_at_work(NOW + states.QUIET) == 0, "its workers have not started"
+    assert states.tell_at_work(NOW + states.QUIET) == 0, "its script has not started"
     urgent = cast.run(project, by=bob, name="urgent", max_slots=2, now=now)
     services.set_priority(urgent, by=bob, priority=9000)
     now = settle(host, since=now)
@@ -111,8 +117,9 @@ def test_a_fixed_run_is_displaced_as_a_whole(project: Project, alice: User, bob:
     assert fresh(fixed).state == RunState.STARTING
 
 
-def test_a_fixed_run_keeps_the_number_it_started_with(project: Project, alice: User, host: cast.Host) -> None:
-    run = cast.run(project, by=alice, max_slots=2, distributed="torchrun", now=NOW)
+@FIXED
+def test_a_fixed_run_keeps_the_number_it_started_with(kind: str, project: Project, alice: User, host: cast.Host) -> None:
+    run = cast.run(project, by=alice, max_slots=2, distributed=kind, now=NOW)
     assert set(refused(lambda: services.set_slots(run, by=alice, min_slots=1, max_slots=2))) == {"min_slots"}
     assert services.set_slots(run, by=alice, min_slots=3, max_slots=3).max_slots == 3
     settle(host)
@@ -120,12 +127,13 @@ def test_a_fixed_run_keeps_the_number_it_started_with(project: Project, alice: U
     assert len(cast.slots_of(run)) == 3
 
 
-def test_it_is_on_one_machine_where_others_are_spread(project: Project, alice: User) -> None:
+@FIXED
+def test_it_is_on_one_machine_where_others_are_spread(kind: str, project: Project, alice: User) -> None:
     rules = ClusterRules.current()
     rules.several_machines = True
     rules.save()
+    fixed = cast.run(project, by=alice, max_slots=6, distributed=kind, now=NOW)
     hosts = [cast.Host(cast.node(name, now=NOW, address="10.0.0.1")) for name in ("alpha", "beta")]
-    fixed = cast.run(project, by=alice, max_slots=6, distributed="torchrun", now=NOW)
     settle(*hosts)
     assert cast.slots_of(fixed) == set()
     assert fresh(fixed).state == RunState.QUEUED
@@ -138,7 +146,7 @@ def test_it_is_on_one_machine_where_others_are_spread(project: Project, alice: U
     assert "its script runs on the slots of one machine" in fresh(elastic).plan_reason
 
 
-@pytest.mark.parametrize("distributed", ["torchrun", "torchrun_elastic"])
+@pytest.mark.parametrize("distributed", ["torchrun", "torchrun_elastic", "single"])
 def test_it_begins_again_on_another_machine_when_its_own_is_drained(distributed: str, project: Project, alice: User, dora: User) -> None:
     hosts = [cast.Host(cast.node(name, now=NOW)) for name in ("alpha", "beta")]
     run = cast.run(project, by=alice, max_slots=3, distributed=distributed, now=NOW)
@@ -168,6 +176,26 @@ def test_it_runs_from_its_first_workers_on_and_its_restarts_are_kept(project: Pr
         (1, "granted", 0.0),
         (2, why, 2500.0),
     ]
+
+
+def test_a_single_process_runs_from_its_first_line_since_it_had_its_slots(project: Project, alice: User, host: cast.Host) -> None:
+    run = cast.run(project, by=alice, max_slots=2, distributed="single", now=NOW)
+    settle(host)
+    began = run.transitions.get(new=RunState.STARTING).at
+    assert states.tell_at_work(NOW + 2 * states.QUIET) == 0, "its driver says when it begins"
+    cast.write_journal(run, Generation(1, 0, 0, (Member(0, 1, 10),), 0, "granted", 0.0, 0), t=NOW.timestamp())
+    ingest.catch_up(run.pk, now=NOW + 9 * SECOND)
+    assert fresh(run).state == RunState.RUNNING
+    assert (run.started_at, run.state_reason, run.workers) == (began, "Its script runs.", 1)
+    assert not [item for item in selectors.feed(run=run) if "workers" in item.text], "it has one process, whatever becomes of it"
+
+
+def test_a_single_process_that_trains_keeps_its_slots_for_the_rest_of_its_script(project: Project, alice: User, host: cast.Host) -> None:
+    run = cast.run(project, by=alice, max_slots=2, distributed="single", now=NOW)
+    now = settle(host)
+    TrainingRun.objects.filter(pk=run.pk).update(outcome="trained")
+    settle(host, since=now)
+    assert len(cast.slots_of(run)) == 2
 
 
 def test_it_is_suspended_and_runs_again(project: Project, alice: User, host: cast.Host) -> None:

@@ -50,6 +50,21 @@ def test_a_cpu_slot_is_as_busy_as_its_worker_and_never_more_than_it_is_held() ->
     assert 0.15 <= run.busy_s <= run.counted_s <= boot_s() - began + 0.02
 
 
+def test_a_process_on_several_slots_is_at_work_and_has_memory_once() -> None:
+    run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+    run.members = (SlotRef(3, "here", 0, "cpu"), SlotRef(4, "here", 1, "cpu"))
+    run.workers[Worker(4, os.getpid(), ticks(os.getpid()))] = -1
+    meter.sample([run])
+    before, used = run.measured, time.process_time()
+    work(0.2)
+    meter.sample([run])
+    used = time.process_time() - used
+    assert run.busy_s == pytest.approx(used, abs=0.05)
+    whole = processes.memory_bytes(os.getpid())
+    assert whole is not None
+    assert sum(each.memory_bytes or 0 for each in before.values()) == pytest.approx(whole, rel=0.2)
+
+
 def test_memory_that_processes_share_is_counted_once() -> None:
     """What a driver has loaded is in its forked workers too: each has its part, and all of them together no more than there is."""
     data = b"x" * SHARED_BYTES

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training_runtime.host.live import holding
 from training_runtime.host.reconcile import (
     Action,
     AskToStop,
@@ -25,7 +26,6 @@ from training_runtime.host.reconcile import (
     Terminate,
     decide,
     goes_on,
-    holding,
 )
 from training_runtime.protocol import RunSpec, SlotRef, WantedRun
 
@@ -193,6 +193,7 @@ SEEN = st.builds(
     folder_lost=st.booleans(),
     lived_s=st.sampled_from([0.0, 20.0, 1000.0]),
     got_on=st.booleans(),
+    in_driver=st.booleans(),
 )
 WISHES = st.dictionaries(st.integers(1, 4), st.tuples(st.sampled_from([(), (1,), (1, 2)]), st.booleans(), st.integers(1, 6)), max_size=4)
 
@@ -339,6 +340,23 @@ def test_a_slot_that_is_not_given_back_costs_its_worker_and_then_the_driver() ->
     (last,) = actions(wish(1), evicted, now=160.0)
     assert isinstance(last, KillDriver)
     assert last.interrupts, "for no crash of its own"
+
+
+def test_a_driver_that_is_on_its_slots_itself_is_told_to_end_and_begins_again() -> None:
+    """No worker can be taken from it: nobody but the script knows what it has computed."""
+    late = seen("alive", members=(), holding=(1, 2), overdue_since=100.0, in_driver=True)
+    (told,) = actions(wish(), late, now=100.0)
+    assert (type(told), told.interrupts) == (Terminate, True)
+    swapped = seen("alive", members=slots(1, 3), holding=(1, 2, 3), overdue_since=100.0, in_driver=True)
+    assert [type(action) for action in actions(wish(1, 3), swapped, now=100.0)] == [Terminate], "it cannot leave one of them"
+    deaf = seen("alive", members=slots(1, 3), holding=(1, 2, 3), overdue_since=100.0, in_driver=True, terminated_at=100.0)
+    assert decide(wish(1, 3), deaf, now=101.0, rules=RULES) == Decision((), 130.0)
+    (killed,) = actions(wish(1, 3), deaf, now=130.0)
+    assert (type(killed), killed.interrupts) == (KillDriver, True)
+    ended = seen("ended", exit_code=-15, interrupted=True)
+    assert [type(action) for action in actions(wish(), ended, now=131.0)] == [Start]
+    leaving = seen("alive", members=(), holding=(1,), in_driver=True)
+    assert [type(action) for action in actions(wish(1), leaving, now=100.0, shutdown_since=100.0)] == [Terminate]
 
 
 def test_workers_of_a_run_that_does_not_suspend_may_write_down_their_state() -> None:

@@ -36,8 +36,8 @@ def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User
     ("kind", "slots", "shown", "plan"),
     [
         ("torchrun_elastic", 4, "torchrun elastic", "torchrun elastic, up to 4 slots"),
-        ("torchrun", 4, "torchrun (fixed number of slots)", "torchrun, 4 slots"),
-        ("single", 1, "Single process", "single process"),
+        ("torchrun", 4, "torchrun", "torchrun, 4 slots"),
+        ("single", 1, "Single process", "single process, 1 slot"),
     ],
 )
 def test_how_a_script_is_run_is_chosen_and_shown(
@@ -45,7 +45,8 @@ def test_how_a_script_is_run_is_chosen_and_shown(
 ) -> None:
     form = as_(bob).get(reverse("new_definition", args=[project.pk])).content.decode()
     assert f'<option value="{kind}">{shown}</option>' in form
-    answer = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(distributed=kind))
+    assert "one process that sees the GPUs of all its slots" in form
+    answer = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(distributed=kind, max_slots=""))
     assert DefinitionVersion.objects.get().max_slots == slots
     page = as_(bob).get(answer.url).content.decode()
     assert f"<dt>Distributed training type</dt><dd>{shown}</dd>" in page

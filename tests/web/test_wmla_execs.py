@@ -128,6 +128,14 @@ def test_code_arrives_as_tar_zip_or_scripts_under_any_field_name(script: Script,
     assert (run.version.distributed, run.max_slots) == ("single", 1)
 
 
+@pytest.mark.parametrize(
+    ("said", "slots"), [("", 1), ("--numWorker 3", 1), ("--workerDeviceNum 2", 2), ("--gpuPerWorker 3 --numWorker 2", 3)]
+)
+def test_a_single_process_has_the_devices_of_one_worker(said: str, slots: int, script: Script) -> None:
+    run = run_of(submit(script, f"--exec-start PyTorch {said} --model-main main.py", part(MAIN.encode(), "main.py")))
+    assert (run.version.distributed, run.min_slots, run.max_slots) == ("single", slots, slots)
+
+
 def test_a_script_for_torch_distributed_gets_all_its_workers_or_none(script: Script) -> None:
     args = "--exec-start distPyTorch --numWorker 3 --workerDeviceNum 2 --model-main main.py --epochs 5"
     answer = submit(script, args, part(MAIN.encode(), "main.py"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
-import select
 import socket
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic import advice, becoming, tracking
+from training_runtime.elastic import advice, becoming, single, tracking
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
@@ -28,7 +27,6 @@ from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths, user_traceback
 from training_runtime.elastic.torchrun.agent import Agent
-from training_runtime.elastic.torchrun.workers import gpus
 from training_runtime.elastic.warm import warm_up
 from training_runtime.errors import NoRoom
 from training_runtime.protocol import RunSpec
@@ -41,7 +39,8 @@ DEFAULT_SEED = 0
 @dataclass
 class Session:
     """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
-    `writer` is None then, and so is `logged`, the figures that the script logs by itself."""
+    `writer` is None then, and so is `logged`, the figures that the script logs by itself. `slots`: those that this
+    very process computes on."""
 
     spec: RunSpec
     link: HostLink
@@ -55,10 +54,17 @@ class Session:
     step: int = 0
     epoch: int = 0
     metrics: dict[str, float] | None = None
+    slots: frozenset[int] = frozenset()
+
+    @property
+    def displaced(self) -> bool:
+        """Slots that this process computes on were asked back: however the script ends now, it begins again when it has slots."""
+        wanted = self.link.wanted
+        return bool(self.slots) and not self.stopped and wanted is not None and not self.slots <= {slot.id for slot in wanted.slots}
 
     def finish(self, outcome: str) -> None:
         """The journal's last line of this attempt."""
-        if self.writer is None:
+        if self.writer is None or self.displaced:
             return
         elapsed_s = time.monotonic() - self.began
         self.take_logged(all_of_it=True)
@@ -80,7 +86,7 @@ class Session:
 
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has."""
-        if self.writer is not None:
+        if self.writer is not None and not self.displaced:
             self.writer.write(journal.Failed(message, traceback, "driver"))
 
     def waits(self, error: BaseException) -> None:
@@ -152,7 +158,7 @@ def _run_workers(session: Session) -> int:
 
 def _run_alone(session: Session) -> int:
     """The script runs in this process; what it trains by train() in workers."""
-    if not session.spec.elastic and not _sees_its_gpus(session.link):
+    if not session.spec.elastic and not _takes_its_slots(session):
         session.stopped = True
         return 0
     session.attendant.start()
@@ -161,18 +167,14 @@ def _run_alone(session: Session) -> int:
     return code
 
 
-def _sees_its_gpus(link: HostLink) -> bool:
-    """A script that computes in this process begins when the host has said its slots, and sees their GPUs alone. False: stopped before."""
-    while link.wanted is None or not link.wanted.slots:
-        if link.stop is not None:
-            return False
-        poll = select.poll()
-        for fd in link.readable():
-            poll.register(fd, select.POLLIN)
-        poll.poll()
-        link.poll()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus(link.wanted.slots))
-    return True
+def _takes_its_slots(session: Session) -> bool:
+    """A script that computes in this process begins when it has all of its slots. False: stopped before."""
+    slots = single.slots_of(session.spec, session.link)
+    if slots and session.writer is not None:
+        session.slots = frozenset(slot.id for slot in slots)
+        single.settle(slots, session.spec)
+        single.hold(slots, session.link, session.writer)
+    return bool(slots)
 
 
 def _run_script(session: Session) -> int:

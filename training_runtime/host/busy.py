@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -80,19 +81,22 @@ class Meter:
         for run in runs:
             run.slots |= {slot.id: slot for slot in run.members or ()}
             run.measured = {}
+            slots = Counter(worker.pid for worker in run.workers)
             for worker in run.workers:
-                self._look(run, worker, now, into=counts, hurry=hurry)
+                self._look(run, worker, now, slots=slots[worker.pid], into=counts, hurry=hurry)
         self._counts = counts
         self._memory = {worker: known for worker, known in self._memory.items() if worker in counts}
 
-    def _look(self, run: LiveRun, worker: Worker, now: float, *, into: dict[Worker, _Count], hurry: bool) -> None:
+    def _look(self, run: LiveRun, worker: Worker, now: float, *, slots: int, into: dict[Worker, _Count], hurry: bool) -> None:
+        """`slots`: of how many its process is the worker; what that takes is said of each in equal parts."""
         slot, used = run.slots.get(worker.slot), processes.processor_s(worker.pid, worker.start_ticks)
         if slot is None or used is None:
             return  # an earlier host's, of which the studio has not spoken yet; or it has ended since
         count = into[worker] = self._counts.get(worker) or self._first(worker, now, used)
         held_s = now - count.looked_at
-        work = max(0.0, min(used - count.used, held_s)) if slot.device == "cpu" else None
+        work = max(0.0, min((used - count.used) / slots, held_s)) if slot.device == "cpu" else None
         memory, device = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None, None
+        memory = memory // slots if memory is not None else None
         if slot.device == "gpu" and (gpu := self._gpu(slot.index)) is not None:
             work, memory, device = gpu.share * held_s, gpu.memory_bytes, gpu.device_bytes
         run.busy_s = None if work is None or run.busy_s is None else run.busy_s + work

@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 _STUCK_AFTER_S = 2.0
 
 
-def terminate(run: LiveRun, *, now: float) -> None:
+def terminate(run: LiveRun, *, now: float, interrupts: bool = False) -> None:
     run.terminated_at = now
+    run.interrupted = run.interrupted or interrupts
     if processes.alive(run.pid, run.start_ticks):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(run.pid, signal.SIGTERM)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_runtime.crashes import ended_how
 from training_runtime.host.processes import Traces
-from training_runtime.host.reconcile import Phase, SeenRun, at_work_since, holding
+from training_runtime.host.reconcile import Phase, SeenRun, at_work_since
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
@@ -120,6 +121,7 @@ class LiveRun:
             wrote_at=self.wrote_at,
             folder_lost=self.folder_lost,
             got_on=self.got_on,
+            in_driver=any(worker.pid == self.pid for worker in self.workers),
         )
 
     def overdue(self) -> dict[int, float]:
@@ -195,6 +197,17 @@ class LiveRun:
             station=self.station,
             losses=self.losses,
         )
+
+
+def holding(phase: Phase, told: Iterable[tuple[int, tuple[int, ...]]], workers: Iterable[int]) -> tuple[int, ...]:
+    """The slots that a process of the run may still use.
+
+    `told`: (revision, slot ids) of every Members message that the driver has not yet gone beyond: it may start a worker on any of them at
+    any moment. `workers`: the slots of processes that it has reported and that are not proven gone, whatever it says about them since.
+    """
+    if phase in ("launching", "ended"):
+        return ()
+    return tuple(sorted({slot for _, slots in told for slot in slots} | set(workers)))
 
 
 def folder_of(result_dir: str) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ before the other is started.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,7 +61,8 @@ class SeenRun:
     killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
     `wrote_at`: when it was last seen to write its state. `folder_lost`: its result folder is not there any more.
-    `got_on`: this attempt has done steps that none had done before.
+    `got_on`: this attempt has done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free
+    when it has ended.
     """
 
     run: int
@@ -89,6 +90,7 @@ class SeenRun:
     wrote_at: float = 0.0
     folder_lost: bool = False
     got_on: bool = False
+    in_driver: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,11 @@ class AskToStop:
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM to the driver's process group."""
+    """SIGTERM to the driver's process group. `interrupts`: see Kill."""
 
     run: int
     reason: str
+    interrupts: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,11 +257,13 @@ def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
     to be suspended, or that did not help, its workers get a last moment to write down their state."""
     if facts.overdue_since is None:
         return None
+    if facts.in_driver and facts.terminated_at is None:
+        return Terminate(facts.run, "its slots were asked back, and its script is on them", interrupts=True)
     due = max(facts.overdue_since, facts.evicted_at or 0.0) + rules.release_grace_s
     if now < due:
         return due
     late = f"a slot that was asked back was still in use after {rules.release_grace_s:g} s"
-    if facts.members and facts.evicted_at is None:
+    if facts.members and facts.evicted_at is None and not facts.in_driver:
         return KillWorkers(facts.run, late)
     return KillDriver(facts.run, late, interrupts=True)
 
@@ -384,17 +389,8 @@ def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
         return TellMembers(facts.run, (), "the studio is shutting down")
     if not facts.holding:
         return Kill(facts.run, "it is suspended, the studio is shutting down", interrupts=True)
+    if facts.in_driver and facts.terminated_at is None:
+        return Terminate(facts.run, "the studio is shutting down", interrupts=True)
     due = at_work_since(since, facts.wrote_at) + rules.stop_grace_s
     late = f"it did not suspend within {rules.stop_grace_s:g} s, the studio is shutting down"
     return due if now < due else Kill(facts.run, late, interrupts=True)
-
-
-def holding(phase: Phase, told: Iterable[tuple[int, tuple[int, ...]]], workers: Iterable[int]) -> tuple[int, ...]:
-    """The slots that a process of the run may still use.
-
-    `told`: (revision, slot ids) of every Members message that the driver has not yet gone beyond: it may start a worker on any of them at
-    any moment. `workers`: the slots of processes that it has reported and that are not proven gone, whatever it says about them since.
-    """
-    if phase in ("launching", "ended"):
-        return ()
-    return tuple(sorted({slot for _, slots in told for slot in slots} | set(workers)))

@@ -251,7 +251,7 @@ class Supervisor:
             self._meter.sample(self._node.runs.values(), hurry=True)
             talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
         elif isinstance(action, Terminate):
-            ending.terminate(run, now=now)
+            ending.terminate(run, now=now, interrupts=action.interrupts)
         elif isinstance(action, Kill):
             ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
         elif isinstance(action, KillDriver):

@@ -59,7 +59,7 @@ class Agent:
         self._ending_at = 0.0
         self._killed = self._suspended = False
         self._restarts = 0
-        self._number = _generations(Path(spec.result_dir, journal.FILE_NAME))
+        self._number = generations(Path(spec.result_dir, journal.FILE_NAME))
         self._workers_before = 0
         self._starting: tuple[str, float] | None = None  # what is to be told of this start: its reason, and since when nothing was done
         self._lost_since = 0.0  # when the last workers were told to end, or the first of them failed
@@ -256,6 +256,6 @@ def _seconds(variable: str, usual: float, *, most: float) -> float:
     return min(max(said, 0.0), most) if math.isfinite(said) else usual
 
 
-def _generations(path: Path) -> int:
+def generations(path: Path) -> int:
     """The number of the last start in the journal, of an earlier attempt."""
     return max((line.event.generation for line in journal.follow(path) if isinstance(line.event, journal.Generation)), default=0)
