@@ -150,6 +150,8 @@ def walk(run: TrainingRun, *, limit: int) -> Walked:
     pending = [""]
     while pending:
         below = pending.pop()
+        if below == CODE:  # its code is no more than was uploaded, and does not hide what the script has written among it
+            most += 2 * run.version.bundle.entries
         try:
             at = open_folder(folder(run), below)
         except FileNotFoundError:  # gone in between, or not there yet

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from experiments import accounting, ingest, runfiles, scheduling, selectors, services
 from experiments.journal_rows import NewPoint, Rows
-from experiments.models import Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
+from experiments.models import Bundle, Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
 from training_runtime.host import workdir
@@ -297,6 +297,28 @@ def test_of_the_working_folder_what_the_script_has_written_is_listed_and_after_a
     ]
     monkeypatch.setattr(runfiles, "MOST_LOOKED", 40)  # what is looked at is bounded, and the code may be all of it
     assert "model/model_epoch_1.pth" in [file.path for file in selectors.listed(run, limit=12).files]
+
+
+def test_what_a_script_has_written_behind_ten_thousand_files_of_code_is_listed(run: TrainingRun, folder: Path, tmp_path: Path) -> None:
+    code, work = tmp_path / "code", folder / "_submitted_code" / "digits"
+    for part in range(100):
+        (code / f"part{part:02}").mkdir(parents=True)
+        for number in range(100):
+            (code / f"part{part:02}" / f"{number}.py").touch()
+    Bundle.objects.filter(pk=run.version.bundle_id).update(entries=10_000)
+    work.parent.mkdir()
+    workdir.make(code, work)
+    assert sum(1 for path in work.rglob("*.py") if not path.is_symlink()) == 10_000
+    for path in ("part50/deep/er/weights.pt", "zz/last.txt", "part99/99.py"):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text("written by the script")
+    found = selectors.listed(TrainingRun.objects.get(pk=run.pk))
+    assert [file.path.removeprefix("_submitted_code/digits/") for file in found.files if file.path.startswith("_")] == [
+        "part50/deep/er/weights.pt",
+        "part99/99.py",
+        "zz/last.txt",
+    ]
+    assert not [said for said in found.missing if "Only" in said]
 
 
 def test_a_listed_file_can_be_opened(run: TrainingRun, folder: Path) -> None:
