@@ -215,7 +215,7 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
     """Insert those that go on with their curves and bring the curves' summaries up to date; the points that were stored.
 
     A step that a curve has already was done again (from a checkpoint), with the same result: it stays one point. A run may have only so
-    many curves and points. What is left out for another reason than that it was done again is counted.
+    many curves and points. What is left out is counted, unless it was done again or says what the curve says already.
     """
     series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
     kept: list[NewPoint] = []
@@ -229,7 +229,8 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
         if one is None:
             one = series[key] = MetricSeries.objects.create(run=run, group=point.group, name=point.name)
         if one.points and point.step <= one.last_step:
-            rows.left_out["again"] += point.step > rows.redone_to
+            same = (point.step, point.value) == (one.last_step, one.last_value)  # Transformers' epoch: beside the loss and the evaluation
+            rows.left_out["again"] += point.step > rows.redone_to and not same
             continue
         one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
         if point.value is None and one.not_finite_from is None:

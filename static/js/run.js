@@ -100,7 +100,7 @@ function draw() {
   const empty = document.getElementById('no-points');
   if (empty) empty.hidden = curves.byName.size > 0;
   const wanted = curves.byName.size ? names() : [];
-  if (wanted.length && curves.marks.length) wanted.push(WORKERS, RATES);
+  if (wanted.length && curves.marks.length) wanted.push(...(section.dataset.fixed === undefined ? [WORKERS, RATES] : [RATES]));
   if (use.hasShare()) wanted.push(BUSY);
   if (use.hasMemory()) wanted.push(MEMORY);
   choice.show();

@@ -65,6 +65,9 @@ def test_a_step_that_an_attempt_does_again_is_not_left_out_but_one_that_is_writt
     take(run)
     assert left_out(run) == {"again": 1}
     assert Metric.objects.count() == 13
+    cast.write_journal(run, cast.step(13), cast.step(13))
+    take(run)
+    assert left_out(run) == {"again": 1}, "nothing is lost by what the curve has already"
 
 
 def test_long_names_that_begin_alike_are_curves_of_their_own(run: TrainingRun) -> None:
