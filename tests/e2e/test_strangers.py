@@ -1,0 +1,69 @@
+"""Scripts of people who have never heard of the studio, from a zip with their requirements.txt: as they are, with curves and results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.bundles import zipped
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_story import fill_definition, make_project, run_number
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+STRANGERS = Path(__file__).parent / "strangers"
+
+
+def submit(page: Page, studio: Studio, name: str, folder: Path) -> int:
+    """The number of the run of the script in `STRANGERS / name`, uploaded as a zip through the page of a new experiment."""
+    project = re.findall(r"/projects/(\d+)/", page.url)[0]
+    page.goto(f"{studio.url}/projects/{project}/experiments/new/")
+    page.locator("#experiment-form").get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Add training definition").click()
+    files = {str(path.relative_to(STRANGERS / name)): path.read_text() for path in (STRANGERS / name).rglob("*") if path.is_file()}
+    fill_definition(page, "#panel-form", name=name, zip_file=zipped(folder / f"{name}.zip", files), command="train.py")
+    page.locator("#panel-form").get_by_label("Distributed training type").select_option("single")
+    page.locator("#panel-form").get_by_label("Maximum number of slots").fill("")  # one, as for any such script
+    page.locator("#panel-form").get_by_role("button", name="Create").click()
+    expect(page.locator("#associated")).to_contain_text(name)
+    page.get_by_role("button", name="Create and run").click()
+    run = run_number(page)
+    page.goto(f"{studio.url}/projects/{project}/")
+    return run
+
+
+def ended(studio: Studio, run: int) -> bool:
+    query = "SELECT state, state_reason, error_message, error_traceback FROM experiments_trainingrun WHERE id = ?"
+    ((state, *why),) = studio.rows(query, run)
+    assert state != "failed", (why, studio.tail())
+    return bool(state == "completed")
+
+
+CURVES = {
+    "yaml_trainer": {"train_loss", "val_accuracy"},
+    "lightning": {"train_loss", "val_accuracy"},
+    "transformers": {"loss", "eval_loss", "eval_accuracy", "learning_rate"},
+}
+RESULTS = {
+    "yaml_trainer": [r"outputs/best\.pt", r"outputs/metrics\.jsonl", r"train\.log"],
+    "lightning": [r"lightning_logs/digits/version_0/checkpoints/.*\.ckpt", r"lightning_logs/digits/version_0/hparams\.yaml"],
+    "transformers": [r"out/final/model\.safetensors", r"out/checkpoint-\d+/trainer_state\.json"],
+}
+
+
+def test_three_strangers_find_their_curves_and_results(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:
+    alice = person("alice")
+    make_project(alice, "Brought along", "")
+    runs = {name: submit(alice, studio, name, tmp_path) for name in CURVES}
+    for name, run in runs.items():
+        wait_until(lambda run=run: ended(studio, run), lambda name=name: f"{name} completes\n{studio.tail()}", deadline_s=300)
+    for name, run in runs.items():
+        alice.goto(f"{studio.url}/runs/{run}/")
+        for curve in CURVES[name]:
+            expect(alice.locator(f'[data-chart="{curve}"]')).to_be_visible()
+        alice.goto(f"{studio.url}/runs/{run}/results/")
+        for file in RESULTS[name]:
+            expect(alice.locator("main")).to_contain_text(re.compile(file))
