@@ -26,6 +26,7 @@ from torch import nn
 from training_runtime import storage
 from training_runtime.elastic import digest, heartbeat, state, transfer
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.order import MOST_LISTED
 from training_runtime.elastic.sampler import Shape
 from training_runtime.errors import UserError
 
@@ -265,10 +266,17 @@ def check(line: dict[str, Any], shape: Shape) -> None:
             raise UserError(
                 f"the checkpoint in this result folder was made with {name} {saved[name]}, not {now[name]}: start a new run instead"
             )
+    if saved.get("order", 0) != now["order"]:
+        raise UserError(
+            "the checkpoint in this result folder was made by an earlier release, which went through so many samples in another order: "
+            "start a new run instead, or let that release finish this one"
+        )
 
 
 def vars_of(shape: Shape) -> dict[str, int]:
-    return {name: int(getattr(shape, name)) for name in ("samples", "test_samples", "batch_size", "engines", "epochs", "seed")}
+    """What a state belongs to. `order`: whether that of the samples is listed (0), or computed place by place (1)."""
+    names = ("samples", "test_samples", "batch_size", "engines", "epochs", "seed")
+    return {name: int(getattr(shape, name)) for name in names} | {"order": int(shape.samples > MOST_LISTED)}
 
 
 # -- what is behind a packed state

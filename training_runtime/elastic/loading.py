@@ -21,6 +21,7 @@ from torch.utils.data import TensorDataset, default_collate
 from training_runtime.elastic import tree
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loaders import Loader, LoaderFailed, Nursery
+from training_runtime.elastic.order import Order
 from training_runtime.elastic.processors import Processors
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 
@@ -48,7 +49,7 @@ class Feed:
 
     def __init__(self, job: Job, shape: Shape, *, devices: bool, warn: Callable[[str], None]) -> None:
         self._job, self._shape, self._devices, self._warn = job, shape, devices, warn
-        self._orders: dict[int, list[int]] = {}
+        self._orders: dict[int, Order] = {}
         self._nursery = Nursery(lambda task: load_task(job, task)) if job.loader_threads and not _in_memory(job) else None
         self._loaders: list[Loader] = []
         self._ready: dict[Key, Any] = {}
@@ -70,9 +71,8 @@ class Feed:
         """The batch of engine m in a step."""
         if unit.epoch not in self._orders:
             self._orders = {e: order for e, order in self._orders.items() if e == unit.epoch - 1}
-            self._orders[unit.epoch] = self._shape.order(unit.epoch).tolist()
-        span = self._shape.span(unit.index, m)
-        return Task("load", (unit.epoch, unit.index, m), tuple(self._orders[unit.epoch][span.start : span.stop]))
+            self._orders[unit.epoch] = self._shape.order(unit.epoch)
+        return Task("load", (unit.epoch, unit.index, m), tuple(self._orders[unit.epoch][self._shape.span(unit.index, m)]))
 
     def test(self, epoch: int, batch: int) -> Task:
         return Task("test load", (epoch, batch, 0), tuple(self._shape.test_span(batch)))

@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from training_runtime.elastic.order import Order
 from training_runtime.errors import UserError
 
 
@@ -102,10 +103,9 @@ class Shape:
     def test_span(self, batch: int) -> range:
         return range(batch * self.batch_size, min((batch + 1) * self.batch_size, self.test_samples))
 
-    def order(self, epoch: int) -> torch.Tensor:
-        """The permutation of all samples for `epoch`. int64 [samples]"""
-        generator = torch.Generator().manual_seed(derive(self.seed, epoch, 0, 0, "order"))
-        return torch.randperm(self.samples, generator=generator)
+    def order(self, epoch: int) -> Order:
+        """The permutation of all samples for `epoch`."""
+        return Order(self.samples, derive(self.seed, epoch, 0, 0, "order"))
 
 
 def derive(seed: int, epoch: int, step: int, engine: int, purpose: str) -> int:
