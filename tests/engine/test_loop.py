@@ -229,3 +229,49 @@ def test_what_is_registered_is_put_back_in_place():
     registered.load_state_dict(state)
     assert {name: id(value) for name, value in kept.items()} == held
     assert (kept["figures"], kept["last"], kept["mean"].tolist(), kept["seen"]) == ({"best": 2.0}, [1, 2], [1.0, 1.0], {2})
+
+
+SCALED = """
+import os
+import edt, torch
+from torch import nn
+
+def main():
+    torch.manual_seed(0)
+    x = torch.randn(160, 8)
+    data = torch.utils.data.TensorDataset(x, x[:, :2].argmax(1))
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=4)
+    for step in edt.elastic(model, optimizer, data, batch_size=32, parts=4, epochs=6, state={"scaler": scaler}):
+        for x, y in step:
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = nn.functional.cross_entropy(model(x), y)
+            step.backward(loss * (float("inf") if step.number == 7 and y[:2].sum() == 1 else 1.0), scaler=scaler)
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        step.update(scaler=scaler)
+        edt.log(scale=scaler.get_scale())
+    with open(os.environ["RESULT_DIR"] + "/after", "a") as file:
+        print({name: value.tolist() for name, value in model.state_dict().items()}, scaler.state_dict(), file=file)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_gradient_scaler_skips_and_grows_the_same_whoever_computes(start, fixed):
+    alone = fixed(script=SCALED)
+    run = start(HOLD + SCALED, env={"HOLDS": "[6, 20]"})
+    run.members(0, 1, 2)
+    run.until_step(5)
+    run.members(1, 3)
+    run.until_step(19)
+    run.members(0, 1, 2, 3)
+    assert run.wait() == 0, run.tail()
+    scales = [values["scale"] for _, values in sorted(logged(alone).items())]
+    assert scales[5:7] == [2048.0, 1024.0], "it has grown once, and one part of the seventh step overflows"
+    assert scales[-1] > 2048.0
+    assert logged(run) == logged(alone)
+    assert after(run) == after(alone)
+    assert "nan" not in after(run)[0]
