@@ -30,7 +30,7 @@ def test_the_code_of_the_guide_trains_and_comes_to_the_same_on_a_laptop(start, t
 
 
 def test_the_plain_loop_of_the_guide_runs(start) -> None:
-    run = start(HEAD + PLAIN, elastic=False)
+    run = start(HEAD + PLAIN, elastic=False, max_slots=1)
     run.members(0)
     assert run.wait() == 0, run.tail()
     assert "last loss 0." in run.log.read_text()
