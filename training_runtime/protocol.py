@@ -3,7 +3,8 @@
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
   node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown   (the same with a station, which has no journal)
-Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them.
+Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
+people give their runs do.
 
 Sender and receiver may be of different versions, since a host and its drivers outlive the studio that is updated: a field that is not known
 is ignored, one that is missing has its default. Where that is not enough VERSION is raised, and agent and host refuse each other with a
@@ -45,7 +46,8 @@ class RunSpec:
     """All that a node host needs to start the driver of a run.
 
     `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
-    empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`), already filtered.
+    empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`, and those of its
+    project and definition), already filtered; `secrets` those whose values nobody may see, in nothing that is shown of the run.
     `environment`: the folder of its packages, as its node calls it (see EnvironmentSeen); empty: those that every run has.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
     instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
@@ -72,6 +74,7 @@ class RunSpec:
     torchrun: Literal["", "elastic", "fixed"] = ""
     max_restarts: int = 0
     environment: str = ""
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-_NAME = re.compile(r"[A-Z_][A-Z0-9_]*\Z")
+LEAST_SECRET = 4  # characters of a line of a secret: shorter ones would be hidden all over a log, and so are not hidden
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_NAME = 200
 _PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
 _STUDIOS = frozenset(
@@ -64,13 +65,20 @@ _OTHER_CODE = frozenset(
         "PYTORCH_NVML_BASED_CUDA_CHECK",
     }
 )
+_WORKERS = frozenset(
+    [
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    ]
+)  # of each its own, as torchrun sets them
+_WORKERS_PREFIXES = ("TORCHELASTIC_", "PET_", "DLI_", "WMLA_")
 
 
 def refusal(name: str, value: str) -> str:
     """Why the variable is not passed on; empty where it is."""
     shown = "".join(c if c.isprintable() else "?" for c in name[:80])
     if not _NAME.match(name) or len(name) > _LONGEST_NAME:
-        return f"{shown or 'An empty name'} is no name for a variable: use capital letters, digits and _, as in BATCH_SIZE."
+        return f"{shown or 'An empty name'} is no name for a variable: use letters, digits and _, as in BATCH_SIZE."
     if "\0" in value:
         return f"{shown} has a NUL character in its value: type it anew."
     if name in _STUDIOS:
@@ -78,3 +86,24 @@ def refusal(name: str, value: str) -> str:
     if name in _OTHER_CODE or name.startswith(_PREFIXES):
         return f"{shown} could change which code runs, or where: it cannot be given."
     return ""
+
+
+def refusal_to_keep(name: str, value: str, *, secret: bool) -> str:
+    """The same of one that a project or a training definition keeps for all its runs; `secret`: nobody is to see its value."""
+    if said := refusal(name, value):
+        return said
+    if name in _WORKERS or name.startswith(_WORKERS_PREFIXES):
+        return f"{name} is set by the studio, for each worker its own: leave it out."
+    if secret and name.startswith("EDT_"):
+        return f"{name} is a setting of the studio, which is no secret: make it a plain variable."
+    return ""
+
+
+def refusal_to_hide(value: str) -> str:
+    """Why it can be no secret; empty where it can."""
+    if max((len(line.strip()) for line in value.splitlines()), default=0) >= LEAST_SECRET:
+        return ""
+    return (
+        f"A secret has at least {LEAST_SECRET} characters in a line: what is shorter cannot be hidden in logs. "
+        "Choose a longer value, or make it a plain variable."
+    )

@@ -75,7 +75,7 @@ def test_no_process_sees_a_gpu_before_its_slot_is_known() -> None:
         "EDT_SANDBOX",
         "EDT_ADDRESS",
         "EDT_RELEASE_GRACE_S",
-        "lower",
+        "A.b",
         "A-B",
         "",
         "1A",

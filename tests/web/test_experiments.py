@@ -169,7 +169,7 @@ def test_variables_reach_every_run_of_the_experiment_and_its_copies(
         assert "<dt><code>OPTS</code></dt><dd><bdi>a=b &lt;c&gt;</bdi></dd>" in client.get(address).content.decode()
 
 
-@pytest.mark.parametrize(("typed", "says"), [("PATH=/tmp", "PATH could change"), ("lower=1", "capital letters"), ("NOTHING", "NAME=VALUE")])
+@pytest.mark.parametrize(("typed", "says"), [("PATH=/tmp", "PATH could change"), ("1a=1", "letters, digits"), ("NOTHING", "NAME=VALUE")])
 def test_a_variable_that_cannot_be_given_is_said_at_its_field(
     typed: str, says: str, project: Project, alice: User, version: DefinitionVersion, as_: As
 ) -> None:

@@ -23,12 +23,14 @@ from training_runtime.elastic import advice, becoming, single, tracking
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
+from training_runtime.elastic.masked_journal import MaskedWriter
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths, user_traceback
 from training_runtime.elastic.torchrun.agent import Agent
 from training_runtime.elastic.warm import warm_up
 from training_runtime.errors import NoRoom
+from training_runtime.masking import Mask
 from training_runtime.protocol import RunSpec
 
 __all__ = ["main", "warm_up"]  # what a node host uses
@@ -67,6 +69,7 @@ class Session:
         if self.writer is None or self.displaced:
             return
         elapsed_s = time.monotonic() - self.began
+        console.settle()
         self.take_logged(all_of_it=True)
         step, metrics = self.step, self.metrics or {}
         if self.logged is not None:
@@ -111,7 +114,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     global _current
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
     try:
-        writer = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+        writer = None if spec.station else _journal(spec)
     except OSError as error:
         if error.errno not in storage.UNAVAILABLE:
             raise
@@ -136,6 +139,11 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return code
+
+
+def _journal(spec: RunSpec) -> journal.Writer:
+    path, mask = Path(spec.result_dir) / journal.FILE_NAME, Mask(spec.secrets.values())
+    return MaskedWriter(path, spec.run, mask=mask) if mask else journal.Writer(path, spec.run)
 
 
 def _stop_outside_train(session: Session) -> None:

@@ -18,6 +18,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from training_runtime import console
 from training_runtime.elastic import becoming, script, template, transfer, worker
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.job import Job, Terms
@@ -31,7 +32,8 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from training_
 @dataclass(frozen=True)
 class Orders:
     """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
-    the template's, `outbox` that of workers. Descriptors are inherited under the same numbers."""
+    the template's, `outbox` that of workers; `keeper`: through whom logs are written (see `console`), -1 where there is nobody. Descriptors
+    are inherited under the same numbers."""
 
     script: script.Script
     call: int
@@ -48,6 +50,7 @@ class Orders:
     own_outbox: int
     outbox: int
     inbox: int
+    keeper: int = -1
 
 
 def begin(orders: Orders) -> int:
@@ -55,8 +58,9 @@ def begin(orders: Orders) -> int:
     fd = os.memfd_create("edt-orders")
     transfer.write_all(fd, memoryview(pickle.dumps(orders)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
-    names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox")
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *{getattr(orders, name) for name in names}])
+    names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "keeper")
+    passed = {number for name in names if (number := getattr(orders, name)) >= 0}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *passed])
     os.close(fd)
     process.returncode = 0  # so that its object does not reap it as well
     return process.pid
@@ -66,6 +70,7 @@ def main(fd: int) -> NoReturn:
     """The interpreter: do what a template does."""
     orders: Orders = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301 - written by this run's own driver
     os.close(fd)
+    console.inherit(orders.keeper)
     from training_runtime.elastic.warm import warm_up
 
     def prepare() -> tuple[tuple[int, int], Layout]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from training_runtime import console
 from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, transfer, worker
 from training_runtime.elastic.arena import BEAT, Arena
 from training_runtime.elastic.job import Job, Rerun
@@ -80,6 +81,7 @@ class Household:
             own_outbox=self._template_outbox.fileno(),
             outbox=self._outbox.fileno(),
             inbox=self.inbox.fileno(),
+            keeper=console.keeper_fd(),
         )
         with theirs:
             return fresh.begin(orders), ours

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from training_runtime import console
 from training_runtime.elastic import kinship
 from training_runtime.elastic.reports import Inbox, Outbox
 
@@ -56,7 +56,7 @@ class Place:
         folder.mkdir(parents=True, exist_ok=True)
         os.environ["LOG_DIR"] = str(folder)  # where a logger of the script writes; the driver's has a folder of its own
         if in_studio:  # elsewhere all workers share one terminal
-            _log_to(folder / "console.log")
+            console.print_to(folder / "console.log", mode=0o644)
 
     def set_threads(self) -> None:
         """As many as a slot has."""
@@ -84,15 +84,6 @@ class Place:
 
     def device(self) -> torch.device:
         return torch.device("cuda:0" if self.kind == "gpu" else "cpu")
-
-
-def _log_to(path: Path) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
 
 
 def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:

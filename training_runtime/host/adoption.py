@@ -37,7 +37,7 @@ def adopt(node: Node, saved: Saved, *, now: float) -> None:
 def search(node: Node, runs: Path, *, now: float) -> None:
     """Without what the earlier host wrote down: find its runs among the processes, so that none is started a second time.
 
-    A keeper is known by its name, its run by the driver's name, its folder by the console there that processes below it write to, the
+    A keeper is known by its name, its run by the driver's name, its folder by the console there that it or processes below it write to, the
     attempt by the driver's socket. Which slots it was told of and its secret are not known, so it can be told nothing: its driver is
     killed, its workers write down their state, and the next attempt goes on from there. Until then no snapshot is taken in, so nothing that
     is said proves a slot free.
@@ -48,7 +48,7 @@ def search(node: Node, runs: Path, *, now: float) -> None:
         if processes.name(keeper.pid) != KEEPER_NAME or driver is None:
             continue
         below = processes.descendants({keeper.pid}, found)
-        console = next((path for pid in sorted(below) for path in processes.outputs(pid) if _folder_of(path, runs)), None)
+        console = next((path for pid in (keeper.pid, *sorted(below)) for path in processes.outputs(pid) if _folder_of(path, runs)), None)
         named = re.fullmatch(rf"{DRIVER_NAME}(\d+)", processes.name(driver.pid))
         if console is None or named is None:
             continue  # of another studio on this machine

@@ -1,7 +1,8 @@
 """The environment that a run's processes see, as WMLA scripts expect it. Pure: facts in, a dictionary out.
 
 Two environments: that of the warm process (an allow-list of the host's own, because it stays visible in /proc/PID/environ of everything
-forked from it) and that of a run. Neither holds a secret; the user's own variables can add to a run's, not change what the studio sets.
+forked from it) and that of a run. Neither holds a secret of the studio; the user's own variables and secrets can add to a run's, not
+change what the studio sets.
 """
 
 from __future__ import annotations
@@ -103,4 +104,10 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
     }
     # The GPU of a slot is told to the process that computes on it. A driver computes nothing; what it took of a device others would lack.
     own["CUDA_VISIBLE_DEVICES"] = ""
-    return {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"} | dict(warm) | user_environment(spec.env) | own
+    return (
+        {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"}
+        | dict(warm)
+        | user_environment(spec.env)
+        | user_environment(spec.secrets)
+        | own
+    )

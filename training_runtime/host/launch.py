@@ -14,16 +14,15 @@ import json
 import os
 import signal
 import socket
-import stat
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from training_runtime import storage
+from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import inheritance, kernel, layer, processes, sandbox, workdir
 from training_runtime.host.sandbox import Box
@@ -42,13 +41,13 @@ class Launch:
     spec: RunSpec
     driver: str
     box: Box
-    environment: dict[str, str]
+    environment: dict[str, str] = field(repr=False)
     python_path: tuple[str, ...]
     code: str
     work_dir: str
     log_dir: str
     temporary: str
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     environment_dir: str = ""
 
 
@@ -78,13 +77,13 @@ def to_line(record: Launch | Hello | Ready) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
 
 
-def become_driver(gate: socket.socket, listener: socket.socket) -> NoReturn:
-    """Never returns: the process ends with the driver's exit code."""
+def become_driver(gate: socket.socket, listener: socket.socket, keeper: socket.socket) -> NoReturn:
+    """Never returns: the process ends with the driver's exit code. `keeper`: to its parent, which waits to be told of secrets."""
     code = 1
     try:
         os.setsid()
-        _forget_the_parent(keep=(gate.fileno(), listener.fileno()))
-        code = _driver_life(gate, listener)
+        _forget_the_parent(keep=(gate.fileno(), listener.fileno(), keeper.fileno()))
+        code = _driver_life(gate, listener, keeper)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
@@ -113,13 +112,17 @@ def _forget_the_parent(*, keep: tuple[int, ...]) -> None:
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def _driver_life(gate: socket.socket, listener: socket.socket) -> int:
+def _driver_life(gate: socket.socket, listener: socket.socket, keeper: socket.socket) -> int:
     gate.sendall(to_line(_hello()))
     lines = gate.makefile("rb")
     launch = build(Launch, json.loads(lines.readline(MAX_LAUNCH_BYTES)))
     kernel.set_name(f"{kernel.DRIVER_NAME}{launch.spec.run}")
     kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
     try:
+        if launch.spec.secrets:
+            console.hide(launch.spec.secrets.values(), keeper)
+        else:
+            keeper.close()
         _settle_in(launch)
     except (OSError, SandboxRefused, ProtocolError) as error:
         gate.sendall(to_line(Ready(refused=str(error) or type(error).__name__)))
@@ -177,15 +180,8 @@ def _link(link: Path, target: str) -> None:
 
 
 def _take_console(path: Path) -> None:
-    """stdout and stderr into the run's console, appended. O_NONBLOCK: a pipe put in its place by user code must not block the start."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(path, flags, 0o640)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise SandboxRefused(f"{path} is not a plain file")
-    os.set_blocking(fd, True)
-    for number in (1, 2):
-        os.dup2(fd, number)
-    os.close(fd)
+    """stdout and stderr into the run's console, appended; nothing to read from."""
+    console.print_to(path)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if null > 2:

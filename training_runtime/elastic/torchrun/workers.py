@@ -19,7 +19,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from training_runtime import storage
+from training_runtime import console, storage
 from training_runtime.crashes import ended_how
 from training_runtime.elastic import kinship
 from training_runtime.protocol import RunSpec, SlotRef, Worker
@@ -30,7 +30,7 @@ _SHOWN = 300
 
 @dataclass
 class WorkerProcess:
-    """`handle` is its pidfd; `status` its exit status once it has ended."""
+    """`handle` is its pidfd; `status` its exit status once it has ended, `error` what it had written of an error by then, and when."""
 
     rank: int
     slot: SlotRef
@@ -39,6 +39,7 @@ class WorkerProcess:
     ticks: int
     error_file: Path
     status: int | None = None
+    error: tuple[int, str] | None = None
 
     def held(self) -> Worker:
         return Worker(self.slot.id, self.process.pid, self.ticks)
@@ -50,7 +51,15 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)  # not reaped yet, so the group is still its own
         self.status = self.process.wait()
         os.close(self.handle)
+        self._take_error()
         return True
+
+    def _take_error(self) -> None:
+        """Read and removed: it may quote what the journal hides."""
+        with contextlib.suppress(OSError):
+            self.error = (self.error_file.stat().st_mtime_ns, self.error_file.read_text(errors="replace"))
+        with contextlib.suppress(OSError):
+            self.error_file.unlink()
 
     def signal(self, number: int) -> None:
         """To all of its process group."""
@@ -69,9 +78,9 @@ class WorkerProcess:
         assert self.status is not None
         who = f"worker {self.rank} (slot {self.slot.id})"
         try:
-            told = json.loads(self.error_file.read_text(errors="replace"))["message"]
+            told = json.loads(self.error[1] if self.error is not None else "")["message"]
             message, stack = str(told["message"])[:_SHOWN], str(told["extraInfo"]["py_callstack"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it was killed, or left by sys.exit; or it wrote what it liked
+        except (ValueError, KeyError, TypeError, RecursionError):  # it was killed, or left by sys.exit; or it wrote what it liked
             return Failure(ended_how(self.status, who), "", self.status)
         return Failure(f"{who} failed: {message}", stack, self.status)
 
@@ -80,10 +89,7 @@ class WorkerProcess:
         assert self.status is not None
         if self.status < 0:
             return 0
-        try:
-            return self.error_file.stat().st_mtime_ns
-        except OSError:
-            return sys.maxsize
+        return self.error[0] if self.error is not None else sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -146,11 +152,10 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
     return Group(tuple(workers), store, begun)
 
 
-def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], console: Path, error_file: Path, begins: int) -> WorkerProcess:
+def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_file: Path, error_file: Path, begins: int) -> WorkerProcess:
     own_words = (str(os.getpid()), str(begins))
     command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", *own_words, *spec.argv]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    log = os.open(console, flags, 0o644)
+    log = console.open_log(log_file, mode=0o644)
     try:
         process = subprocess.Popen(
             command,
