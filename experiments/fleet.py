@@ -31,6 +31,7 @@ from experiments import (
     snapshot,
     states,
     stations,
+    variables,
 )
 from experiments.models import DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
@@ -111,7 +112,8 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         at_home = TrainingRun.objects.filter(here, home=node, state__in=LIVE).select_related(*related)
         guests = TrainingRun.objects.filter(pk__in=held, state__in=LIVE).exclude(Q(home=node) | Q(home=None)).select_related(*related)
         runs = sorted((*at_home, *guests), key=lambda run: run.pk)
-        found = [_wanted_run(run, held.get(run.pk, []), on=node, now=now) for run in runs]
+        secrets = variables.Secrets(runs)
+        found = [_wanted_run(run, held.get(run.pk, []), on=node, secrets=secrets, now=now) for run in runs]
         listed = tuple(each for each in found if each is not None)
         wishes, drop = environments.wanted(node)
         return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence, environments=wishes, drop=drop)
@@ -242,18 +244,20 @@ def _slot_ref(slot: Slot) -> SlotRef:
     return SlotRef(id=slot.pk, node=slot.node.name, index=slot.place, device=cast(Device, slot.device))
 
 
-def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.datetime) -> WantedRun | None:
-    """None for a run whose code cannot be run any more, which fails, and for one whose folder cannot be made, which waits: the others of
-    the node are not kept waiting by either."""
+def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, secrets: variables.Secrets, now: dt.datetime) -> WantedRun | None:
+    """None for a run whose code cannot be run any more, or whose secrets cannot be read, which fails, and for one whose folder cannot be
+    made, which waits: the others of the node are not kept waiting by either."""
     station = run.home_id != on.pk
     stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
-        spec = _spec(run, on=on)
+        # One that trains is not ended for a key that was replaced.
+        values = secrets.of(run) if run.started_at is None else secrets.readable_of(run)
+        spec = _spec(run, on=on, secrets=values)
     except OSError as error:
         log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
         return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room
-    except bundles.BundleRefused as refusal:
+    except (bundles.BundleRefused, variables.Unreadable) as refusal:
         if station:
             return None  # that is for its home to say
         states.transition(run, RunState.FAILED, reason=str(refusal), now=now)
@@ -262,7 +266,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, now: dt.dat
     return WantedRun(spec=spec, slots=() if stop else tuple(sorted(slots, key=lambda s: (s.index, s.id))), reason=reason[:2000], stop=stop)
 
 
-def _spec(run: TrainingRun, *, on: Node) -> RunSpec:
+def _spec(run: TrainingRun, *, on: Node, secrets: dict[str, str]) -> RunSpec:
     station = run.home_id != on.pk
     data_root = datastore.root(run.experiment.data_asset)
     return RunSpec(
@@ -283,6 +287,7 @@ def _spec(run: TrainingRun, *, on: Node) -> RunSpec:
         torchrun=run.version.torchrun,
         max_restarts=_max_restarts(run),
         environment=environments.folder_of(run, on),
+        secrets=secrets,
     )
 
 

@@ -28,6 +28,7 @@ from experiments.views import (
     sharing,
     uploads,
     usage,
+    variables,
     watches,
 )
 from experiments.wmla.urls import urlpatterns as wmla
@@ -63,6 +64,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/<int:pk>/members/<str:username>/role/", projects.member_role, name="member_role"),
     path("projects/<int:pk>/members/<str:username>/remove/", projects.member_remove, name="member_remove"),
     path("projects/<int:pk>/settings/", projects.settings, name="project_settings"),
+    path("projects/<int:pk>/variables/", variables.of_project, name="project_variables"),
+    path("projects/<int:pk>/variables/<str:name>/delete/", variables.delete_of_project, name="delete_project_variable"),
     path("projects/<int:pk>/delete/", projects.delete, name="delete_project"),
     path("projects/<int:pk>/definitions/new/", definitions.new, name="new_definition"),
     path("projects/<int:pk>/experiments/new/", experiments.new, name="new_experiment"),
@@ -84,6 +87,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("definitions/<int:pk>/copy/", definitions.copy, name="copy_definition"),
     path("definitions/<int:pk>/update/", definitions.update, name="update_definition"),
     path("definitions/<int:pk>/delete/", definitions.delete, name="delete_definition"),
+    path("definitions/<int:pk>/variables/", variables.of_definition, name="definition_variables"),
+    path("definitions/<int:pk>/variables/<str:name>/delete/", variables.delete_of_definition, name="delete_definition_variable"),
     path("definitions/<int:pk>/versions/new/", definitions.new_version, name="new_version"),
     path("versions/<int:pk>/code/", definitions.code, name="code"),
     path("versions/<int:pk>/row/", definitions.row, name="version_row"),

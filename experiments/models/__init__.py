@@ -24,6 +24,7 @@ from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, N
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
+from experiments.models.variables import EnvironmentVariable
 
 __all__ = [
     "Bundle",
@@ -36,6 +37,7 @@ __all__ = [
     "EndedToken",
     "Environment",
     "EnvironmentBuild",
+    "EnvironmentVariable",
     "Experiment",
     "ExperimentDefinition",
     "ExperimentWatch",

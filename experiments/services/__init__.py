@@ -40,6 +40,7 @@ from experiments.services.runs import (
     tag_runs,
 )
 from experiments.services.sample import make_sample
+from experiments.services.variables import delete_variable, set_variable
 
 __all__ = [
     "add_data",
@@ -63,6 +64,7 @@ __all__ = [
     "delete_project",
     "delete_run",
     "delete_runs",
+    "delete_variable",
     "delete_webhook",
     "drop_environment",
     "drop_upload",
@@ -85,6 +87,7 @@ __all__ = [
     "set_sharing",
     "set_slot_draining",
     "set_slots",
+    "set_variable",
     "set_weight",
     "stop_run",
     "tag_runs",

@@ -14,7 +14,7 @@ from django.db.models import Max
 from experiments import bundles, environments, notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
-from experiments.services import checks
+from experiments.services import checks, variables
 
 V = DefinitionVersion
 
@@ -116,7 +116,8 @@ def add_version(
 
 
 def copy_definition(version: DefinitionVersion, *, to: Project, by: User, request_id: uuid.UUID | None = None) -> DefinitionVersion:
-    """The version as version 1 of a new training definition of another project: the same code, stored once."""
+    """The version as version 1 of a new training definition of another project: the same code, stored once. Its plain
+    variables go with it, its secrets do not."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     source = version.definition
@@ -126,6 +127,7 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
             code = _Code(version.bundle, version.requirements, version.requirements_key)
             copy = _store(made, by, code, version.file_name, attributes, number=1, request_id=request_id)
+            variables.copy(source, made)
             checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
             notify.changed(f"project-{to.pk}", "definitions")
     except IntegrityError:

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, states
+from experiments import bundles, notify, states, variables
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -226,7 +226,7 @@ def _queue(
         submitted_at=now,
         command=experiment.global_command or part.command or version.command,
         data_folder=folder,
-        environment=experiment.environment,
+        environment=variables.plain(version.definition, experiment.environment),
         min_slots=version.least_slots,
         max_slots=version.max_slots,
         request_id=request_id,

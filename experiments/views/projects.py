@@ -61,7 +61,7 @@ def sample(request: HttpRequest) -> HttpResponse:
     return done(request, said, to=reverse("run", args=[run.pk]))
 
 
-def _tab(project: Project, name: str) -> dict[str, object]:
+def tab(project: Project, name: str) -> dict[str, object]:
     return {
         "section": "projects",
         "project": project,
@@ -76,7 +76,7 @@ def _tab(project: Project, name: str) -> dict[str, object]:
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
     project = access.project(person(request), pk)
     context = {
-        **_tab(project, "overview"),
+        **tab(project, "overview"),
         "summary": later(lambda: projects.summary(project)),
         "experiments": later(lambda: projects.experiments(project, limit=5)),
         "jobs": later(lambda: projects.project_jobs(project, JobFilter(state="live", limit=10), now=timezone.now())[0]),
@@ -91,7 +91,7 @@ def assets(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk)
     context = {
-        **_tab(project, "assets"),
+        **tab(project, "assets"),
         "definitions": later(lambda: projects.definitions(project)),
         "experiments": later(lambda: projects.experiments(project)),
         "data": later(lambda: data.assets(project)),
@@ -110,7 +110,7 @@ def jobs(request: HttpRequest, pk: int) -> HttpResponse:
         offset=number(request, "offset", 0, least=0, most=10_000_000),
     )
     found = later(lambda: projects.project_jobs(project, wanted, now=timezone.now()))
-    context = {**_tab(project, "jobs"), "wanted": wanted, "found": found, "next_offset": wanted.offset + PAGE_ROWS}
+    context = {**tab(project, "jobs"), "wanted": wanted, "found": found, "next_offset": wanted.offset + PAGE_ROWS}
     return page(request, "projects/jobs.html", context, parts={"table": "projects/_jobs.html"})
 
 
@@ -125,7 +125,7 @@ def members(request: HttpRequest, pk: int) -> HttpResponse:
         if added:
             return done(request, f"{said['username']} is now {Role(added.role).label.lower()} of this project.", to=request.path)
     people = later(lambda: list(project.memberships.select_related("user").order_by("user__username")))
-    context = {**_tab(project, "members"), "form": form, "people": people, "roles": Role.choices}
+    context = {**tab(project, "members"), "form": form, "people": people, "roles": Role.choices}
     return page(request, "projects/members.html", context, parts={"people": "projects/_people.html"})
 
 
@@ -159,7 +159,7 @@ def settings(request: HttpRequest, pk: int) -> HttpResponse:
         saved = attempt(form, lambda: services.update_project(project, by=user, **form.cleaned_data))
         if saved:
             return done(request, "Saved.", to=request.path)
-    return page(request, "projects/settings.html", {**_tab(project, "settings"), "form": form})
+    return page(request, "projects/settings.html", {**tab(project, "settings"), "form": form})
 
 
 @require_POST

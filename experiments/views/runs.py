@@ -16,6 +16,7 @@ from experiments.models import Slot, TrainingRun
 from experiments.selectors import environments, present, run_pages
 from experiments.selectors.arguments import arguments
 from experiments.selectors.use import Use, known, missing, slots_used, use
+from experiments.variables import Secrets
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
 from experiments.views.shown import later, page, person, run_crumbs
 
@@ -100,6 +101,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "generations": later(lambda: selectors.generations(run)),
         "arguments": arguments(run.command),
         "logged": later(lambda: run_pages.logged_facts(run)),
+        "secrets": later(lambda: sorted(Secrets([run]).variables(run)) if run.is_live() else []),
         "grants": held,
         "picture": later(lambda: run_pages.picture(list(held), now=now)),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),

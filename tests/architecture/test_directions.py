@@ -48,7 +48,7 @@ LAYERS = (
     ("scheduling", "environments", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
     ("states", "accounts"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck"),
-    ("logins", "addresses"),
+    ("logins", "addresses", "variables"),
     ("models", "page_layer", "bulk"),
 )
 

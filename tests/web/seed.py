@@ -115,6 +115,9 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     cifar = services.create_project(by=bob, name="CIFAR with residual nets", description="")
     node = fleet.register(_facts(), now=now, slots=4)
     lenet = _definition(digits, alice, "LeNet, elastic")
+    for name, value, secret in (("HF_TOKEN", "hf_s3cret", True), ("WANDB_MODE", "offline", False), ("GREETING", "", False)):
+        services.set_variable(digits, by=alice, name=name, value=value, secret=secret, now=now)
+    services.set_variable(lenet.definition, by=bob, name="AWS_SECRET_ACCESS_KEY", value="wJalrXUtnFEMI", secret=True, now=now)
     environment = packages.environment(lenet, node, now)
     resnet = _definition(cifar, bob, "ResNet-18")
     trial = _experiment(digits, alice, "Learning rates", lenet)

@@ -48,6 +48,7 @@ MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
     "copy_definition",
+    "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
     "environment", "drop_environment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
     "experiment",
@@ -63,6 +64,7 @@ WRITES = {
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "duplicate_experiment", "selected_runs",
+    "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
@@ -70,6 +72,8 @@ WRITES = {
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
 FORMS = {
+    "project_variables",
+    "definition_variables",
     "run_notes",
     "notification_choices",
     "shortcuts",
@@ -112,6 +116,7 @@ def sample(name: str, studio: Seeded) -> str:
     }  # fmt: skip
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
+    owners |= {name: studio.version.definition.pk for name in ("definition_variables", "delete_definition_variable")}
     owners |= {"environment": studio.environment.pk, "drop_environment": studio.environment.pk}
     owners |= {
         "notification": studio.notice.pk,
