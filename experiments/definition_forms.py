@@ -39,6 +39,15 @@ class AttributesForm(RequestForm):
         help_text="Elastic runs grow up to this many slots when they are free, and shrink when others need them. torchrun and a single "
         "process start with all of them, on one machine, and their number is fixed while they run. Left empty: 4, for a single process 1.",
     )
+    packages = forms.ChoiceField(
+        choices=DefinitionVersion.Packages.choices,
+        required=False,
+        help_text="What requirements.txt or pyproject.toml beside the script names is built, unless you choose that it is not read.",
+    )
+
+    def clean_packages(self) -> str:
+        """Who says nothing means the usual."""
+        return self.cleaned_data["packages"] or DefinitionVersion.Packages.OWN
 
 
 def _code(*, required: bool, help_text: str) -> forms.FileField:
@@ -58,7 +67,7 @@ class DefinitionForm(AttributesForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     upload = _code(required=True, help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
-    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
+    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,12 +77,12 @@ class DefinitionForm(AttributesForm):
 
 class VersionForm(AttributesForm):
     upload = _code(required=False, help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
-    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "request_id"]
+    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
 
 
 def version_initial(definition: TrainingDefinition) -> dict[str, object]:
     """The attributes of the newest version, as a start for the next."""
     newest = definition.newest()
-    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed")}
+    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "packages")}
     # Left empty where it is as usual, so that another type has what is usual for it.
     return same | {"max_slots": newest.max_slots if newest.max_slots != usual_slots(newest.distributed) else None}

@@ -63,6 +63,10 @@ class DefinitionVersion(models.Model):
         TORCHRUN = "torchrun", "torchrun"
         SINGLE = "single", "Single process"
 
+    class Packages(models.TextChoices):
+        OWN = "own", "What its code requires, built for its runs"
+        STUDIO = "studio", "The studio's packages alone"
+
     definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     bundle = models.ForeignKey(Bundle, on_delete=models.PROTECT, related_name="+")
@@ -72,6 +76,7 @@ class DefinitionVersion(models.Model):
     device = models.CharField(max_length=8, choices=Device, default=Device.ANY)
     distributed = models.CharField(max_length=16, choices=Distributed, default=Distributed.ELASTIC)
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
+    packages = models.CharField(max_length=16, choices=Packages, default=Packages.OWN)
     # what its code brings in requirements.txt or pyproject.toml, a line each with its place; empty: the packages that every run has
     requirements = models.TextField(blank=True)
     requirements_key = models.CharField(max_length=64, blank=True, db_index=True)

@@ -26,6 +26,7 @@ class _Attributes:
     device: str
     distributed: str
     max_slots: int
+    packages: str
 
 
 @dataclass(frozen=True)
@@ -50,21 +51,23 @@ def create_definition(
     device: str = "any",
     distributed: str = "elastic",
     max_slots: int | None = None,
+    packages: str = V.Packages.OWN,
     request_id: uuid.UUID | None = None,
 ) -> DefinitionVersion:
     """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
-    (None: as usual for its type)."""
+    (None: as usual for its type), packages."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
-    attributes = _attributes(errors, framework=framework, command=command, device=device, distributed=distributed, max_slots=max_slots)
+    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
+    attributes = _attributes(errors, command=command, max_slots=max_slots, **kinds)
     checks.collected(errors)
     assert clean_name is not None
     assert clean_text is not None
     assert attributes is not None
-    code = _keep(upload, file_name, attributes.command)
+    code = _keep(upload, file_name, attributes)
     try:
         with transaction.atomic():
             definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
@@ -88,20 +91,22 @@ def add_version(
     device: str = "any",
     distributed: str = "elastic",
     max_slots: int | None = None,
+    packages: str = V.Packages.OWN,
     request_id: uuid.UUID | None = None,
 ) -> DefinitionVersion:
     """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
-    attributes = _attributes(errors, framework=framework, command=command, device=device, distributed=distributed, max_slots=max_slots)
+    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
+    attributes = _attributes(errors, command=command, max_slots=max_slots, **kinds)
     checks.collected(errors)
     assert attributes is not None
     newest = definition.newest()
     if upload is None:
-        code, shown = _checked(newest.bundle, attributes.command), newest.file_name
+        code, shown = _checked(newest.bundle, attributes), newest.file_name
     else:
-        code, shown = _keep(upload, file_name, attributes.command), _shown_name(file_name)
+        code, shown = _keep(upload, file_name, attributes), _shown_name(file_name)
     try:
         with transaction.atomic():
             TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
@@ -121,7 +126,7 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
     if (before := _sent_before(by, request_id)) is not None:
         return before
     source = version.definition
-    attributes = _Attributes(version.framework, version.command, version.device, version.distributed, version.max_slots)
+    attributes = _Attributes(version.framework, version.command, version.device, version.distributed, version.max_slots, version.packages)
     try:
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
@@ -159,12 +164,13 @@ def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
 
 
 def _attributes(
-    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int | None
+    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int | None, packages: str
 ) -> _Attributes | None:
     found, slots = len(errors), usual_slots(distributed) if max_slots is None else max_slots
     checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
     checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
     checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
+    checks.each(errors, lambda: checks.choice(packages, V.Packages, field="packages"))
     checks.each(errors, lambda: checks.whole(slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
     clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
     if clean:
@@ -173,7 +179,7 @@ def _attributes(
         return None
     if is_fixed(distributed):
         checks.each(errors, lambda: checks.on_one_machine(slots, device=device))
-    return _Attributes(framework, clean, device, distributed, slots)
+    return _Attributes(framework, clean, device, distributed, slots, packages)
 
 
 def _parse(command: str, distributed: str) -> None:
@@ -184,25 +190,27 @@ def _parse(command: str, distributed: str) -> None:
         checks.refuse("command", str(refusal))
 
 
-def _checked(bundle: Bundle, command: str) -> _Code:
+def _checked(bundle: Bundle, attributes: _Attributes) -> _Code:
     """The code, with which the command can be run."""
-    if command:
+    if attributes.command:
         try:
-            bundles.entry(bundle, command)
+            bundles.entry(bundle, attributes.command)
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
+    if attributes.packages == V.Packages.STUDIO:
+        return _Code(bundle, "", "")
     try:
-        return _Code(bundle, *environments.brought(bundle, command))
+        return _Code(bundle, *environments.brought(bundle, attributes.command))
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
 
 
-def _keep(upload: BinaryIO, file_name: str, command: str) -> _Code:
+def _keep(upload: BinaryIO, file_name: str, attributes: _Attributes) -> _Code:
     try:
         bundle = bundles.keep(upload, file_name=file_name)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
-    return _checked(bundle, command)
+    return _checked(bundle, attributes)
 
 
 def _store(
@@ -227,6 +235,7 @@ def _store(
         device=attributes.device,
         distributed=attributes.distributed,
         max_slots=attributes.max_slots,
+        packages=attributes.packages,
         created_by=by,
         request_id=request_id,
     )

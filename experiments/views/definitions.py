@@ -223,6 +223,7 @@ def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[st
         ("Device per slot", lambda v: v.get_device_display()),
         ("Distributed training type", lambda v: v.get_distributed_display()),
         ("Maximum number of slots", lambda v: str(v.max_slots)),
+        ("Packages", lambda v: v.get_packages_display()),
     )
     return [(name, of(old), of(new)) for name, of in shown if of(old) != of(new)]
 

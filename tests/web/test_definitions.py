@@ -297,3 +297,25 @@ def test_an_empty_zip_is_refused_when_it_is_announced_and_its_number_leads_nowhe
     refused = client.post(reverse("new_definition", args=[project.pk]), definition_form(upload=None, kept=upload.pk))
     assert refused.status_code == 200
     assert 'id="id_upload_error"' in refused.content.decode()
+
+
+def test_who_has_all_packages_already_has_none_built_and_later_versions_neither(project: Project, bob: User, as_: As) -> None:
+    client, files = as_(bob), {"main.py": cast.MAIN_PY, "requirements.txt": "-e ./mine\ntqdm\n"}
+    address = reverse("new_definition", args=[project.pk])
+    assert "editable packages" in client.post(address, definition_form(upload=code(files))).content.decode()
+    client.post(address, definition_form(upload=code(files), packages="studio"))
+    definition = TrainingDefinition.objects.get()
+    assert (definition.newest().requirements, definition.newest().packages) == ("", "studio")
+    shown = client.get(reverse("definition", args=[definition.pk])).content.decode()
+    assert "what its code requires is not built" in shown
+    form = client.get(reverse("new_version", args=[definition.pk])).content.decode()
+    assert '<option value="studio" selected>' in form
+    add = reverse("new_version", args=[definition.pk])
+    client.post(add, definition_form(upload=None, packages="studio"))
+    assert (definition.newest().number, definition.newest().requirements) == (2, "")
+    client.post(add, definition_form(upload=code({"main.py": cast.MAIN_PY, "requirements.txt": "tqdm\n"})))
+    assert (definition.newest().packages, definition.newest().requirements) == ("own", "tqdm  # requirements.txt:1\n")
+    changes = client.get(reverse("changes", args=[definition.newest().pk])).content.decode()
+    assert "The studio&#x27;s packages alone" in changes
+    assert "packages" in client.post(add, definition_form(upload=None, packages="others")).content.decode()
+    assert definition.newest().number == 3
