@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0042_environment_variables'),
+        ('experiments', '0043_environment_variables'),
     ]
 
     operations = [

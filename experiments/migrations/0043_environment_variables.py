@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0043_names_of_types'),
+        ('experiments', '0042_names_of_types'),
     ]
 
     operations = [
