@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.core.cache import cache
 from xdist.scheduler import LoadFileScheduling
@@ -16,6 +17,8 @@ from experiments.models import Node, Project, User
 from tests import cast
 from webapp.home import prepare
 
+hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
+hypothesis.settings.load_profile("patient")
 FIRST = ("e2e", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 
 from training_runtime.errors import ProtocolError
 
-VERSION = 1  # of what agent and host say to each other; 0: from before there was a number
+VERSION = 2  # of what agent and host say to each other; 1: a host that knows no secrets of runs, 0: from before there was a number
 UNCHANGED_CODE_NS = 315_532_801_234_567_890  # when files of a run's working folder were written that are as they were uploaded (in 1980)
 MAX_LINE_BYTES = 1 << 20  # to and from a driver
 MAX_STUDIO_LINE_BYTES = 64 << 20  # between agent and host: some 60,000 live runs on one machine
