@@ -6,11 +6,13 @@ from typing import Any
 
 from django import forms
 
+from experiments import gitcode
 from experiments.models import DefinitionVersion, TrainingDefinition
 from experiments.models.definitions import MAX_SLOTS_LIMIT, usual_slots
 from experiments.sent_once import RequestForm
 
 FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
+NO_CODE = "Choose a .zip, .tar, .tar.gz or .py file with the model code, or give the address of a git repository."
 TYPES = (
     "Elastic is for FabricModel and loops of edt.elastic. torchrun runs scripts that are written for torch.distributed and keep "
     "checkpoints of their own. A single process is one process that sees the GPUs of all its slots."
@@ -50,33 +52,96 @@ class AttributesForm(RequestForm):
         return self.cleaned_data["packages"] or DefinitionVersion.Packages.OWN
 
 
-def _code(*, required: bool, help_text: str) -> forms.FileField:
+PLAIN = {"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+
+
+class SecretInput(forms.Textarea):
+    """What was typed is not sent back, as a password is not."""
+
+    def format_value(self, value: Any) -> str:  # noqa: ARG002
+        return ""
+
+
+class SourceForm(AttributesForm):
+    """Where the code comes from: a file, or a repository of git."""
+
+    git_address = forms.CharField(
+        label="Address of a git repository",
+        max_length=gitcode.LONGEST_ADDRESS,
+        required=False,
+        help_text="https://... or git@host:...; the newest commit is fetched now, and kept.",
+        widget=forms.TextInput(attrs={**PLAIN, "placeholder": "https://github.com/someone/project.git"}),
+    )
+    git_ref = forms.CharField(
+        label="Branch, tag or commit",
+        max_length=gitcode.LONGEST_REF,
+        required=False,
+        help_text="Left empty: the branch that the repository shows first.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    git_folder = forms.CharField(
+        label="Folder in the repository",
+        max_length=gitcode.LONGEST_FOLDER,
+        required=False,
+        help_text="Left empty: all of it.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    git_credential = forms.CharField(
+        label="Deploy key or token",
+        max_length=gitcode.LONGEST_KEY,
+        required=False,
+        help_text="For a private repository: a private ssh key, or a token (user:token where it needs a name). It is stored encrypted, for "
+        "this address alone, and never shown again.",
+        widget=SecretInput(attrs={**PLAIN, "rows": 2}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        said: dict[str, Any] = super().clean() or self.cleaned_data
+        if said.get("git_address") and (said.get("upload") or said.get("kept")):
+            self.add_error("git_address", "Choose a file or give an address, not both.")
+        if not said.get("git_address") and (said.get("git_ref") or said.get("git_folder") or said.get("git_credential")):
+            self.add_error("git_address", gitcode.ADDRESS)
+        return said
+
+    def git(self) -> dict[str, str]:
+        """What the services of git take; empty where the code is a file."""
+        names = ("git_address", "git_ref", "git_folder", "git_credential")
+        return {name: self.cleaned_data[name] for name in names} if self.cleaned_data["git_address"] else {}
+
+    def said(self) -> dict[str, Any]:
+        """All else, as the services take it, without the file."""
+        left_out = ("upload", "kept", "git_address", "git_ref", "git_folder", "git_credential")
+        return {name: value for name, value in self.cleaned_data.items() if name not in left_out}
+
+
+def _code(*, help_text: str) -> forms.FileField:
     return forms.FileField(
         label="Training source code",
-        required=required,
+        required=False,
         help_text=help_text,
         widget=forms.FileInput(attrs={"accept": ".zip,.tar,.tar.gz,.tgz,.py"}),
         error_messages={
-            "required": "Choose a .zip, .tar, .tar.gz or .py file with the model code.",
             "empty": "This file is empty: choose the file with the model code.",
         },
     )
 
 
-class DefinitionForm(AttributesForm):
+class DefinitionForm(SourceForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    upload = _code(required=True, help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
+    upload = _code(help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
     field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.data.get(self.add_prefix("kept")):
-            self.fields["upload"].required = False
+    def clean(self) -> dict[str, Any]:
+        said = super().clean()
+        there = said.get("upload") or said.get("kept") or said.get("git_address")
+        if not there and not {"upload", "git_address"} & self.errors.keys():
+            self.add_error("upload", NO_CODE)
+        return said
 
 
-class VersionForm(AttributesForm):
-    upload = _code(required=False, help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
+class VersionForm(SourceForm):
+    upload = _code(help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
     field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
 
 

@@ -60,15 +60,23 @@ def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
     parts = _parts(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = addresses_of(host, port, allow=allow, setting="EDT_WEBHOOK_ALLOW")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port, path, addresses)
+
+
+def addresses_of(host: str, port: int, *, allow: Sequence[str], setting: str) -> tuple[str, ...]:
+    """Those of a host, looked at. `setting`: where an administrator allows others than those on the open internet.
+
+    Raises OutwardRefused, OutwardFailed."""
     addresses = _addresses(host, port)
     if host not in allow:
         for address in addresses:
             if not _open(ipaddress.ip_address(address), allow):
                 # Not which one: who types names would learn how the network inside is built.
-                log.info("A webhook's %s leads to %s, which is not on the open internet.", host, address)
-                raise OutwardRefused(f"{host} is not on the open internet: an administrator can allow it (EDT_WEBHOOK_ALLOW).")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port, path, addresses)
+                log.info("%s, which somebody has typed, leads to %s, which is not on the open internet.", host, address)
+                raise OutwardRefused(f"{host} is not on the open internet: an administrator can allow it ({setting}).")
+    return addresses
 
 
 def _addresses(host: str, port: int) -> tuple[str, ...]:

@@ -85,6 +85,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("data/shared/image", data.shared_image, name="shared_data_image"),
     path("definitions/<int:pk>/", definitions.detail, name="definition"),
     path("definitions/<int:pk>/copy/", definitions.copy, name="copy_definition"),
+    path("definitions/<int:pk>/fetch/", definitions.fetch_again, name="fetch_again"),
     path("definitions/<int:pk>/update/", definitions.update, name="update_definition"),
     path("definitions/<int:pk>/delete/", definitions.delete, name="delete_definition"),
     path("definitions/<int:pk>/variables/", variables.of_definition, name="definition_variables"),

@@ -35,6 +35,8 @@ EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  #
 
 EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
 EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet
+EDT_GIT_ALLOW = env.list("EDT_GIT_ALLOW", default=[])  # networks and hosts that code may be fetched from beside the open internet
+EDT_GIT_FETCH_S = env.float("EDT_GIT_FETCH_S", default=60.0)  # how long that may take
 EDT_EMAIL = bool(env.str("EDT_EMAIL_URL", default=""))
 vars().update(env.email_url("EDT_EMAIL_URL", default="dummymail://"))
 EMAIL_TIMEOUT = 10

@@ -35,6 +35,7 @@ class TrainingDefinition(models.Model):
     description = models.TextField(max_length=4000, blank=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
+    git_access = models.TextField(blank=True)  # what opens the repository that its code came from last, sealed: see gitcode
 
     class Meta:
         ordering = ["-created_at", "-id"]
@@ -83,6 +84,11 @@ class DefinitionVersion(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     request_id = models.UUIDField(null=True, unique=True)
+    # Where its code was fetched from by git; empty where it was uploaded.
+    git_address = models.CharField(max_length=500, blank=True)
+    git_ref = models.CharField(max_length=255, blank=True)
+    git_folder = models.CharField(max_length=500, blank=True)
+    git_commit = models.CharField(max_length=64, blank=True)
 
     class Meta:
         ordering = ["-number"]

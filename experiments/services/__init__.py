@@ -26,6 +26,7 @@ from experiments.services.experiments import (
     duplicate_experiment,
     run_experiment,
 )
+from experiments.services.git import add_version_from_git, create_definition_from_git, fetch_again
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import (
@@ -46,6 +47,7 @@ __all__ = [
     "add_data",
     "add_member",
     "add_version",
+    "add_version_from_git",
     "add_webhook",
     "annotate_run",
     "begin_upload",
@@ -55,6 +57,7 @@ __all__ = [
     "copy_definition",
     "create_and_run",
     "create_definition",
+    "create_definition_from_git",
     "create_experiment",
     "create_project",
     "declare_node_lost",
@@ -69,6 +72,7 @@ __all__ = [
     "drop_environment",
     "drop_upload",
     "duplicate_experiment",
+    "fetch_again",
     "finish_upload",
     "has_checkpoint",
     "make_sample",

@@ -20,6 +20,23 @@ V = DefinitionVersion
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where code was fetched from by git: the fields of a version. Empty: it was uploaded."""
+
+    git_address: str = ""
+    git_ref: str = ""
+    git_folder: str = ""
+    git_commit: str = ""
+
+
+UPLOADED = Origin()
+
+
+def origin_of(version: DefinitionVersion) -> Origin:
+    return Origin(version.git_address, version.git_ref, version.git_folder, version.git_commit)
+
+
+@dataclass(frozen=True)
 class _Attributes:
     framework: str
     command: str
@@ -31,11 +48,12 @@ class _Attributes:
 
 @dataclass(frozen=True)
 class _Code:
-    """A bundle, and what it requires: its text and its key."""
+    """A bundle, what it requires (its text and its key), and where it came from."""
 
     bundle: Bundle
     requirements: str
     key: str
+    origin: Origin
 
 
 def create_definition(
@@ -53,6 +71,7 @@ def create_definition(
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
     request_id: uuid.UUID | None = None,
+    origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
     (None: as usual for its type), packages."""
@@ -67,7 +86,7 @@ def create_definition(
     assert clean_name is not None
     assert clean_text is not None
     assert attributes is not None
-    code = _keep(upload, file_name, attributes)
+    code = _keep(upload, file_name, attributes, origin)
     try:
         with transaction.atomic():
             definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
@@ -93,6 +112,7 @@ def add_version(
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
     request_id: uuid.UUID | None = None,
+    origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
     if (before := _sent_before(by, request_id)) is not None:
@@ -104,9 +124,9 @@ def add_version(
     assert attributes is not None
     newest = definition.newest()
     if upload is None:
-        code, shown = _checked(newest.bundle, attributes), newest.file_name
+        code, shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
     else:
-        code, shown = _keep(upload, file_name, attributes), _shown_name(file_name)
+        code, shown = _keep(upload, file_name, attributes, origin), _shown_name(file_name)
     try:
         with transaction.atomic():
             TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
@@ -130,7 +150,7 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
     try:
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
-            code = _Code(version.bundle, version.requirements, version.requirements_key)
+            code = _Code(version.bundle, version.requirements, version.requirements_key, origin_of(version))
             copy = _store(made, by, code, version.file_name, attributes, number=1, request_id=request_id)
             variables.copy(source, made)
             checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
@@ -190,7 +210,7 @@ def _parse(command: str, distributed: str) -> None:
         checks.refuse("command", str(refusal))
 
 
-def _checked(bundle: Bundle, attributes: _Attributes) -> _Code:
+def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
     """The code, with which the command can be run."""
     if attributes.command:
         try:
@@ -198,19 +218,19 @@ def _checked(bundle: Bundle, attributes: _Attributes) -> _Code:
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
     if attributes.packages == V.Packages.STUDIO:
-        return _Code(bundle, "", "")
+        return _Code(bundle, "", "", origin)
     try:
-        return _Code(bundle, *environments.brought(bundle, attributes.command))
+        return _Code(bundle, *environments.brought(bundle, attributes.command), origin)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
 
 
-def _keep(upload: BinaryIO, file_name: str, attributes: _Attributes) -> _Code:
+def _keep(upload: BinaryIO, file_name: str, attributes: _Attributes, origin: Origin) -> _Code:
     try:
         bundle = bundles.keep(upload, file_name=file_name)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
-    return _checked(bundle, attributes)
+    return _checked(bundle, attributes, origin)
 
 
 def _store(
@@ -238,6 +258,7 @@ def _store(
         packages=attributes.packages,
         created_by=by,
         request_id=request_id,
+        **vars(code.origin),
     )
 
 

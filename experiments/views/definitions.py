@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -14,12 +15,13 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, services
+from experiments import access, gitcode, services
 from experiments.definition_forms import FILE_AGAIN, AttributesForm, DefinitionForm, VersionForm, version_initial
 from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import code as source
 from experiments.selectors import environments
+from experiments.sent_once import RequestForm
 from experiments.views import arrived
 from experiments.views.downloads import attachment
 from experiments.views.shown import act, definition_crumbs, done, later, number, page, person, project_crumbs, refused
@@ -55,8 +57,9 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
 
 def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersion:
     """The service call behind the form, here and on the New experiment page."""
-    said = dict(form.cleaned_data)
-    upload, kept = said.pop("upload"), said.pop("kept")
+    said, upload, kept = form.said(), form.cleaned_data["upload"], form.cleaned_data["kept"]
+    if git := form.git():
+        return services.create_definition_from_git(project, by=user, **git, **said)
     if upload:
         return services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
     with arrived.taken(user, project, kept) as (zip_, name):
@@ -82,6 +85,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "scripts": later(lambda: source.scripts(versions[0].bundle)),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),
+        "commit_page": gitcode.page_of(versions[0].git_address, versions[0].git_commit),
         "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
         "request_id": uuid.uuid4(),
         "writable": later(lambda: _writable(person(request), but=definition.project)),
@@ -107,12 +111,31 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _add(definition: TrainingDefinition, user: User, form: VersionForm) -> DefinitionVersion:
-    said = dict(form.cleaned_data)
-    upload, kept = said.pop("upload"), said.pop("kept")
+    said, upload, kept = form.said(), form.cleaned_data["upload"], form.cleaned_data["kept"]
+    if git := form.git():
+        return services.add_version_from_git(definition, by=user, **git, **said)
     if upload or not kept:
         return services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
     with arrived.taken(user, definition.project, kept) as (zip_, name):
         return services.add_version(definition, by=user, upload=zip_, file_name=name, **said)
+
+
+@require_POST
+def fetch_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """The newest commit of what the newest version was fetched from, as the next version."""
+    user = person(request)
+    definition = access.definition(user, pk, need="write")
+    to = reverse("definition", args=[pk])
+    form = RequestForm(request.POST)
+    if not form.is_valid():
+        return refused(request, "The form was not complete: load the page again.", to=to)
+    try:
+        version = services.fetch_again(definition, by=user, request_id=form.cleaned_data["request_id"])
+    except ValidationError as error:
+        return refused(request, " ".join(error.messages), to=to)
+    if version is None:
+        return done(request, "Nothing has changed: this is the newest commit.", to=to)
+    return done(request, f"Commit {version.git_commit[:12]} is saved as version {version.number}.", to=to)
 
 
 def _writable(user: User, *, but: Project) -> list[Project]:
@@ -218,6 +241,10 @@ def changes(request: HttpRequest, pk: int) -> HttpResponse:
 def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[str, str, str]]:
     """(what, before, after) of the attributes that differ."""
     shown = (
+        ("Git repository", lambda v: v.git_address),
+        ("Branch, tag or commit", lambda v: v.git_ref),
+        ("Folder in the repository", lambda v: v.git_folder),
+        ("Commit", lambda v: v.git_commit),
         ("Execution command", lambda v: v.command),
         ("Framework", lambda v: v.get_framework_display()),
         ("Device per slot", lambda v: v.get_device_display()),

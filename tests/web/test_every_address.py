@@ -47,7 +47,7 @@ CLUSTER_ADMINS = {"environments", "node_drain", "node_lost", "node_remove", "slo
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
-    "copy_definition",
+    "copy_definition", "fetch_again",
     "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
     "environment", "drop_environment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
@@ -63,7 +63,7 @@ MEMBERS = {
 WRITES = {
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
-    "copy_definition", "duplicate_experiment", "selected_runs",
+    "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
@@ -105,7 +105,7 @@ def pages() -> list[tuple[str, URLPattern]]:
 def sample(name: str, studio: Seeded) -> str:
     """The address with things of Alice's and Bob's in it."""
     owners = {
-        "copy_definition": studio.version.definition.pk,
+        "copy_definition": studio.version.definition.pk, "fetch_again": studio.version.definition.pk,
         "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
         "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
         "code": studio.version.pk, "changes": studio.version.pk, "download_version": studio.version.pk, "version_row": studio.version.pk,

@@ -80,7 +80,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     if not given.home.is_dir():
         parser.error(f"--home {given.home} is not a folder")
     try:
-        rules, policy, marks = _rules(environment), _policy(environment, home=given.home.resolve()), _marks(environment)
+        rules, policy, marks = _rules(environment), sandbox_policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
         building = _building(environment)
     except (ValueError, OSError) as error:
@@ -155,7 +155,7 @@ def uid_base(home: Path) -> int:
     return int(path.read_text())
 
 
-def _policy(environment: Mapping[str, str], *, home: Path) -> Policy:
+def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
     mode = environment.get("EDT_SANDBOX", "best-effort")
     if mode not in ("required", "best-effort", "off"):
         raise ValueError(f"EDT_SANDBOX={mode!r}: one of required, best-effort, off")
