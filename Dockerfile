@@ -11,6 +11,9 @@ RUN pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --constraint 
     && pip install --requirement requirements-postgres.txt
 
 FROM python:3.11.11-slim-bookworm AS studio
+# git and ssh fetch code from repositories; they are as old as the base image.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends git openssh-client && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --create-home edt \
     && install --directory --owner edt --mode 755 /var/lib/edt \
     && for folder in code runs data assets host; do install --directory --owner edt --mode 755 "/var/lib/edt/$folder"; done

@@ -7,19 +7,15 @@ from then on.
 
 from __future__ import annotations
 
-import base64
-import functools
 from collections.abc import Iterable, Mapping
 
-from cryptography.fernet import Fernet, InvalidToken
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db.models import Q
 
+from experiments import sealed
 from experiments.models import EnvironmentVariable, TrainingDefinition, TrainingRun
 
-_PURPOSE = b"edt-studio: values of secret environment variables"
+_PURPOSE = "values of secret environment variables"
 Owner = tuple[str, int]  # "project" or "definition", and its number
 
 
@@ -28,24 +24,18 @@ class Unreadable(Exception):
 
 
 def encrypt(value: str) -> str:
-    return _fernet(settings.SECRET_KEY).encrypt(value.encode()).decode()
+    return sealed.seal(value, purpose=_PURPOSE)
 
 
 def decrypt(variable: EnvironmentVariable) -> str:
     """Raises Unreadable."""
     try:
-        return _fernet(settings.SECRET_KEY).decrypt(variable.value.encode()).decode()
-    except InvalidToken:
+        return sealed.unseal(variable.value, purpose=_PURPOSE)
+    except sealed.Unreadable:
         raise Unreadable(
             f"The secret {variable.name} was saved with another key than {settings.EDT_HOME}/secrets/secret_key on node "
             f"{settings.EDT_NODE}: put the studio's key there, or save the secret anew, and run it again."
         ) from None
-
-
-@functools.cache
-def _fernet(key: str) -> Fernet:
-    """With a key of its own, which follows from the studio's."""
-    return Fernet(base64.urlsafe_b64encode(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(key.encode())))
 
 
 def plain(definition: TrainingDefinition, given: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import http.server
 import ipaddress
 import os
 import shlex
+import shutil
 import ssl
 import subprocess
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import asyncssh
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -25,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 TOKEN = "glpat-of-alice"
 HOST = "127.0.0.1"
+NEEDED = pytest.mark.skipif(not all(map(shutil.which, ("git", "ssh"))), reason="git and ssh are not installed here")
 
 
 class GitServer:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it.
+# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Those that
+# fetch code need git and ssh, and are left out where there is neither.
 set -eu
 
 found() {
@@ -10,10 +11,15 @@ found() {
     return 1
 }
 
-if ! found && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "Installing Chromium for the browser tests"
+missing=
+found || missing=chromium
+command -v git >/dev/null 2>&1 || missing="$missing git"
+command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
+if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "Installing for the tests: $missing"
     log=$(mktemp)
-    if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >"$log" 2>&1; then
+    # shellcheck disable=SC2086  # a word each
+    if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } >"$log" 2>&1; then
         tail -n 5 "$log" >&2
     fi
     rm -f "$log"

@@ -14,9 +14,9 @@ from experiments import bundles, gitcode, sealed, services
 from experiments.gitcode import GitRefused
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from tests import cast
-from tests.gitserver import HOST, TOKEN, GitServer, Repository, SshServer, git, serving
+from tests.gitserver import HOST, NEEDED, TOKEN, GitServer, Repository, SshServer, git, serving
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, NEEDED]
 NO_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nnothing\n-----END OPENSSH PRIVATE KEY-----"
 CODE = {"main.py": cast.MAIN_PY, "training/digits/run.py": "x = 1\n", "training/digits/lib/net.py": "y = 2\n"}
 

@@ -12,11 +12,11 @@ from django.urls import reverse
 
 from experiments.models import DefinitionVersion, Project, User
 from tests import cast
-from tests.gitserver import HOST, TOKEN, GitServer, serving
+from tests.gitserver import HOST, NEEDED, TOKEN, GitServer, serving
 from tests.web.conftest import As
 from tests.web.test_definitions import definition_form
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, NEEDED]
 
 
 @pytest.fixture
