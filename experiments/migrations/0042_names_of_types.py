@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
             name='distributed',
             field=models.CharField(
                 choices=[
-                    ('elastic', 'Elastic (exact)'),
+                    ('elastic', 'Elastic distributed training (exact)'),
                     ('torchrun_elastic', 'torchrun elastic'),
                     ('torchrun', 'torchrun'),
                     ('single', 'Single process'),

@@ -59,7 +59,7 @@ class DefinitionVersion(models.Model):
         CPU = "cpu", "1 CPU share per slot"
 
     class Distributed(models.TextChoices):
-        ELASTIC = "elastic", "Elastic (exact)"
+        ELASTIC = "elastic", "Elastic distributed training (exact)"
         TORCHRUN_ELASTIC = "torchrun_elastic", "torchrun elastic"
         TORCHRUN = "torchrun", "torchrun"
         SINGLE = "single", "Single process"

@@ -61,7 +61,7 @@ def fill_definition(page: Page, form: str, *, name: str, zip_file: Path, command
     fields.get_by_label("Framework").select_option("pytorch")
     fields.get_by_label("Execution command").fill(command)
     fields.get_by_label("Device per slot").select_option("any")
-    fields.get_by_label("Distributed training type").select_option("elastic")
+    fields.get_by_label("Distributed training type").select_option(label="Elastic distributed training (exact)")  # as the tutorial says
     fields.get_by_label("Maximum number of slots").fill("4")
 
 
