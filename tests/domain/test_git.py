@@ -126,13 +126,15 @@ def test_a_private_repository_needs_its_token_which_is_kept_for_this_address_alo
 def test_fetching_again_says_where_nothing_has_changed_and_keeps_all_else(project: Project, alice: User, names: Any) -> None:
     address, repository = names("public")
     repository.commit(CODE)
-    version = create(project, alice, address, git_ref="main", command="main.py", distributed="single", max_slots=3)
+    asked = {"command": "main.py", "distributed": "single", "max_slots": 3, "packages": "studio"}
+    version = create(project, alice, address, git_ref="main", **asked)
     definition = version.definition
     assert services.fetch_again(definition, by=alice) is None
     commit = repository.commit({"main.py": "print(2)\n"})
     again = services.fetch_again(definition, by=alice)
     assert again is not None
-    assert (again.git_ref, again.git_commit, again.command, again.distributed, again.max_slots) == ("main", commit, "main.py", "single", 3)
+    assert (again.git_ref, again.git_commit) == ("main", commit)
+    assert {name: getattr(again, name) for name in asked} == asked
     kept = services.add_version(definition, by=alice, command="main.py --lr 1")
     assert (kept.git_address, kept.git_commit) == (address, commit), "the same code is of the same commit"
     uploaded = services.add_version(definition, by=alice, upload=cast.zipped(), file_name="mine.zip")

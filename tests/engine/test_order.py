@@ -63,6 +63,14 @@ def test_it_looks_like_one_that_was_drawn(computed, seed):
         assert 98 < ((cells - expected) ** 2 / expected).sum() < 352
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_scripts_default_device_changes_nothing(monkeypatch, listed):
+    monkeypatch.setattr(order, "MOST_LISTED", 100 if listed else 0)
+    usual = Order(100, 1)[range(100)]
+    with torch.device("meta"):
+        assert Order(100, 1)[range(100)] == usual
+
+
 @pytest.mark.parametrize("span", [range(-1, 3), range(8, 11), range(0, 10, 2), range(5, 3)])
 @pytest.mark.parametrize("listed", [True, False])
 def test_what_is_no_span_of_the_set_is_refused(monkeypatch, span, listed):

@@ -26,7 +26,7 @@ class Order:
         self.samples = samples
         self._listed: torch.Tensor | None = None
         if samples <= MOST_LISTED:
-            self._listed = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+            self._listed = torch.randperm(samples, generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
         digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=4 * ROUNDS).digest()
         self._keys = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, len(digest), 4)]
         self._block = lru_cache(maxsize=4)(self._computed_block)
@@ -50,7 +50,8 @@ class Order:
         return found
 
     def _computed_block(self, index: int) -> torch.Tensor:
-        return permuted(torch.arange(index * BLOCK, min((index + 1) * BLOCK, self.samples)), self.samples, self._keys)
+        places = torch.arange(index * BLOCK, min((index + 1) * BLOCK, self.samples), device="cpu")  # whatever the script's default is
+        return permuted(places, self.samples, self._keys)
 
 
 def permuted(places: torch.Tensor, samples: int, keys: Sequence[int]) -> torch.Tensor:

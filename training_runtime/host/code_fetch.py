@@ -96,7 +96,6 @@ def _in_box(orders: Orders, box: Box, work: Path, own: dict[str, str]) -> dict[s
         _become(orders, box, work, own, writer)
     os.close(writer)
     said = _follow(reader, orders, work)
-    os.waitpid(child, 0)
     _kill_all()
     found = json.loads(said) if said else {"problem": "git ended without a word: the code is too large, or there is no memory left."}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
