@@ -55,15 +55,22 @@ def printed_commands(heading: str) -> list[str]:
     return [line.replace(".venv/bin/python", sys.executable) for line in lines]
 
 
+PEOPLE = {"alice": False, "bob": False, "admin": True}  # and whether they are administrators
+
+
 @functools.cache
-def prepared_home() -> Path:
-    """A home whose database and static files are as a first start makes them: made once by this process, which removes it at its end."""
+def prepared_home() -> tuple[Path, dict[str, str]]:
+    """A home whose database and static files are as a first start makes them, with accounts, and their passwords: made once by this
+    process, which removes it at its end."""
     home = Path(tempfile.mkdtemp(prefix="edt-prepared-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     environment.pop("DATABASE_URL", None)
     subprocess.run([sys.executable, "manage.py", "prepare"], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
-    return home
+    code = f"for name, staff in {PEOPLE}.items():\n    print(give_password(name, staff=staff))"
+    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", f"from experiments.accounts import give_password\n{code}"]
+    said = subprocess.run(shell, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True).stdout
+    return home, dict(zip(PEOPLE, said.split(), strict=True))
 
 
 @dataclass
@@ -79,6 +86,7 @@ class Studio:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    passwords: dict[str, str] = field(default_factory=dict)  # of accounts that nobody has asked for yet
 
     @property
     def url(self) -> str:
@@ -96,7 +104,9 @@ class Studio:
     def start(self) -> float:
         """Seconds until the first page was served."""
         if not self.first and not (self.home / "installation").exists():
-            shutil.copytree(prepared_home(), self.home, dirs_exist_ok=True)
+            prepared, passwords = prepared_home()
+            shutil.copytree(prepared, self.home, dirs_exist_ok=True)
+            self.passwords = dict(passwords)
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(
@@ -146,7 +156,9 @@ class Studio:
         return done.stdout
 
     def account(self, name: str, *, staff: bool = False) -> str:
-        """Make an account (or a new password for it) and return the password."""
+        """Make an account (or a new password for it, when it is asked for once more) and return the password."""
+        if staff == PEOPLE.get(name) and name in self.passwords:
+            return self.passwords.pop(name)
         return self.manage("person", name, *(["--staff"] if staff else [])).split()[-1]
 
     def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.bundles import zipped
+from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
-from tests.e2e.test_story import DIGITS, journal, make_project, steps_in_journal
+from tests.e2e.test_story import journal, make_project, steps_in_journal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ def test_a_job_moves_to_another_machine_when_its_own_is_taken_out_of_service(
     studio: Studio, person: Callable[..., Page], tmp_path: Path
 ) -> None:
     shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-    code = zipped(tmp_path / "digits.zip", {"main.py": (DIGITS / "main.py").read_text()})
+    code = digits(tmp_path)
     admin, alice = person("admin", staff=True), person("alice")
     make_project(alice, "Moving", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])

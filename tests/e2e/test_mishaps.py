@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.bundles import zipped
+from tests.e2e.bundles import DIGITS, digits, zipped
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_story import (
-    DIGITS,
     every_step_happened_once,
     fill_definition,
     journal,
@@ -64,7 +63,7 @@ def test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_plac
     studio: Studio, person: Callable[..., Page], tmp_path: Path
 ) -> None:
     shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-    digits = zipped(tmp_path / "digits.zip", {"main.py": (DIGITS / "main.py").read_text()})
+    code = digits(tmp_path)
     fails = zipped(tmp_path / "fails.zip", {"train.py": FAILS})
     alice = person("alice")
     make_project(alice, "Mishaps", "")
@@ -95,13 +94,13 @@ def test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_plac
 
     # stopped from the cluster page, and from the run's own
     alice.on("dialog", lambda dialog: dialog.accept())
-    first = run_definition(alice, studio, project, name="long", code=digits, command="main.py --epochs 500", folder="digits")
+    first = run_definition(alice, studio, project, name="long", code=code, command="main.py --epochs 500", folder="digits")
     alice.goto(f"{studio.url}/cluster/")
     wait_until(lambda: state(studio, first) == "running", "the first job runs")
     alice.locator(f"#job-{first}").get_by_role("button", name="Stop").click()
     confirm(alice)
     expect(alice.locator(f"#job-{first}")).to_contain_text("Stopped", timeout=30_000)
-    second = run_definition(alice, studio, project, name="longer", code=digits, command="main.py --epochs 500", folder="digits")
+    second = run_definition(alice, studio, project, name="longer", code=code, command="main.py --epochs 500", folder="digits")
     alice.goto(f"{studio.url}/runs/{second}/")
     wait_until(lambda: state(studio, second) == "running", "the second job runs")
     alice.get_by_role("button", name="Stop").click()
@@ -119,11 +118,11 @@ def confirm(page: Page) -> None:
 
 def test_training_goes_on_while_everything_above_it_is_killed(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:
     shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-    digits = zipped(tmp_path / "digits.zip", {"main.py": (DIGITS / "main.py").read_text()})
+    code = digits(tmp_path)
     alice = person("alice")
     make_project(alice, "Unkillable", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
-    run = run_definition(alice, studio, project, name="endures", code=digits, command="main.py --epochs 20", folder="digits")
+    run = run_definition(alice, studio, project, name="endures", code=code, command="main.py --epochs 5", folder="digits")
     wait_until(lambda: len(steps_in_journal(studio, run)) > 3, "the job trains")
     alice.context.close()
 
@@ -139,7 +138,7 @@ def test_training_goes_on_while_everything_above_it_is_killed(studio: Studio, pe
     # the studio comes back: nothing was started twice, nothing was lost
     studio.start()
     wait_until(lambda: state(studio, run) == "completed", "the job is completed", deadline_s=180)
-    every_step_happened_once(studio, {run: 20})
+    every_step_happened_once(studio, {run: 5})
     assert [event["attempt"] for event in journal(studio, run) if event["kind"] == "started"] == [1]
     assert studio.stop() == 0, studio.tail()
     wait_until(lambda: not studio.processes(), f"no process is left: {studio.processes()}", deadline_s=10)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.bundles import zipped
+from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
-from tests.e2e.test_story import DIGITS, journal, make_project, steps_in_journal
+from tests.e2e.test_story import journal, make_project, steps_in_journal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -139,7 +139,7 @@ def no_step_was_lost_or_repeated(studio: Studio, *runs: int) -> None:
 
 def test_alice_raises_her_priority_and_bob_reads_why_and_loses_no_step(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:
     shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-    code = zipped(tmp_path / "digits.zip", {"main.py": (DIGITS / "main.py").read_text()})
+    code = digits(tmp_path)
     admin, alice, bob = person("admin", staff=True), person("alice"), person("bob")
     admin_changes_the_policy(admin, studio)
 

@@ -7,6 +7,7 @@ Run as `python -m tests.engine.warm FD`. When the socket closes, every driver it
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -21,6 +22,8 @@ def main() -> None:
     from training_runtime.elastic.warm import warm_up
 
     warm_up()
+    gc.collect()
+    gc.freeze()  # as the host's warm process does
     channel = socket.socket(fileno=int(sys.argv[1]))
     alive: dict[int, int] = {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,14 @@ def go(page: Page, site: Site, name: str) -> None:
         page.locator(".uplot").first.wait_for()
 
 
-def violations(page: Page) -> list[str]:
+WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+BY_LOOK = ("color-contrast", "target-size", "scrollable-region-focusable")  # what depends on the theme and the width
+
+
+def violations(page: Page, rules: Sequence[str] = WCAG) -> list[str]:
     """What axe finds that is serious, by the rules of WCAG 2 A and AA. Its script comes in past the page's policy, for the test alone."""
     page.evaluate(AXE.read_text())
-    found: dict[str, Any] = page.evaluate(
-        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']})"
-    )
+    found: dict[str, Any] = page.evaluate("rules => axe.run(document, {runOnly: rules, resultTypes: ['violations']})", list(rules))
     return [
         f"{page.url} {each['id']} ({each['impact']}): {each['nodes'][0]['html'][:160]} {each['nodes'][0]['failureSummary'][:200]}"
         for each in found["violations"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from experiments import fleet, ingest, notices, runfiles, services, slotuse
+from experiments import fleet, ingest, notices, runfiles, services
 from experiments.datastore import Part
 from experiments.models import (
     DataAsset,
@@ -36,9 +36,9 @@ from experiments.models import (
 )
 from experiments.services import watches
 from tests import cast
-from tests.web import packages, written
+from tests.web import measured, packages, written
 from training_runtime import journal
-from training_runtime.protocol import NodeFacts, RunObservation, SlotSeen
+from training_runtime.protocol import NodeFacts
 
 SCRIPT = '''"""Handwritten digits, elastic."""
 import argparse
@@ -247,19 +247,8 @@ class Runs:
             changes.append((until_s, len(slots), len(slots) + len(was)))
         self._journal(run, began_s=began_s, ended_s=0, steps=steps, changes=changes, outcome="")
         _write(runfiles.folder(run) / "log" / "driver" / "console.log", b"INFO training begins\n")
-        self._use(run, began_s=began_s, slots=slots)
+        measured.use(run, [self._slot(index).pk for index in slots], began_s=began_s, now=self.now)
         return TrainingRun.objects.get(pk=run.pk)
-
-    def _use(self, run: TrainingRun, *, began_s: float, slots: list[int]) -> None:
-        """What its machine said of its two slots every six seconds: 80 % all in all, the first a little more than the second."""
-        ids = [self._slot(index).pk for index in slots]
-        for ago in range(int(began_s) - 1, -1, -6):
-            held_s = began_s - ago
-            each = [SlotSeen(slot, 1.0, held_s * (0.9 - 0.2 * n), held_s, (4 + n) * 10**8, 143 * 10**9) for n, slot in enumerate(ids)]
-            sums = {"busy_s": 1.6 * held_s, "counted_s": 2 * held_s}
-            seen = RunObservation(run.pk, 1, "running", tuple(ids), slots=tuple(each), **sums)
-            slotuse.keep(run, seen, now=self._ago(ago))
-            slotuse.renew(run, seen, now=self._ago(ago))
 
     def ended(self, experiment: Experiment, by: User, *, began_s: float, lasted_s: float, state: str, steps: int) -> TrainingRun:
         run = self._new(experiment, by, began_s)
