@@ -23,6 +23,8 @@ from experiments.models import (
     ExperimentWatch,
     Membership,
     MetricWatch,
+    NamedEnvironment,
+    NamedVersion,
     Node,
     Notice,
     Project,
@@ -199,16 +201,24 @@ def environments(user: AnyUser) -> None:
 
 
 def environment(user: AnyUser, pk: int, *, need: Need = "read") -> Environment:
-    """One that a training definition of the person's projects asks for; administrators see, and delete, all."""
+    """One that a training definition of the person's projects asks for, or that is offered to all; administrators see, and delete, all."""
     found = _fetch(Environment.objects.all(), pk, "environment")
     if user.is_staff:
         return found
     mine = DefinitionVersion.objects.filter(requirements_key=found.requirements_key)
-    if not mine.filter(definition__project__in=projects_for(user).values("pk")).exists():
+    offered = NamedVersion.objects.filter(requirements_key=found.requirements_key)
+    if not offered.exists() and not mine.filter(definition__project__in=projects_for(user).values("pk")).exists():
         raise Http404("There is no such environment.")
     if need != "read":
         _cluster_admin(user)
     return found
+
+
+def named_environment(user: AnyUser, pk: int, *, need: Need = "read") -> NamedEnvironment:
+    """What is offered is everybody's to read, and administrators' to change."""
+    if need != "read":
+        _cluster_admin(user)
+    return _fetch(NamedEnvironment.objects.all(), pk, "environment")
 
 
 def topic(user: AnyUser, name: str) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 from django import forms
 
 from experiments import gitcode
-from experiments.models import DefinitionVersion, TrainingDefinition
-from experiments.models.definitions import MAX_SLOTS_LIMIT, usual_slots
+from experiments.models import DefinitionVersion, NamedEnvironment, TrainingDefinition
+from experiments.models.definitions import MAX_SLOTS_LIMIT, NAMED, usual_slots
 from experiments.sent_once import RequestForm
 
 FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
@@ -42,14 +42,28 @@ class AttributesForm(RequestForm):
         "process start with all of them, on one machine, and their number is fixed while they run. Left empty: 4, for a single process 1.",
     )
     packages = forms.ChoiceField(
-        choices=DefinitionVersion.Packages.choices,
         required=False,
-        help_text="What requirements.txt or pyproject.toml beside the script names is built, unless you choose that it is not read.",
+        help_text="What requirements.txt or pyproject.toml beside the script names is built, unless you choose something else: then it is "
+        "not read.",
     )
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        packages = self.fields["packages"]
+        assert isinstance(packages, forms.ChoiceField)
+        packages.choices = packages_choices(str(self.initial.get("packages", "")))
 
     def clean_packages(self) -> str:
         """Who says nothing means the usual."""
         return self.cleaned_data["packages"] or DefinitionVersion.Packages.OWN
+
+
+def packages_choices(now: str) -> list[tuple[str, Any]]:
+    """What a version can have; `now`: what the version before has, which is shown though it is retired."""
+    usual = [(each.value, each.label) for each in (DefinitionVersion.Packages.OWN, DefinitionVersion.Packages.STUDIO)]
+    found = [each for each in NamedEnvironment.objects.all() if not each.retired_at or f"{NAMED}{each.pk}" == now]
+    offered = [(f"{NAMED}{each.pk}", f"{each.name}{' (retired)' * bool(each.retired_at)}") for each in found]
+    return [*usual, ("Offered by administrators", offered)] if offered else [*usual]
 
 
 PLAIN = {"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
@@ -148,6 +162,7 @@ class VersionForm(SourceForm):
 def version_initial(definition: TrainingDefinition) -> dict[str, object]:
     """The attributes of the newest version, as a start for the next."""
     newest = definition.newest()
-    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "packages")}
+    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed")}
+    same["packages"] = newest.packages_choice
     # Left empty where it is as usual, so that another type has what is usual for it.
     return same | {"max_slots": newest.max_slots if newest.max_slots != usual_slots(newest.distributed) else None}

@@ -14,10 +14,20 @@ from collections.abc import Collection, Iterable, Mapping
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet
 
 from experiments import bundles, notify, states
-from experiments.models import Bundle, ClusterRules, DefinitionVersion, Environment, EnvironmentBuild, Node, RunState, TrainingRun
+from experiments.models import (
+    Bundle,
+    ClusterRules,
+    DefinitionVersion,
+    Environment,
+    EnvironmentBuild,
+    NamedVersion,
+    Node,
+    RunState,
+    TrainingRun,
+)
 from experiments.models.runs import LIVE
 from training_runtime.environments import base, requirements
 from training_runtime.environments.readiness import Build, Verdict, decide
@@ -27,6 +37,7 @@ log = logging.getLogger(__name__)
 State = EnvironmentBuild.State
 LAST_LINES = 60
 USED_AGAIN = dt.timedelta(hours=1)  # how exact `used_at` is
+NO_RUN = 0  # what is built in advance waits for none; runs are numbered from 1
 NOT_READY = "-"  # the folder of an environment that is not there: the host waits for it
 
 
@@ -51,6 +62,18 @@ def brought(bundle: Bundle, command: str) -> tuple[str, str]:
     except requirements.Refused as refused:
         raise bundles.BundleRefused(str(refused)) from None
     return (requirements.to_text(lines), requirements.key(lines)) if lines else ("", "")
+
+
+def typed(text: str, *, title: str) -> tuple[str, str]:
+    """The text of a requirements file that somebody typed, as `brought`; `title` stands for the file's name in messages."""
+
+    def text_of(name: str) -> bytes:
+        if name != title:
+            raise KeyError(name)
+        return text.encode()
+
+    lines = requirements.read(title, text_of, allowed=requirements.Allowed(addresses=settings.EDT_ENVIRONMENT_ADDRESSES))
+    return requirements.to_text(lines), requirements.key(lines)
 
 
 def _candidates(script: str) -> list[str]:
@@ -86,16 +109,35 @@ def want(*, nodes: Iterable[Node], now: dt.datetime) -> None:
 def _want_one(runs: list[TrainingRun], node: Node, *, now: dt.datetime) -> None:
     """Runs with the same requirements, on one machine."""
     version = runs[0].version
-    environment, _ = Environment.objects.get_or_create(
-        requirements_key=version.requirements_key,
-        base_key=node.base,
-        defaults={"requirements": version.requirements, "base_words": node.base_words, "created_at": now},
-    )
-    build, made = EnvironmentBuild.objects.get_or_create(environment=environment, node=node, defaults={"asked_at": now})
+    build, made = _build_on(node, version.requirements_key, version.requirements, now=now)
     if made or _ask_again(build, max(run.submitted_at for run in runs), now):
         notify.nudge_node(node.name)
     elif build.state == State.READY and (build.used_at is None or now - build.used_at > USED_AGAIN):
         EnvironmentBuild.objects.filter(pk=build.pk).update(used_at=now)
+
+
+def _build_on(node: Node, key: str, text: str, *, now: dt.datetime) -> tuple[EnvironmentBuild, bool]:
+    """The row of it, and whether it is new."""
+    environment, _ = Environment.objects.get_or_create(
+        requirements_key=key,
+        base_key=node.base,
+        defaults={"requirements": text, "base_words": node.base_words, "created_at": now},
+    )
+    return EnvironmentBuild.objects.get_or_create(environment=environment, node=node, defaults={"asked_at": now})
+
+
+def build_now(named: NamedVersion, *, now: dt.datetime) -> int:
+    """Have it built, in advance of any run, on each machine that has it not; on how many."""
+    asked = 0
+    with transaction.atomic():
+        _lock()
+        for node in Node.objects.filter(removed_at=None).exclude(base="").order_by("pk"):
+            build, made = _build_on(node, named.requirements_key, named.requirements, now=now)
+            if made or _ask_again(build, now, now) or build.state in (State.WANTED, State.BUILDING):
+                EnvironmentBuild.objects.filter(pk=build.pk).update(in_advance=True)
+                notify.nudge_node(node.name)
+                asked += 1
+    return asked
 
 
 def _ask_again(build: EnvironmentBuild, submitted_at: dt.datetime, now: dt.datetime) -> bool:
@@ -105,7 +147,8 @@ def _ask_again(build: EnvironmentBuild, submitted_at: dt.datetime, now: dt.datet
     elif build.state != State.FAILED or build.ended_at is None or submitted_at <= build.ended_at:
         return False
     build.state, build.attempt, build.asked_at, build.problem, build.detail = State.WANTED, build.attempt + 1, now, "", ""
-    build.save(update_fields=["state", "attempt", "asked_at", "problem", "detail"])
+    build.in_advance = False
+    build.save(update_fields=["state", "attempt", "asked_at", "problem", "detail", "in_advance"])
     return True
 
 
@@ -165,13 +208,14 @@ def folder_of(run: TrainingRun, node: Node) -> str:
 
 
 def wanted(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
-    """What the node is to build or to keep in readiness for live runs, and which folders it is to delete."""
+    """What the node is to build or to keep in readiness for live runs, or to build in advance, and which folders it is to delete."""
     waiting: dict[str, int] = {}
     for run in _needy():
         waiting.setdefault(run.version.requirements_key, run.pk)
     rows = EnvironmentBuild.objects.filter(node=node).select_related("environment")
-    needed = rows.filter(environment__requirements_key__in=waiting, environment__base_key=node.base).exclude(state=State.DROPPED)
-    found = tuple(_wish(build, waiting[build.environment.requirements_key]) for build in needed)
+    asked = Q(environment__requirements_key__in=waiting) | Q(in_advance=True, state__in=(State.WANTED, State.BUILDING))
+    needed = rows.filter(asked, environment__base_key=node.base).exclude(state=State.DROPPED)
+    found = tuple(_wish(build, waiting.get(build.environment.requirements_key, NO_RUN)) for build in needed)
     kept = {folder for folder in rows.exclude(state=State.DROPPED).values_list("folder", flat=True) if folder}
     drop = {folder for folder in rows.filter(state=State.DROPPED).values_list("folder", flat=True) if folder} - kept
     return found, tuple(sorted(drop))
@@ -256,9 +300,11 @@ def collect(now: dt.datetime) -> int:
             marked += drop(_too_many(builds, now))
         live = TrainingRun.objects.filter(state__in=LIVE).values("version__requirements_key")
         cancelled = EnvironmentBuild.objects.filter(state__in=(State.WANTED, State.BUILDING), folder="")
-        cancelled.exclude(environment__requirements_key__in=live).delete()
+        in_advance = Q(in_advance=True, environment__base_key=F("node__base"))
+        cancelled.exclude(in_advance).exclude(environment__requirements_key__in=live).delete()
         asked_for = DefinitionVersion.objects.exclude(requirements_key="").values("requirements_key")
-        Environment.objects.filter(builds=None).exclude(requirements_key__in=asked_for).delete()
+        offered = NamedVersion.objects.values("requirements_key")
+        Environment.objects.filter(builds=None).exclude(requirements_key__in=asked_for).exclude(requirements_key__in=offered).delete()
     return marked
 
 

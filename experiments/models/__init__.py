@@ -20,6 +20,7 @@ from experiments.models.history import (
     SlotUse,
 )
 from experiments.models.installation import Installation, Tombstone
+from experiments.models.named_environments import NamedEnvironment, NamedVersion
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
@@ -54,6 +55,8 @@ __all__ = [
     "MetricStretch",
     "MetricWatch",
     "ModelDraft",
+    "NamedEnvironment",
+    "NamedVersion",
     "Node",
     "Notice",
     "NoticeKind",

@@ -8,9 +8,11 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from experiments.models.named_environments import NamedVersion
 from experiments.models.projects import Project, User
 
 MAX_SLOTS_LIMIT = 4096
+NAMED = "named:"
 
 
 class Bundle(models.Model):
@@ -67,6 +69,7 @@ class DefinitionVersion(models.Model):
     class Packages(models.TextChoices):
         OWN = "own", "What its code requires, built for its runs"
         STUDIO = "studio", "The studio's packages alone"
+        NAMED = "named", "An environment that administrators offer"
 
     definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -78,7 +81,9 @@ class DefinitionVersion(models.Model):
     distributed = models.CharField(max_length=16, choices=Distributed, default=Distributed.ELASTIC)
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
     packages = models.CharField(max_length=16, choices=Packages, default=Packages.OWN)
-    # what its code brings in requirements.txt or pyproject.toml, a line each with its place; empty: the packages that every run has
+    named = models.ForeignKey(NamedVersion, null=True, on_delete=models.PROTECT, related_name="definition_versions")
+    # what its code brings in requirements.txt or pyproject.toml, or its named environment has, a line each with its place; empty: the
+    # packages that every run has
     requirements = models.TextField(blank=True)
     requirements_key = models.CharField(max_length=64, blank=True, db_index=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
@@ -95,10 +100,23 @@ class DefinitionVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["definition", "number"], name="one_version_per_number"),
             models.CheckConstraint(condition=Q(max_slots__gte=1), name="version_max_slots_at_least_1"),
+            models.CheckConstraint(
+                condition=Q(packages="named", named__isnull=False) | (~Q(packages="named") & Q(named__isnull=True)),
+                name="named_packages_name_one",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.definition.name} v{self.number}"
+
+    @property
+    def packages_choice(self) -> str:
+        """What a form and the services call its packages: "own", "studio", or "named:" with the number of the environment."""
+        return f"{NAMED}{self.named.environment_id}" if self.named is not None else self.packages
+
+    @property
+    def packages_words(self) -> str:
+        return str(self.named) if self.named is not None else self.get_packages_display()
 
     @property
     def torchrun(self) -> Literal["", "elastic", "fixed"]:

@@ -15,7 +15,7 @@ SHOWN_NAMES = 3
 class Environment(models.Model):
     """What a text of requirements was resolved to on a base (`training_runtime.environments`): once, so that a run in a year gets the same.
 
-    Rows stay as long as a version has these requirements; what is collected are the builds.
+    Rows stay as long as a version (of a definition, or of a named environment) has these requirements; what is collected are the builds.
     """
 
     requirements_key = models.CharField(max_length=64, db_index=True)  # of DefinitionVersion
@@ -58,6 +58,7 @@ class EnvironmentBuild(models.Model):
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="environments")
     state = models.CharField(max_length=16, choices=State, default=State.WANTED)
     attempt = models.PositiveIntegerField(default=1)
+    in_advance = models.BooleanField(default=False)  # an administrator asked for it: it is built though no run waits for it
     detail = models.CharField(max_length=200, blank=True)
     problem = models.TextField(blank=True)
     log = models.TextField(blank=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments import access
-from experiments.models import DefinitionVersion, Environment, EnvironmentBuild, TrainingRun, User
+from experiments.models import DefinitionVersion, Environment, EnvironmentBuild, NamedVersion, TrainingRun, User
 from experiments.models.runs import LIVE
 
 MOST_ROWS = 200
@@ -19,6 +19,7 @@ class Row:
     builds: list[EnvironmentBuild]
     live: int
     definitions: int
+    named: NamedVersion | None
 
     @property
     def size_bytes(self) -> int:
@@ -36,7 +37,8 @@ def row(environment: Environment) -> Row:
     key = environment.requirements_key
     live = TrainingRun.objects.filter(version__requirements_key=key, state__in=LIVE).count()
     definitions = DefinitionVersion.objects.filter(requirements_key=key).values("definition").distinct().count()
-    return Row(environment, list(environment.builds.select_related("node")), live, definitions)
+    named = NamedVersion.objects.select_related("environment").filter(requirements_key=key).first()
+    return Row(environment, list(environment.builds.select_related("node")), live, definitions, named)
 
 
 def of_version(version: DefinitionVersion) -> list[Environment]:

@@ -27,6 +27,14 @@ from experiments.services.experiments import (
     run_experiment,
 )
 from experiments.services.git import add_version_from_git, create_definition_from_git, fetch_again
+from experiments.services.named_environments import (
+    build_named_environment,
+    change_named_environment,
+    create_named_environment,
+    delete_named_environment,
+    renew_named_environment,
+    retire_named_environment,
+)
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import (
@@ -51,6 +59,8 @@ __all__ = [
     "add_webhook",
     "annotate_run",
     "begin_upload",
+    "build_named_environment",
+    "change_named_environment",
     "check_experiment",
     "choose_notices",
     "continue_run",
@@ -59,11 +69,13 @@ __all__ = [
     "create_definition",
     "create_definition_from_git",
     "create_experiment",
+    "create_named_environment",
     "create_project",
     "declare_node_lost",
     "delete_asset",
     "delete_definition",
     "delete_experiment",
+    "delete_named_environment",
     "delete_project",
     "delete_run",
     "delete_runs",
@@ -81,7 +93,9 @@ __all__ = [
     "receive",
     "remove_member",
     "remove_node",
+    "renew_named_environment",
     "resume_run",
+    "retire_named_environment",
     "run_experiment",
     "set_cluster_draining",
     "set_node_draining",

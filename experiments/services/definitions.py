@@ -12,9 +12,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from experiments import bundles, environments, notify
-from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, User
+from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
-from experiments.services import checks, variables
+from experiments.services import checks, named_environments, variables
 
 V = DefinitionVersion
 
@@ -44,6 +44,7 @@ class _Attributes:
     distributed: str
     max_slots: int
     packages: str
+    named: NamedVersion | None
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ def create_definition(
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
-    (None: as usual for its type), packages."""
+    (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number)."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
-    attributes = _attributes(errors, command=command, max_slots=max_slots, **kinds)
+    attributes = _attributes(errors, command=command, max_slots=max_slots, before=None, **kinds)
     checks.collected(errors)
     assert clean_name is not None
     assert clean_text is not None
@@ -119,10 +120,10 @@ def add_version(
         return before
     errors: list[ValidationError] = []
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
-    attributes = _attributes(errors, command=command, max_slots=max_slots, **kinds)
+    newest = definition.newest()
+    attributes = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
     checks.collected(errors)
     assert attributes is not None
-    newest = definition.newest()
     if upload is None:
         code, shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
     else:
@@ -146,7 +147,8 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
     if (before := _sent_before(by, request_id)) is not None:
         return before
     source = version.definition
-    attributes = _Attributes(version.framework, version.command, version.device, version.distributed, version.max_slots, version.packages)
+    kinds = (version.framework, version.command, version.device, version.distributed)
+    attributes = _Attributes(*kinds, version.max_slots, version.packages, version.named)
     try:
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
@@ -172,34 +174,45 @@ def update_definition(definition: TrainingDefinition, *, by: User, name: str, de
 
 
 def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
-    """Refused while an experiment uses one of its versions."""
+    """Refused while an experiment uses one of its versions, or a run belongs to one."""
     with transaction.atomic():
         TrainingDefinition.objects.select_for_update().get(pk=definition.pk)
         used = Experiment.objects.filter(versions__definition=definition).first()
         if used is not None:
             raise ValidationError(f"The experiment {used.name} uses it: delete the experiment first.")
+        run = TrainingRun.objects.filter(version__definition=definition).select_related("experiment").first()  # logged from outside
+        if run is not None:
+            raise ValidationError(f"Runs of {run.experiment.name} belong to it: delete them first.")
         checks.audit(by, "deletes training definition %s (%s)", definition.pk, definition.name)
         definition.delete()
         notify.changed(f"project-{definition.project_id}", "definitions")
 
 
 def _attributes(
-    errors: list[ValidationError], *, framework: str, command: str, device: str, distributed: str, max_slots: int | None, packages: str
+    errors: list[ValidationError],
+    *,
+    framework: str,
+    command: str,
+    device: str,
+    distributed: str,
+    max_slots: int | None,
+    packages: str,
+    before: DefinitionVersion | None,
 ) -> _Attributes | None:
     found, slots = len(errors), usual_slots(distributed) if max_slots is None else max_slots
     checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
     checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
     checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
-    checks.each(errors, lambda: checks.choice(packages, V.Packages, field="packages"))
+    chosen = checks.each(errors, lambda: named_environments.chosen(packages, before=before))
     checks.each(errors, lambda: checks.whole(slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
     clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
     if clean:
         checks.each(errors, lambda: _parse(clean, distributed))
-    if len(errors) > found or clean is None:
+    if len(errors) > found or clean is None or chosen is None:
         return None
     if is_fixed(distributed):
         checks.each(errors, lambda: checks.on_one_machine(slots, device=device))
-    return _Attributes(framework, clean, device, distributed, slots, packages)
+    return _Attributes(framework, clean, device, distributed, slots, *chosen)
 
 
 def _parse(command: str, distributed: str) -> None:
@@ -217,6 +230,8 @@ def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
             bundles.entry(bundle, attributes.command)
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
+    if attributes.named is not None:
+        return _Code(bundle, attributes.named.requirements, attributes.named.requirements_key, origin)
     if attributes.packages == V.Packages.STUDIO:
         return _Code(bundle, "", "", origin)
     try:
@@ -243,6 +258,8 @@ def _store(
     number: int,
     request_id: uuid.UUID | None,
 ) -> DefinitionVersion:
+    if attributes.named is not None:
+        named_environments.hold(attributes.named)
     return DefinitionVersion.objects.create(
         definition=definition,
         number=number,
@@ -256,6 +273,7 @@ def _store(
         distributed=attributes.distributed,
         max_slots=attributes.max_slots,
         packages=attributes.packages,
+        named=attributes.named,
         created_by=by,
         request_id=request_id,
         **vars(code.origin),

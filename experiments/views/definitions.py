@@ -75,7 +75,7 @@ def _kept(form: AttributesForm) -> int | None:
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     definition = access.definition(person(request), pk)
-    versions = list(definition.versions.select_related("bundle", "created_by").order_by("-number"))
+    versions = list(definition.versions.select_related("bundle", "created_by", "named__environment").order_by("-number"))
     context = {
         "section": "projects",
         "definition": definition,
@@ -250,7 +250,7 @@ def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[st
         ("Device per slot", lambda v: v.get_device_display()),
         ("Distributed training type", lambda v: v.get_distributed_display()),
         ("Maximum number of slots", lambda v: str(v.max_slots)),
-        ("Packages", lambda v: v.get_packages_display()),
+        ("Packages", lambda v: v.packages_words),
     )
     return [(name, of(old), of(new)) for name, of in shown if of(old) != of(new)]
 

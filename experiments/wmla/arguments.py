@@ -83,6 +83,7 @@ class Arguments:
     model_dir: str = ""
     data_path: str = ""
     instance_group: str = ""
+    environment_name: str = ""  # one that administrators offer; what is not offered means nothing here
     workers: int | None = None
     devices: int = 1
     device_type: str = ""
@@ -166,6 +167,7 @@ def _facts(said: Mapping[str, str]) -> dict[str, Any]:
         "model_dir": said.get("--model-dir", "").rstrip("/").rsplit("/", 1)[-1],
         "data_path": _data_path(said),
         "instance_group": said.get("--ig", ""),
+        "environment_name": said.get("--conda-env-name", ""),
         "workers": workers,
         "devices": 1 if devices is None else devices,
         "device_type": said.get("--workerDeviceType", "").lower(),

@@ -18,7 +18,8 @@ from django.db import transaction
 from django.http import Http404
 
 from experiments import access, bundles, services
-from experiments.models import DefinitionVersion, Project, Slot, Submission, TrainingRun, User
+from experiments.models import DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
+from experiments.models.definitions import NAMED
 from experiments.services import checks
 from experiments.wmla import answers, frameworks, sent_code
 from experiments.wmla.arguments import Arguments, WrongArguments, parse
@@ -119,10 +120,13 @@ def _version(
     attributes: dict[str, Any] = {"framework": "pytorch", "device": _device(said.device_type), "distributed": framework.distributed}
     attributes["max_slots"] = slots
     known = DefinitionVersion.objects.filter(definition__project=project, definition__name=name)
-    same = known.filter(bundle=bundle, **attributes).select_related("definition", "bundle").first()
-    if same is not None:
+    environment = NamedEnvironment.objects.filter(name__iexact=said.environment_name).first()
+    alike = known.filter(bundle=bundle, named=environment.newest() if environment else None, **attributes)
+    if (same := alike.select_related("definition", "bundle").first()) is not None:
         return same
     upload: dict[str, Any] = {"upload": code.file, "file_name": code.name, **attributes}
+    if environment is not None:
+        upload["packages"] = f"{NAMED}{environment.pk}"
     newest = known.select_related("definition").order_by("-definition__pk").first()
     if newest is not None:
         return services.add_version(newest.definition, by=by, **upload)

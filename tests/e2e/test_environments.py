@@ -126,3 +126,70 @@ def a_package_that_nobody_has(studio: Studio, folder: Path) -> None:
     assert message.startswith("requirements.txt line 2: no-such-thing>=2 is not in the package index"), message
     assert "uv pip compile" in log
     assert studio.rows("SELECT COUNT(*) FROM experiments_grant WHERE run_id = ?", run) == [(0,)]
+
+
+SCALED = "import os, tiny_scale\nopen(os.environ['RESULT_DIR'] + '/scale', 'w').write(str(tiny_scale.SCALE))\n"
+
+
+def scale(studio: Studio, run: int) -> str:
+    until_completed(studio, run)
+    return (studio.folder(run) / "scale").read_text()
+
+
+def test_an_environment_that_an_administrator_offers_is_chosen_and_renewed(
+    studio: Studio, index: Index, person: Callable[..., Page], tmp_path: Path
+) -> None:
+    dora = person("dora", staff=True)
+    dora.goto(f"{studio.url}/cluster/environments/")
+    dora.get_by_role("link", name="Offered by name").click()
+    dora.get_by_role("link", name="New environment").click()
+    dora.get_by_label("Name").fill("scales")
+    dora.get_by_label("Requirements").fill("# ours\ntiny-scale ==\n")
+    dora.get_by_role("button", name="Create").click()
+    expect(dora.get_by_text("environment scales line 2: tiny-scale == is not a requirement")).to_be_visible()
+    dora.get_by_label("Requirements").fill("# ours\ntiny-scale\n")
+    dora.get_by_role("button", name="Create").click()
+    dora.get_by_role("button", name="Build now").click()
+    expect(dora.get_by_text("Ready")).to_be_visible(timeout=60_000)  # by itself: nobody loads the page again
+    assert [state for _, state, _ in builds(studio)] == ["ready"]
+
+    alice = person("alice")
+    make_project(alice, "Scales", "")
+    alice.get_by_role("link", name="Assets", exact=True).click()
+    alice.get_by_role("link", name="New experiment").first.click()
+    alice.locator("#experiment-form").get_by_label("Name").fill("scaled")
+    alice.get_by_role("button", name="Add training definition").click()
+    code = zipped(tmp_path / "code.zip", {"main.py": SCALED})
+    panel = alice.locator("#panel-form")
+    fill_definition(alice, "#panel-form", name="scaled", zip_file=code, command="main.py")
+    panel.get_by_label("Distributed training type").select_option("single")
+    panel.get_by_label("Maximum number of slots").fill("1")
+    panel.get_by_label("Packages").select_option(label="scales")
+    panel.get_by_role("button", name="Create").click()
+    expect(alice.locator("#associated")).to_contain_text("scaled")
+    alice.get_by_role("button", name="Create and run").click()
+    first = run_number(alice)
+    assert scale(studio, first) == "2.0"
+    assert len(builds(studio)) == 1, "what was built in advance"
+
+    index.add("tiny_scale", "2.0", {"tiny_scale.py": "SCALE = 3.0\n"})
+    dora.get_by_role("button", name="Renew").click()
+    expect(dora.get_by_role("heading", name="Requirements of version 2")).to_be_visible()
+    alice.get_by_role("button", name="Run again").first.click()
+    again = int(wait_until(lambda: studio.rows("SELECT MAX(id) FROM experiments_trainingrun WHERE id > ?", first)[0][0], "it runs again"))
+    assert scale(studio, again) == "2.0", "what its version was made with"
+    assert scale(studio, submitted_with(studio, "scales", tmp_path)) == "3.0", "what is made from now on has the newer release"
+
+    alice.goto(f"{studio.url}/runs/{first}/overview/")
+    alice.get_by_role("link", name="scales version 1").click()
+    expect(alice.get_by_role("row", name="scaled v1")).to_contain_text("1 package")
+
+
+def submitted_with(studio: Studio, environment: str, folder: Path) -> int:
+    terminal = Terminal(studio, folder)
+    terminal.run("--logon", "--username", "bob", "--password", studio.account("bob"))
+    (folder / "scales").mkdir()
+    (folder / "scales" / "main.py").write_text(SCALED)
+    words = ("--model-dir", "scales", "--model-main", "main.py", "--conda-env-name", environment)
+    printed = terminal.run("--exec-start", "PyTorch", *words)
+    return int(json.loads(printed[printed.index("{") :])["execId"].removeprefix("wmla-"))

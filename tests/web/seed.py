@@ -120,6 +120,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     services.set_variable(lenet.definition, by=bob, name="AWS_SECRET_ACCESS_KEY", value="wJalrXUtnFEMI", secret=True, now=now)
     environment = packages.environment(lenet, node, now)
     resnet = _definition(cifar, bob, "ResNet-18")
+    packages.offered(resnet, node, now, by=dora)
     trial = _experiment(digits, alice, "Learning rates", lenet)
     runs = Runs(node=node, now=now)
     completed = runs.ended(trial, alice, began_s=5400, lasted_s=610, state=RunState.COMPLETED, steps=steps // 2)

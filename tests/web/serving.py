@@ -52,7 +52,7 @@ def serve() -> None:
     from django.utils import timezone
 
     from experiments import notify
-    from tests.web import fetched, seed
+    from tests.web import fetched, packages, seed
 
     notify.app.send_task = lambda *_, **__: None  # no Celery here: what would be scheduled is not
     call_command("migrate", verbosity=0)
@@ -68,7 +68,7 @@ def serve() -> None:
     while not server.started:
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.02)
-    _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **_addresses(studio), **odd})
+    _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **_addresses(studio), **packages.pages(), **odd})
     for line in sys.stdin:
         _obey(line.split(), studio)
         _say({"done": line.strip()})

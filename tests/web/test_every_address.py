@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from experiments import services
-from experiments.models import User
+from experiments.models import NamedEnvironment, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -28,6 +28,8 @@ EVERYBODY = {
     "sharing",
     "instance_groups",
     "instance_group",
+    "named_environments",
+    "named_environment",
     "notifications", "read_notifications", "notification_choices", "add_webhook", "shortcuts",
     "sample",
     "search",
@@ -43,7 +45,11 @@ PRIVATE = {
     "drop_watch",
     "drop_experiment_watch",
 }  # to one person: of anybody else's there is none
-CLUSTER_ADMINS = {"environments", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain"}
+CLUSTER_ADMINS = {
+    "environments", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain",
+    "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
+    "retire_named_environment", "delete_named_environment",
+}  # fmt: skip
 MEMBERS = {
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
@@ -68,6 +74,7 @@ WRITES = {
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
+    "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
@@ -119,6 +126,9 @@ def sample(name: str, studio: Seeded) -> str:
     owners |= {name: studio.version.definition.pk for name in ("definition_variables", "delete_definition_variable")}
     owners |= {"environment": studio.environment.pk, "drop_environment": studio.environment.pk}
     owners |= {
+    offered = NamedEnvironment.objects.get().pk
+    owners |= {name: offered for name in ("named_environment", "change_named_environment", "renew_named_environment")}
+    owners |= {f"{verb}_named_environment": offered for verb in ("build", "retire", "delete")}
         "notification": studio.notice.pk,
         "delete_webhook": studio.hook.pk,
         "try_webhook": studio.hook.pk,

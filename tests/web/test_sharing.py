@@ -34,14 +34,14 @@ def test_an_administrator_changes_policy_weights_and_quotas_and_everybody_reads_
 
 
 def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as_: As) -> None:
-    client = as_(studio.dora)
+    client, before = as_(studio.dora), ClusterChange.objects.count()
     client.post(reverse("sharing"), everything(studio, **{"quota-bob": "3"}))
     assert 'name="quota-bob" value="3"' in client.get(reverse("sharing")).content.decode()
     client.post(reverse("sharing"), everything(studio, **{"quota-bob": ""}))
     assert ClusterRules.current().person_quota == {}
-    assert ClusterChange.objects.count() == 2
+    assert ClusterChange.objects.count() == before + 2
     client.post(reverse("sharing"), everything(studio))
-    assert ClusterChange.objects.count() == 2, "what changes nothing leaves no row"
+    assert ClusterChange.objects.count() == before + 2, "what changes nothing leaves no row"
 
 
 def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:
@@ -103,7 +103,7 @@ def test_draining_has_a_preview_a_reason_and_a_history(studio: Seeded, as_: As) 
     for wanted in ("yes", "yes", "no"):
         client.post(reverse("slot_drain", args=["local", slot.pk]), {"draining": wanted, "reason": "a new fan"})
         client.post(reverse("node_drain", args=["local"]), {"draining": wanted})
-    assert [change.text for change in ClusterChange.objects.order_by("id")] == [
+    assert [change.text for change in ClusterChange.objects.filter(text__contains="node").order_by("id")] == [
         "dora drained slot GPU 3 of node local",
         "dora drained node local",
         "dora took back into service slot GPU 3 of node local",
