@@ -333,6 +333,8 @@ def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -
         notify.changed(topic, "events", "files")
     if rows.noted:
         notify.changed(topic, "facts")
+    if rows.media:
+        notify.changed(topic, "media")
     if rows.steps or rows.generations or "bar_done" in rows.progress:
         notify.changed(f"experiment-{run.experiment_id}", "progress")
 

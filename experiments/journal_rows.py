@@ -21,6 +21,7 @@ from training_runtime.journal import (
     Generation,
     Line,
     Logged,
+    Media,
     Noted,
     Progress,
     Resumed,
@@ -84,6 +85,7 @@ class Rows:
     step_times: list[float] = field(default_factory=list)
     redone_to: int = 0
     noted: list[Noted] = field(default_factory=list)
+    media: bool = False  # there is something new to look at
     left_out: Counter[str] = field(default_factory=Counter)
 
 
@@ -125,6 +127,8 @@ def _take(line: Line, rows: Rows) -> None:
             _progress(event, rows)
         case Noted():
             rows.noted.append(cleaned(event))
+        case Media():
+            rows.media = True
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)

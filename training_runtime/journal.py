@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from training_runtime.errors import JournalError, ProtocolError
+from training_runtime.media import Media as Media
 from training_runtime.noted import Noted as Noted
 from training_runtime.progress import Progress as Progress
 from training_runtime.protocol import build
@@ -33,7 +34,6 @@ VERSION = 1
 FILE_NAME = "journal.jsonl"
 MAX_LINE_BYTES = 256 * 1024
 MARK_BYTES = 256
-_TAIL_BYTES = 4 * MAX_LINE_BYTES
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Finished:
 
 
 Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
-Event = Train | Test | Logged | Noted | Progress | Digest | Rare
+Event = Train | Test | Logged | Noted | Media | Progress | Digest | Rare
 KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 
 
@@ -379,7 +379,7 @@ class Writer:
 def _end(path: Path, fd: int) -> tuple[int, int]:
     """Size up to and with the last whole line, and its number. Reads the end of the file, so a long journal costs nothing."""
     size = os.fstat(fd).st_size
-    begin = max(0, size - _TAIL_BYTES)
+    begin = max(0, size - 4 * MAX_LINE_BYTES)
     *lines, torn = os.pread(fd, size - begin, begin).split(b"\n")
     end, kept = size - len(torn), False
     for raw in reversed(lines[1 if begin else 0 :]):

@@ -21,7 +21,12 @@ _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
 _MODEL = "A model or checkpoint of PyTorch, which is not opened here: it may hold code. Download it; torch.load reads it."
 _NOT_SHOWN = (  # what it begins with, what is in its name, what is said of it
     (b"PAR1", "", "A Parquet table, which is not shown here. Download it; pandas.read_parquet reads it, for example."),
-    (b"", ".tfevents.", "TensorBoard's events, which are not shown here. Download them; tensorboard --logdir FOLDER shows them."),
+    (
+        b"",
+        ".tfevents.",
+        "TensorBoard's events, which are not shown here: a run's are on its Monitor and Media. Download them; tensorboard --logdir FOLDER "
+        "shows them.",
+    ),
     (b"", ".pth", _MODEL),
     (b"", ".pt", _MODEL),
     (b"", ".ckpt", _MODEL),

@@ -137,9 +137,10 @@ export function refresh(element, gap = MIN_GAP_MS) {
   }, wait);
 }
 
-/** Someone is choosing something in there: wait until they are done. @param {Element} element */
+/** Someone is choosing something in there, or what they chose is on its way (it would be undone): wait until they are done. @param {Element} element */
 function busy(element) {
-  return Boolean(element.querySelector('dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])'));
+  const chooses = 'dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])';
+  return Boolean(element.querySelector(`${chooses}, .htmx-request`));
 }
 
 export function refreshAll() {

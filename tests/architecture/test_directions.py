@@ -16,7 +16,7 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += ("training_runtime.noted", "training_runtime.tracking.answers")
+RUNTIME_FACE += ("training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
@@ -31,7 +31,7 @@ STANDARD_ONLY = (
     "training_runtime.errors",
     "training_runtime.crashes",
 )
-STANDARD_ONLY += ("training_runtime.variables", "training_runtime.noted", "training_runtime.tracking.answers")
+STANDARD_ONLY += ("training_runtime.variables", "training_runtime.noted", "training_runtime.media", "training_runtime.tracking.answers")
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
 TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.warm")

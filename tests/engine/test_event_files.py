@@ -76,19 +76,19 @@ def test_a_length_that_cannot_be_ends_the_reading() -> None:
 
 def test_files_are_found_in_folders_and_named_by_them_where_they_have_the_same_tags(written: Path) -> None:
     follower = EventFolders(written, {})
-    found = [(each.group, each.name, each.step) for each in follower.read(now=0.0, all_of_it=True)]
+    found = [(each.group, each.name, each.step) for each in follower.read(now=0.0, all_of_it=True).figures]
     assert ("train", "Loss/train", 2) in found
     assert ("train", "both", 7) in found
     assert ("test", "both", 7) in found, "the folder is called val"
-    assert follower.read(now=100.0, all_of_it=True) == []
-    assert EventFolders(written, follower.offsets).read(now=0.0, all_of_it=True) == []
+    assert follower.read(now=100.0, all_of_it=True).figures == []
+    assert EventFolders(written, follower.offsets).read(now=0.0, all_of_it=True).figures == []
 
 
 def test_the_same_tag_of_another_folder_has_the_folders_name_before_it(tmp_path: Path, written: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "events.out.tfevents.1").write_bytes(one(written))
-    names = {each.name for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True)}
+    names = {each.name for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True).figures}
     assert {"Loss/train", "second/Loss/train"} <= names
     assert "first/Loss/train" not in names
 
@@ -100,5 +100,5 @@ def test_neither_links_nor_pipes_nor_too_many_files_are_followed(tmp_path: Path,
     for number in range(2, 6):
         (tmp_path / f"events.out.tfevents.{number}").write_bytes(one(written))
     follower = EventFolders(tmp_path, {})
-    assert len(follower.read(now=0.0, all_of_it=True)) == 10
+    assert len(follower.read(now=0.0, all_of_it=True).figures) == 10
     assert sorted(follower.offsets) == [f"events.out.tfevents.{number}" for number in range(3)]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
+from training_runtime import media
 from training_runtime.elastic.logged import PLACE
 
 PLAIN = """
@@ -177,3 +178,44 @@ def test_a_script_that_only_prints_has_curves_and_says_how_far_it_is(start, tmp_
     assert run.wait() == 0, run.tail()
     assert [(e.group, e.step, e.metrics["loss"]) for e in run.events("logged")] == [("train", i, 1 / i) for i in range(1, 11)]
     assert run.events("progress")[-1].done == 10
+
+
+LOOKS = """
+import os, sys, time
+import torch
+from torch.utils.tensorboard import SummaryWriter
+result = os.environ["RESULT_DIR"]
+torch.manual_seed(1)
+with SummaryWriter(result + "/runs/first") as writer:
+    for step in (1, 2):
+        writer.add_image("digit", torch.rand(1, 8, 8), step)
+        writer.add_text("note", f"<b>step {step}</b>", step)
+        writer.add_histogram("weights", torch.randn(100), step)
+    writer.flush()
+    while os.path.exists(result + "/stay"):
+        time.sleep(0.005)
+    writer.add_hparams({"lr": 0.1, "depth": 4}, {"hparam/accuracy": 0.75}, run_name=".")
+    writer.add_image("digit", torch.rand(1, 8, 8), 3)
+"""
+
+
+def test_pictures_texts_and_histograms_are_listed_while_the_script_runs_and_hyperparameters_noted(start, tmp_path):
+    (tmp_path / "0/result").mkdir(parents=True)
+    (tmp_path / "0/result/stay").touch()
+    run = start(LOOKS)
+    listed = run.result_dir / media.FILE_NAME
+    run.until(lambda: run.events("media") and run.events("media")[-1].tags == 3, what="what it has written until now, while it runs")
+    assert run.events("finished") == []
+    (run.result_dir / "stay").unlink()
+    assert run.wait() == 0, run.tail()
+    found = {(tag.kind, tag.name): tag.entries for tag in media.parse(listed.read_bytes())}
+    assert {key: [each.step for each in entries] for key, entries in found.items()} == {
+        ("image", "digit"): [1, 2, 3],
+        ("text", "note"): [1, 2],
+        ("histogram", "weights"): [1, 2],
+    }
+    entry = found["image", "digit"][-1]
+    ((at, _),) = entry.pieces
+    assert (run.result_dir / entry.file).read_bytes()[at : at + 8] == b"\x89PNG\r\n\x1a\n"
+    assert {name: value for each in run.events("noted") for name, value in each.parameters.items()} == {"lr": "0.1", "depth": "4"}
+    assert logged(run)[-1] == ("train", 0, "hparam/accuracy")

@@ -130,7 +130,7 @@ def test_the_console_of_several_processes_is_followed_and_the_first_that_prints_
 
 
 def read(follower: EventFolders, now: float) -> list[tuple[str, str, int, float]]:
-    return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=True)]
+    return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=True).figures]
 
 
 def test_tables_are_followed_and_read_again_when_a_column_is_added(tmp_path: Path):
@@ -138,9 +138,7 @@ def test_tables_are_followed_and_read_again_when_a_column_is_added(tmp_path: Pat
     table.parent.mkdir(parents=True)
     (tmp_path / "data.csv").write_text("step,price\n1,2\n")
     table.write_text("epoch,step,train_loss\n0,9,0.5\n0,19,")
-    assert [(each.group, each.name, each.step, each.value) for each in follower.read(now=0.0, all_of_it=True)] == [
-        ("train", "train_loss", 9, 0.5)
-    ]
+    assert read(follower, 0.0) == [("train", "train_loss", 9, 0.5)]
     table.write_text("epoch,step,train_loss,val_loss\n0,9,0.5,\n0,19,0.25,\n0,19,,0.75\n")
     assert read(follower, 5.0)[1:] == [("train", "train_loss", 19, 0.25), ("test", "val_loss", 19, 0.75)]
     assert read(follower, 9.0) == []
@@ -149,5 +147,5 @@ def test_tables_are_followed_and_read_again_when_a_column_is_added(tmp_path: Pat
 def test_a_table_by_epochs_and_objects_by_lines_are_read(tmp_path: Path):
     (tmp_path / "results.csv").write_text("   epoch,   train/box_loss,  metrics/mAP50(B)\n   1,   1.5,   0.25\n")
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.5, "deep": {"a": 1}}\nnonsense\n[1]\n{"step": 4, "loss": 1}\n{"st')
-    found = {(each.name, each.step): each.value for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True)}
+    found = {(each.name, each.step): each.value for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True).figures}
     assert found == {("train/box_loss", 1): 1.5, ("metrics/mAP50(B)", 1): 0.25, ("loss", 3): 1.5, ("loss", 4): 1.0}

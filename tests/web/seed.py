@@ -320,6 +320,8 @@ class Runs:
         _write(folder / "classes.csv", b"digit,right,wrong\n0,972,8\n1,1128,7\n")
         for name, data in written.tabular().items():
             _write(folder / "tables" / name, data)
+        for name, data in written.looks().items():
+            _write(folder / name, data)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -136,6 +136,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "all logs": f"/runs/{done}/logs/?name=*",
         "all logs searched": f"/runs/{done}/logs/?name=*&q=0",
         "results": f"/runs/{done}/results/",
+        "media": f"/runs/{done}/media/",
         "picture of a run": f"/runs/{done}/look/confusion.png",
         "text of a run": f"/runs/{done}/look/log/driver/console.log",
         "table of a run": f"/runs/{done}/look/tables/wide.csv",
@@ -167,7 +168,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from experiments import ingest, notices, notify, runfiles, services, states
     from experiments.models import Node, TrainingRun
     from tests import cast
-    from tests.web import strange
+    from tests.web import strange, written
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -198,6 +199,10 @@ def _obey(words: list[str], studio: Seeded) -> None:
             path = runfiles.folder(studio.completed) / "artifacts" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(" ".join(rest))
+        case ["looks", *steps]:
+            for name, data in written.looks(tuple(map(int, steps))).items():
+                (runfiles.folder(studio.completed) / name).write_bytes(data)
+            notify.changed(f"run-{studio.completed.pk}", "media")
         case ["tell"]:
             notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["becomes", state]:

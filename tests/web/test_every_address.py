@@ -59,6 +59,7 @@ MEMBERS = {
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
     "experiment",
     "compare", "experiment_overview", "run_experiment", "delete_experiment", "run", "run_overview", "run_logs", "run_results",
+    "run_media", "run_media_picture",
     "run_series", "run_points", "run_use", "run_log",
     "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
@@ -73,8 +74,8 @@ WRITES = {
     "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
-    "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
+    "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece"}
@@ -125,10 +126,10 @@ def sample(name: str, studio: Seeded) -> str:
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
     owners |= {name: studio.version.definition.pk for name in ("definition_variables", "delete_definition_variable")}
     owners |= {"environment": studio.environment.pk, "drop_environment": studio.environment.pk}
-    owners |= {
     offered = NamedEnvironment.objects.get().pk
     owners |= {name: offered for name in ("named_environment", "change_named_environment", "renew_named_environment")}
     owners |= {f"{verb}_named_environment": offered for verb in ("build", "retire", "delete")}
+    owners |= {
         "notification": studio.notice.pk,
         "delete_webhook": studio.hook.pk,
         "try_webhook": studio.hook.pk,
@@ -194,7 +195,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
         "upload",
         "project_webhooks",
     }
-    not_written_yet = {"run_file", "run_look", "run_picture"}  # by the run that still trains
+    not_written_yet = {"run_file", "run_look", "run_picture", "run_media_picture"}  # by the run that still trains
     not_written_yet |= {"data_download", "data_image"}  # of no file in particular
     for name in sorted(MEMBERS - WRITES - PUTS):
         wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 200
@@ -234,6 +235,7 @@ def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: U
     parts = {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
         "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
+        "run_media": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)
     for name, some in parts.items():

@@ -1,4 +1,4 @@
-"""Files as runs write them, for the pages that show them: a picture, tables, arrays, JSON."""
+"""Files as runs write them, for the pages that show them: a picture, tables, arrays, JSON, and what TensorBoard's events hold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import struct
 import zlib
 
 import numpy as np
+
+from training_runtime import media
 
 
 def tabular() -> dict[str, bytes]:
@@ -30,6 +32,42 @@ def tabular() -> dict[str, bytes]:
         "steps.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode(),
         "report.json": json.dumps(report).encode(),
     }
+
+
+EVENTS = "tb/events.out.tfevents.1"
+
+
+def looks(steps: tuple[int, ...] = (1, 120, 240)) -> dict[str, bytes]:
+    """An event file, as far as pages read it, and the list of what is in it: two pictures, a text, three histograms. Some are odd."""
+    content = b""
+
+    def kept(data: bytes) -> tuple[int, int]:
+        nonlocal content
+        content += b"\0record\0" + data
+        return len(content) - len(data), len(data)
+
+    def tag(kind: media.Kind, name: str, *pieces: bytes) -> media.Tag:
+        return media.Tag(kind, name, tuple(media.Entry(step, 1_790_000_000.0 + step, EVENTS, tuple(map(kept, pieces))) for step in steps))
+
+    def spread(name: str, drift: float) -> media.Tag:
+        entries = []
+        for place, step in enumerate(steps):
+            values = np.random.default_rng(place).normal(drift * place, 1 + place / 4, 2000)
+            counts, edges = np.histogram(values, bins=media.BINS)
+            drawn = media.Histogram(float(edges[0]), float(edges[-1]), tuple(map(float, counts)))
+            entries.append(media.Entry(step, 1_790_000_000.0, EVENTS, (), drawn))
+        return media.Tag("histogram", name, tuple(entries))
+
+    tags = (
+        tag("image", "predictions/confusion", squares(10)),
+        tag("image", "samples <b>" + "W" * 80, squares(4), squares(6)),
+        tag("text", "notes", "| metric | value |\n|---|---|\n<script>alert(1)</script>\n\u202eshould be isolated".encode()),
+        tag("text", "long", b"all work and no play " * 400),
+        spread("conv1/weights", 0.5),
+        spread("conv1/gradients", 0.0),
+        spread("fc/" + "W" * 60, -2.0),
+    )
+    return {EVENTS: content, media.FILE_NAME: media.dump(tags)}
 
 
 def squares(count: int) -> bytes:

@@ -1,26 +1,28 @@
-"""TensorBoard's event files as they grow: the scalars in them. Pure: bytes in, scalars out; standard library only, since the reader is the
+"""TensorBoard's event files as they grow: what is in them. Pure: bytes in, findings out; standard library only, since the reader is the
 run's driver, which has torch and nothing else.
 
 A file is a sequence of TFRecords (length, checksum of the length, data, checksum of the data), each an `Event` in protobuf's wire format
-(tensorboard/compat/proto/event.proto, summary.proto). Whatever a file holds, nothing is raised: what cannot be read is passed over.
+(tensorboard/compat/proto/event.proto, summary.proto). Whatever a file holds, nothing is raised: what cannot be read is passed over and
+counted. The work is linear in the bytes, and a record of more than MOST_EVENT_BYTES is not looked at.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from training_runtime.elastic.summaries import histograms, hparams, tensors, wire
+from training_runtime.elastic.summaries.tensors import Piece
+from training_runtime.media import MOST_PIECE_BYTES, MOST_PIECES, Histogram, Kind
 
 HEAD_BYTES = 12  # length and its checksum
 TAIL_BYTES = 4
-MOST_EVENT_BYTES = 64 << 10  # pictures, graphs and histograms are larger, or hold no scalar
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9  # of a tensor
-_PACKED = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q"}
-_VALUES_OF = {5: _FLOAT, 6: _DOUBLE, 7: _INT32, 10: _INT64}  # a tensor's fields that hold values, and of which type
+MOST_EVENT_BYTES = MOST_PIECE_BYTES + 4096  # graphs and large pictures are larger
 MOST_LENGTH = 1 << 40
-Field = tuple[int, int, "int | bytes"]  # number, wire type, and a number or what lies in between
+_PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+_TEXT_TAG = "/text_summary"  # what torch puts behind the name of a text
+_PLUGINS = ("", "scalars", "images", "text", "histograms")
 
 
 @dataclass(frozen=True)
@@ -34,122 +36,159 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class Medium:
+    """A picture, a text or a histogram. `pieces`: offset in the file and size of each picture or text."""
+
+    kind: Kind
+    tag: str
+    step: int
+    t: float
+    pieces: tuple[tuple[int, ...], ...] = ()
+    histogram: Histogram | None = None
+
+
+@dataclass(frozen=True)
 class Chunk:
-    """What was found, and the offset to read on from; it may lie beyond what was read, behind a large record. `broken`: what follows is no
-    event file."""
+    """What was found, and the offset to read on from; it may lie beyond what was read, behind a large record. `needs`: bytes from there
+    on that the next record has, 0 where that is not known. `broken`: what follows is no event file. `damaged`: records that could not be
+    read; `too_large`: those that were not looked at."""
 
     scalars: tuple[Scalar, ...]
     offset: int
     broken: bool = False
+    media: tuple[Medium, ...] = ()
+    parameters: tuple[dict[str, str], ...] = ()
+    needs: int = 0
+    damaged: int = 0
+    too_large: int = 0
+
+
+@dataclass
+class _Found:
+    scalars: list[Scalar] = field(default_factory=list)
+    media: list[Medium] = field(default_factory=list)
+    parameters: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class _Value:
+    """One value of a summary."""
+
+    tag: str = ""
+    simple: float | None = None
+    picture: Piece | None = None
+    histogram: Histogram | None = None
+    tensor: tensors.Tensor | None = None
+    plugin: str = ""
+    content: bytes = b""
 
 
 def read(data: bytes, offset: int) -> Chunk:
     """`data` is what the file has at `offset`, which is the beginning of a record. A record without an end waits for it."""
-    found: list[Scalar] = []
-    at = 0
+    found = _Found()
+    at = needs = damaged = too_large = 0
+    broken = False
     while at + HEAD_BYTES <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
+        size = HEAD_BYTES + length + TAIL_BYTES
         if length > MOST_LENGTH:
-            return Chunk(tuple(found), offset + at, broken=True)
-        end = at + HEAD_BYTES + length + TAIL_BYTES
-        if length > MOST_EVENT_BYTES:
-            at = end
-            continue
-        if end > len(data):
+            broken = True
             break
-        found += _scalars(data[at + HEAD_BYTES : end - TAIL_BYTES])
-        at = end
-    return Chunk(tuple(found), offset + at)
-
-
-def _scalars(event: bytes) -> list[Scalar]:
-    t, step, found = 0.0, 0, []
-    try:
-        for number, kind, value in _fields(event):
-            if (number, kind) == (1, _FIXED64) and isinstance(value, bytes):
-                (t,) = struct.unpack("<d", value)
-            elif (number, kind) == (2, _VARINT) and isinstance(value, int):
-                step = value - (1 << 64) if value >> 63 else value
-            elif (number, kind) == (5, _BYTES) and isinstance(value, bytes):
-                found += [_value(each) for one, _, each in _fields(value) if one == 1 and isinstance(each, bytes)]
-    except (ValueError, struct.error):
-        return []
-    t = t if math.isfinite(t) else 0.0
-    return [Scalar(tag, step, value, t) for tag, value in filter(None, found)]
-
-
-def _value(summary: bytes) -> tuple[str, float] | None:
-    """The name and number of one entry; None where it is no single number."""
-    tag, number = "", None
-    for field, kind, value in _fields(summary):
-        if (field, kind) == (1, _BYTES) and isinstance(value, bytes):
-            tag = value.decode(errors="replace")
-        elif (field, kind) == (2, _FIXED32) and isinstance(value, bytes):
-            (number,) = struct.unpack("<f", value)
-        elif (field, kind) == (8, _BYTES) and isinstance(value, bytes):
-            number = _single(value)
-    return (tag, float(number)) if tag and number is not None else None
-
-
-def _single(tensor: bytes) -> float | None:
-    """The one number of a tensor, as TensorFlow 2 and Keras write scalars."""
-    dtype, content, values = 0, b"", []
-    for field, kind, value in _fields(tensor):
-        if (field, kind) == (1, _VARINT) and isinstance(value, int):
-            dtype = value
-        elif (field, kind) == (4, _BYTES) and isinstance(value, bytes):
-            content = value
-        elif field in _VALUES_OF:
-            values += _numbers(kind, value, _VALUES_OF[field])
-    if content and dtype in _PACKED and len(content) == struct.calcsize(_PACKED[dtype]):
-        values = [struct.unpack(_PACKED[dtype], content)[0]]
-    return float(values[0]) if len(values) == 1 else None
-
-
-def _numbers(kind: int, value: int | bytes, dtype: int) -> list[float]:
-    """Of one field: a number by itself, or some packed one after the other."""
-    if dtype in (_INT32, _INT64):
-        found = [value] if isinstance(value, int) else list(_varints(value))
-        return [float(each - (1 << 64) if each >> 63 else each) for each in found]
-    if not isinstance(value, bytes) or kind not in (_BYTES, _FIXED32, _FIXED64):
-        return []
-    return [each for (each,) in struct.iter_unpack(_PACKED[dtype], value)]
-
-
-def _fields(message: bytes) -> Iterator[Field]:
-    """Raises ValueError where it is no message."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, at = _varint(message, at)
-            yield number, kind, value
+        if length > MOST_EVENT_BYTES:
+            too_large += 1
+            at += size
             continue
-        size = {_FIXED64: 8, _FIXED32: 4}.get(kind)
-        if kind == _BYTES:
-            size, at = _varint(message, at)
-        if size is None or at + size > len(message):
-            raise ValueError("no protobuf message")
-        yield number, kind, message[at : at + size]
+        if at + size > len(data):
+            needs = size
+            break
+        try:
+            _event(data[at + HEAD_BYTES : at + size - TAIL_BYTES], offset + at + HEAD_BYTES, found)
+        except (ValueError, struct.error):
+            damaged += 1
         at += size
+    scalars, media, parameters = tuple(found.scalars), tuple(found.media), tuple(found.parameters)
+    return Chunk(scalars, offset + at, broken, media, parameters, needs, damaged, too_large)
 
 
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        yield value
+def _event(event: bytes, at: int, found: _Found) -> None:
+    """What the event says, which begins at `at` in its file."""
+    t, step, values = 0.0, 0, []
+    for each in wire.fields(event):
+        if (each.number, each.kind) == (1, wire.FIXED64):
+            (t,) = struct.unpack("<d", each.data)
+        elif (each.number, each.kind) == (2, wire.VARINT):
+            step = wire.signed(each.whole)
+        elif (each.number, each.kind) == (5, wire.BYTES):
+            inside = [one for one in wire.fields(each.data) if (one.number, one.kind) == (1, wire.BYTES)]
+            values += [_value(one.data, at + each.at + one.at) for one in inside]
+    t = t if math.isfinite(t) else 0.0
+    for value in values:
+        _take(value, step, t, found)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number, and where it ends."""
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & ((1 << 64) - 1), at
-        shift += 7
-    raise ValueError("no protobuf message")
+def _value(message: bytes, at: int) -> _Value:
+    value = _Value()
+    for each in wire.fields(message):
+        match each.number, each.kind:
+            case (1, wire.BYTES):
+                value.tag = wire.text(each.data)
+            case (2, wire.FIXED32):
+                (value.simple,) = struct.unpack("<f", each.data)
+            case (4, wire.BYTES):
+                encoded = [one for one in wire.fields(each.data) if (one.number, one.kind) == (4, wire.BYTES)]
+                value.picture = Piece(encoded[-1].data, at + each.at + encoded[-1].at) if encoded else None
+            case (5, wire.BYTES):
+                value.histogram = histograms.of_proto(each.data)
+            case (8, wire.BYTES):
+                value.tensor = tensors.read(each.data, at + each.at)
+            case (9, wire.BYTES):
+                value.plugin, value.content = _plugin(each.data)
+    return value
+
+
+def _plugin(metadata: bytes) -> tuple[str, bytes]:
+    """Which of TensorBoard's plugins the value is for, and what it is told."""
+    name, content = "", b""
+    for each in wire.fields(metadata):
+        if (each.number, each.kind) == (1, wire.BYTES):
+            for one in wire.fields(each.data):
+                if (one.number, one.kind) == (1, wire.BYTES):
+                    name = wire.text(one.data)
+                elif (one.number, one.kind) == (2, wire.BYTES):
+                    content = one.data
+    return name, content
+
+
+def _take(value: _Value, step: int, t: float, found: _Found) -> None:
+    """A writer may name the plugin at a tag's first value only: then what it is shows by what is in it."""
+    if not value.tag:
+        return
+    tensor = value.tensor or tensors.Tensor()
+    if value.plugin == "hparams":
+        found.parameters += [hparams.read(value.content)] if value.tag == hparams.TAG else []
+    elif value.simple is not None or len(tensor.numbers) == 1:
+        number = tensor.numbers[0] if len(tensor.numbers) == 1 else value.simple
+        found.scalars.append(Scalar(value.tag, step, float(number or 0.0), t))
+    elif value.plugin in _PLUGINS:
+        medium = _medium(value, tensor, step, t)
+        found.media += [medium] if medium is not None else []
+
+
+def _medium(value: _Value, tensor: tensors.Tensor, step: int, t: float) -> Medium | None:
+    pictures = [value.picture] if value.picture is not None else tensor.strings
+    if shown := [each for each in pictures if each.data.startswith(_PICTURES)][:MOST_PIECES]:
+        return Medium("image", value.tag, step, t, tuple((each.at, len(each.data)) for each in shown))
+    histogram = value.histogram or histograms.of_tensor(tensor)
+    if histogram is not None:
+        return Medium("histogram", value.tag, step, t, histogram=histogram)
+    if tensor.strings and value.plugin in ("", "text") and all(_is_text(each.data) for each in tensor.strings):
+        places = tuple((each.at, len(each.data)) for each in tensor.strings[:MOST_PIECES])
+        return Medium("text", value.tag.removesuffix(_TEXT_TAG), step, t, places)
+    return None
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False

@@ -1,17 +1,20 @@
 """Finds TensorBoard's event files and tables of figures below a folder and follows them all as they grow. Whatever lies there, nothing is
-raised."""
+raised; what cannot be read of a file is said once, on the standard error."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from training_runtime.elastic import event_files, scalar_tables
+from training_runtime.elastic.event_files import Chunk, Medium
 from training_runtime.elastic.pieces import read_piece
+from training_runtime.media import MOST_PATH
 from training_runtime.tracking.answers import Group as Group
 from training_runtime.tracking.answers import group_of as group_of
 
@@ -34,6 +37,15 @@ class Figure:
     t: float
 
 
+@dataclass
+class Found:
+    """`media`: what there is to look at, each with its file's path below the root; `parameters`: what the script says it was begun with."""
+
+    figures: list[Figure] = field(default_factory=list)
+    media: list[tuple[str, Medium]] = field(default_factory=list)
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
 class EventFolders:
     """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it."""
 
@@ -41,18 +53,19 @@ class EventFolders:
         self._root = root
         self.offsets = dict(offsets)
         self._of_before = frozenset(offsets)
-        self._owners: dict[tuple[Group, str], Path] = {}
+        self._owners: dict[tuple[str, str], Path] = {}
+        self._told: set[tuple[str, str]] = set()
         self._headers: dict[str, bytes] = {}
         self._scan_at = 0.0
 
-    def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
+    def read(self, *, now: float, all_of_it: bool) -> Found:
         """What has been written since; at most MOST_BYTES of each file unless `all_of_it`. `now` is monotonic."""
         if all_of_it or now >= self._scan_at:
             self._scan(now)
-        found: list[Figure] = []
+        found = Found()
         for path in list(self.offsets):
             while (chunk := self._chunk(path)) is not None:
-                found += self._figures(path, chunk)
+                self._take(path, chunk, found)
                 if not all_of_it:
                     break
         return found
@@ -64,20 +77,37 @@ class EventFolders:
                 self.offsets[path] = 0
         self._scan_at = now + max(SCAN_S, (time.thread_time() - begun) / SCAN_SHARE)
 
-    def _chunk(self, path: str) -> event_files.Chunk | None:
+    def _chunk(self, path: str) -> Chunk | None:
         """None where there is nothing new; the offset is that of the next."""
         offset = self.offsets[path]
         data = read_piece(self._root / path, offset, most=MOST_BYTES)
         if scalar_tables.FILE_NAME.fullmatch(Path(path).name):
             chunk = self._of_table(path, data, offset)
         else:
-            chunk = event_files.read(data, offset) if data else None
+            chunk = self._of_events(path, data, offset) if data else None
         if chunk is None or chunk.offset == offset:
             return None
         self.offsets[path] = chunk.offset
         return chunk
 
-    def _of_table(self, path: str, data: bytes, offset: int) -> event_files.Chunk | None:
+    def _of_events(self, path: str, data: bytes, offset: int) -> Chunk:
+        chunk = event_files.read(data, offset)
+        if chunk.offset == offset and len(data) < chunk.needs <= _size(self._root / path) - offset:  # a record larger than a piece
+            chunk = event_files.read(read_piece(self._root / path, offset, most=chunk.needs), offset)
+        if chunk.broken:
+            self._tell(path, f"is no event file from byte {chunk.offset:,} on, and is not read further")
+        if chunk.damaged:
+            self._tell(path, "has records that cannot be read, which are left out")
+        if chunk.too_large:
+            self._tell(path, f"has records of more than {event_files.MOST_EVENT_BYTES >> 20} MiB, which are left out")
+        return chunk
+
+    def _tell(self, path: str, what: str) -> None:
+        if (path, what) not in self._told:
+            self._told.add((path, what))
+            print(f"{path} {what}", file=sys.stderr)  # noqa: T201 - the driver's log
+
+    def _of_table(self, path: str, data: bytes, offset: int) -> Chunk | None:
         """A table that is shorter than it was, or has another header, was written anew from its first line on: some loggers do so when a
         column is added."""
         header = b""
@@ -90,18 +120,24 @@ class EventFolders:
             data = read_piece(self._root / path, 0, most=MOST_BYTES)
         return scalar_tables.read(path, header, data, offset) if data else None
 
-    def _figures(self, path: str, chunk: event_files.Chunk) -> list[Figure]:
+    def _take(self, path: str, chunk: Chunk, found: Found) -> None:
         folder = Path(path).parent
-        found = []
         for each in chunk.scalars:
             group = group_of(each.tag, folder.name)
-            name = each.tag if path in self._of_before else self._name(group, each.tag, folder)
-            found.append(Figure(group, name, max(0, each.step), each.value, each.t))
-        return found
+            found.figures.append(Figure(group, self._name(path, group, each.tag), max(0, each.step), each.value, each.t))
+        for some in chunk.parameters:
+            found.parameters |= {self._name(path, "parameter", name): value for name, value in some.items()}
+        if chunk.media and (len(path) > MOST_PATH or not path.isprintable()):
+            self._tell(ascii(path)[: 2 * MOST_PATH], "has a name that no page can show, so its pictures and texts are left out")
+        else:
+            found.media += [(path, replace(each, tag=self._name(path, each.kind, each.tag))) for each in chunk.media]
 
-    def _name(self, group: Group, tag: str, folder: Path) -> str:
+    def _name(self, path: str, kind: str, tag: str) -> str:
         """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it."""
-        owner = self._owners.setdefault((group, tag), folder)
+        folder = Path(path).parent
+        if path in self._of_before:
+            return tag
+        owner = self._owners.setdefault((kind, tag), folder)
         return tag if owner == folder else f"{folder.name}/{tag}"
 
 

@@ -1,6 +1,7 @@
 """What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line), event files
 of TensorBoard, tables of figures, what its MLflow client sends (`tracking`); and where it has none of these and no engine measures for it,
 what it prints. So any script, whether it trains with FabricModel or not, has charts. Names that the engine measures are left to it.
+Pictures, texts and histograms of event files are listed in a file of their own (`media_list`), of which the journal says that it changed.
 
 The files are the script's: whatever stands in them, nothing is raised. How far they have been read is kept, so that a driver after this
 one goes on there; a line that is told twice after a crash is one point all the same.
@@ -20,6 +21,7 @@ from typing import Any
 
 from training_runtime import journal
 from training_runtime.elastic.event_folders import EventFolders, Figure
+from training_runtime.elastic.media_list import MediaList
 from training_runtime.elastic.printed_figures import PrintedFigures
 from training_runtime.tracking.answers import Group
 
@@ -47,6 +49,7 @@ class ScriptMetrics:
         self._has_figures = False  # by `figures`
         self._offset, offsets, printed = self._recall()
         self._events = EventFolders(result_dir, offsets)
+        self._media = MediaList(result_dir)
         self._printed = PrintedFigures(result_dir, printed)
         self._measured = False
 
@@ -109,7 +112,14 @@ class ScriptMetrics:
         return 0, {}, {}
 
     def _take_events(self, *, all_of_it: bool) -> bool:
-        return self._tell_of(self._events.read(now=self._looked, all_of_it=all_of_it))
+        found = self._events.read(now=self._looked, all_of_it=all_of_it)
+        for noted in journal.Noted.of(found.parameters, {}):
+            self._writer.write(noted)
+        for file, medium in found.media:
+            self._media.add(file, medium)
+        if listed := self._media.write():
+            self._writer.write(journal.Media(self._media.tags))
+        return self._tell_of(found.figures) or bool(found.parameters) or listed
 
     def _take_printed(self, *, all_of_it: bool) -> bool:
         """What it prints says less than what it logs: it counts where nothing else does."""
