@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import itertools
 import os
 import re
 import stat
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 
@@ -137,6 +140,50 @@ def open_below(top: Path, path: str) -> int:
         os.close(found)
         raise FileNotFoundError(path)
     return found
+
+
+class TooLarge(Exception):
+    """A file that somebody sends has more bytes than it may."""
+
+
+def write(run: TrainingRun, path: str, body: IO[bytes] | io.BufferedIOBase, *, most_bytes: int) -> None:
+    """A regular file below the folder of a run that no user code writes to, with the folders above it; whole or not at all. Raises
+    FileNotFoundError for a path that is no name of a file there, TooLarge for more bytes than that."""
+    parts = path.split("/")
+    if len(parts) > MAX_DEPTH or _UNNAMEABLE.search(path) or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
+        raise FileNotFoundError(path)
+    with contextlib.ExitStack() as cleanup:
+        try:
+            at = os.open(folder(run), _FOLDER)
+            cleanup.callback(os.close, at)
+            for part in parts[:-1]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=at)
+                at = os.open(part, _FOLDER, dir_fd=at)
+                cleanup.callback(os.close, at)
+        except NotADirectoryError:  # a file, or a link
+            raise FileNotFoundError(path) from None
+        beside = f".{uuid.uuid4().hex}"
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=at), "wb") as file:
+            try:
+                _copy(body, file, most_bytes)
+                os.rename(beside, parts[-1], src_dir_fd=at, dst_dir_fd=at)
+            except IsADirectoryError:
+                os.unlink(beside, dir_fd=at)
+                raise FileNotFoundError(path) from None
+            except BaseException:
+                os.unlink(beside, dir_fd=at)
+                raise
+
+
+def _copy(body: IO[bytes] | io.BufferedIOBase, file: IO[bytes], most_bytes: int) -> None:
+    left = most_bytes
+    while piece := body.read(1 << 20):
+        left -= len(piece)
+        if left < 0:
+            raise TooLarge
+        file.write(piece)
+    file.flush()
 
 
 def walk(run: TrainingRun, *, limit: int) -> Walked:

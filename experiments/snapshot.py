@@ -75,7 +75,11 @@ def lock_rules() -> ClusterRules:
 def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     """The facts now. With `lock` the nodes and live runs are locked too, in this order: nobody else locks them the other way round."""
     nodes = {node.pk: node for node in _locked(Node.objects.order_by("pk"), lock)}
-    live = TrainingRun.objects.filter(state__in=LIVE).select_related("version", "submitted_by", "experiment__project").order_by("pk")
+    live = (
+        TrainingRun.objects.filter(state__in=LIVE, outside=False)
+        .select_related("version", "submitted_by", "experiment__project")
+        .order_by("pk")
+    )
     rows = list(_locked(live, lock))
     silent = frozenset(pk for pk, node in nodes.items() if is_silent(node, now))
     grants = {grant.slot_id: grant for grant in Grant.objects.filter(released_at__isnull=True).select_related("run")}

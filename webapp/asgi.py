@@ -33,6 +33,7 @@ LARGE_BODIES = {
     "new_version": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
     "new_experiment": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
     "wmla_model_code": settings.EDT_MAX_UPLOAD_BYTES,
+    "mlflow_artifact": settings.EDT_MAX_UPLOAD_BYTES,
     "wmla_execs": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
     "new_data": settings.EDT_MAX_DATA_BYTES + FORM_BYTES,
 }

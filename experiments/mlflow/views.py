@@ -1,13 +1,14 @@
 """The addresses: who calls is known first; every answer and refusal is JSON in the shapes of MLflow's own server.
 
-Runs are read here, and noted on (tags, parameters); they are begun in the studio, and what they measure they log from inside.
+Runs are read here, and noted on (tags, parameters). Those that the studio started log from inside what they measure; others are begun and
+logged from here (`outside`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO, cast
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
@@ -16,12 +17,11 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from experiments import access, ingest, runfiles, selectors
-from experiments.mlflow import described
+from experiments import access, runfiles, selectors
+from experiments.mlflow import described, outside
 from experiments.models import Project, TrainingRun, User
 from experiments.views import downloads
 from experiments.wmla import callers
-from training_runtime.noted import Noted
 from training_runtime.tracking import answers
 from training_runtime.tracking.answers import ARTIFACTS, PREFIX, Refused, refuse
 
@@ -29,12 +29,6 @@ MOST_RUNS = 2000  # that a search looks at, the newest
 MOST_SHOWN = 1000
 MOST_PROJECTS = 1000
 MOST_FILES = 10_000  # of one folder
-BEGIN = (
-    "Runs are begun in the studio: start one there and log to it from inside, where mlflow needs no settings. "
-    "From here, mlflow.start_run(run_id=...) resumes one for tags and parameters."
-)
-INSIDE = "Metrics are logged from inside the run, where mlflow needs no settings; from here tags and parameters can be."
-NO_FILES = "Files are kept from inside the run (mlflow.log_artifact); from here they can be read."
 Said = Mapping[str, Any]
 Do = Callable[[User, Said], dict[str, Any]]
 
@@ -88,15 +82,20 @@ def _said(request: HttpRequest) -> Said:
 @_answering
 def artifacts(request: HttpRequest) -> HttpResponseBase:
     """The files of a folder, as the client asks of an artifact store."""
-    _reads(request)
+    if request.method not in ("GET", "HEAD"):
+        raise Refused("ENDPOINT_NOT_FOUND", "A folder is read here.")
     run, path = _place(request, request.GET.get("path", ""))
     return JsonResponse({"files": _files(run, path)})
 
 
 @_answering
 def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
-    _reads(request)
-    run, below = _place(request, path)
+    if request.method not in ("GET", "HEAD", "PUT"):
+        raise Refused("ENDPOINT_NOT_FOUND", "An artifact is read and written here.")
+    run, below = _place(request, path, need="write" if request.method == "PUT" else "read")
+    if request.method == "PUT":
+        outside.receive(run, below, cast(BinaryIO, request))
+        return JsonResponse({})
     try:
         opened, _ = selectors.open_file(run, f"{ARTIFACTS}/{below}")
     except FileNotFoundError:
@@ -104,19 +103,14 @@ def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     return downloads.attachment(request, opened, name=below.rpartition("/")[2])
 
 
-def _reads(request: HttpRequest) -> None:
-    if request.method not in ("GET", "HEAD"):
-        raise Refused("NOT_IMPLEMENTED", NO_FILES)
-
-
-def _place(request: HttpRequest, path: str) -> tuple[TrainingRun, str]:
+def _place(request: HttpRequest, path: str, *, need: access.Need = "read") -> tuple[TrainingRun, str]:
     """The run of a path below the artifact store (runs/7/...), and what follows."""
     top, _, rest = path.strip("/").partition("/")
     number, _, below = rest.partition("/")
     if top != "runs":
         raise Http404("Artifacts are below runs/, by the run's number.")
     assert isinstance(request.user, User)
-    return access.run(request.user, _number(number)), below
+    return access.run(request.user, outside.number(number), need=need), below
 
 
 def _files(run: TrainingRun, path: str) -> list[dict[str, Any]]:
@@ -125,14 +119,8 @@ def _files(run: TrainingRun, path: str) -> list[dict[str, Any]]:
     return [{"path": one.name, "is_dir": one.size_bytes is None, "file_size": one.size_bytes or 0} for one in found]
 
 
-def _number(text: object) -> int:
-    """0, which nothing has, where it is none."""
-    said = str(text)
-    return int(said) if said.isascii() and said.isdigit() and len(said) <= 18 else 0
-
-
 def _experiment(user: User, said: Said) -> dict[str, Any]:
-    return {"experiment": described.experiment(access.project(user, _number(said.get("experiment_id"))))}
+    return {"experiment": described.experiment(access.project(user, outside.number(said.get("experiment_id"))))}
 
 
 def _experiment_by_name(user: User, said: Said) -> dict[str, Any]:
@@ -151,7 +139,7 @@ def _experiments(user: User, said: Said) -> dict[str, Any]:
 
 
 def _run_of(user: User, said: Said, *, need: access.Need = "read") -> TrainingRun:
-    return access.run(user, _number(said.get("run_id") or said.get("run_uuid")), need=need)
+    return access.run(user, outside.number(said.get("run_id") or said.get("run_uuid")), need=need)
 
 
 def _run(user: User, said: Said) -> dict[str, Any]:
@@ -163,12 +151,12 @@ def _runs(user: User, said: Said) -> dict[str, Any]:
     wanted = said.get("experiment_ids")
     if not isinstance(wanted, list):
         refuse("experiment_ids is no list: name the projects to search.")
-    mine = access.projects_for(user).filter(pk__in=[_number(each) for each in wanted[:MOST_PROJECTS]]).values("pk")
+    mine = access.projects_for(user).filter(pk__in=[outside.number(each) for each in wanted[:MOST_PROJECTS]]).values("pk")
     newest = TrainingRun.objects.filter(experiment__project__in=mine).order_by("-submitted_at", "-pk")
     related = newest.select_related("experiment", "version__definition", "submitted_by")
     found = answers.found(described.runs(related[:MOST_RUNS]), answers.text(said, "filter", default=""))
     found = answers.ordered(found, said.get("order_by") or [])
-    first = _number(said.get("page_token"))
+    first = outside.number(said.get("page_token"))
     most = min(answers.whole(said, "max_results", default=MOST_SHOWN), MOST_SHOWN)
     after = {"next_page_token": str(first + most)} if len(found) > first + most else {}
     return {"runs": [run.answer() for run in found[first : first + max(most, 0)]], **after}
@@ -185,35 +173,31 @@ def _list(user: User, said: Said) -> dict[str, Any]:
     return {"root_uri": f"{described.ROOT}/{run.pk}", "files": files}
 
 
-def _update(user: User, said: Said) -> dict[str, Any]:
-    """What `start_run(run_id=...)` and its end say. The run's state is the studio's to say."""
-    return {"run_info": described.runs([_run_of(user, said, need="write")])[0].info()}
-
-
-def _note(user: User, said: Said, *, parameters: list[Said], tags: list[Said]) -> dict[str, Any]:
+def _log(
+    user: User, said: Said, *, metrics: Iterable[Said] = (), parameters: Iterable[Said] = (), tags: Iterable[Said] = ()
+) -> dict[str, Any]:
     run = _run_of(user, said, need="write")
     named, tagged = ({answers.name(each): answers.value(each) for each in some} for some in (parameters, tags))
-    if not ingest.note(run, Noted(named, tagged)):
-        refuse(f"A run has at most {answers.MOST_NAMES} parameters, and as many tags.")
+    outside.log(run, metrics)
+    outside.note(run, named, tagged)
     return {}
 
 
 def _log_batch(user: User, said: Said) -> dict[str, Any]:
-    if said.get("metrics"):
-        raise Refused("NOT_IMPLEMENTED", INSIDE)
-    return _note(user, said, parameters=[*answers.records(said, "params")], tags=[*answers.records(said, "tags")])
+    metrics, parameters, tags = (answers.records(said, key) for key in ("metrics", "params", "tags"))
+    return _log(user, said, metrics=metrics, parameters=parameters, tags=tags)
+
+
+def _log_inputs(user: User, said: Said) -> dict[str, Any]:
+    """Data sets that the script names: kept as a tag each, for people to read, as inside a run."""
+    named = [each["dataset"] for each in answers.records(said, "datasets") if isinstance(each.get("dataset"), dict)]
+    tags = [{"key": f"dataset.{answers.text(one, 'name')[:200]}", "value": answers.text(one, "digest", default="")} for one in named]
+    return _log(user, said, tags=tags)
 
 
 def _drop_tag(user: User, said: Said) -> dict[str, Any]:
-    ingest.note(_run_of(user, said, need="write"), Noted({}, {}, (answers.name(said),)))
+    outside.note(_run_of(user, said, need="write"), {}, {}, (answers.name(said),))
     return {}
-
-
-def _not_here(why: str) -> Do:
-    def refused(_: User, __: Said) -> dict[str, Any]:
-        raise Refused("NOT_IMPLEMENTED", why)
-
-    return refused
 
 
 GETS: dict[str, Do] = {
@@ -227,13 +211,14 @@ GETS: dict[str, Do] = {
 POSTS: dict[str, Do] = {
     "experiments/search": _experiments,
     "logged-models/search": lambda _, __: {"models": []},  # their files are among the artifacts
-    "experiments/create": _not_here("MLflow's experiments are the studio's projects: create one there, and name it here."),
+    "experiments/create": outside.create_experiment,
     "runs/search": _runs,
-    "runs/create": _not_here(BEGIN),
-    "runs/update": _update,
-    "runs/log-metric": _not_here(INSIDE),
+    "runs/create": outside.create,
+    "runs/update": lambda user, said: outside.update(user, _run_of(user, said, need="write"), said),
+    "runs/log-metric": lambda user, said: _log(user, said, metrics=[said]),
     "runs/log-batch": _log_batch,
-    "runs/log-parameter": lambda user, said: _note(user, said, parameters=[said], tags=[]),
-    "runs/set-tag": lambda user, said: _note(user, said, parameters=[], tags=[said]),
+    "runs/log-inputs": _log_inputs,
+    "runs/log-parameter": lambda user, said: _log(user, said, parameters=[said]),
+    "runs/set-tag": lambda user, said: _log(user, said, tags=[said]),
     "runs/delete-tag": _drop_tag,
 }

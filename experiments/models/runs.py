@@ -45,6 +45,7 @@ class TrainingRun(models.Model):
 
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
     version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="runs")
+    outside = models.BooleanField(default=False)  # not started here: somebody's own machine logs it (services.outside); no plan knows it
     folder = models.CharField(max_length=36, unique=True, default=new_folder, editable=False)  # its name below EDT_HOME/runs
     name = models.CharField(max_length=160)
     submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="runs")

@@ -157,6 +157,8 @@ def run_experiment(
                 return before
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
+            if not parts:
+                raise ValidationError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")
             runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()

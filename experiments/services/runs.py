@@ -18,6 +18,7 @@ from experiments.services import checks, deletion
 REASON_LIMIT = 400
 TAG_LIMIT, MOST_TAGS = 40, 12
 AWAITED = "A run that continues from its checkpoint has not begun yet: let it begin, or stop it."
+OUTSIDE = "The run is logged from outside: it holds no slots, and nothing here can pause or plan it."
 NOT_ENDED = "The run has not ended: stop it, then delete it."
 
 
@@ -136,6 +137,8 @@ def delete_runs(runs: Collection[TrainingRun], *, by: User, now: dt.datetime | N
 def _set_paused(run: TrainingRun, *, paused: bool, by: User, words: str, now: dt.datetime) -> TrainingRun:
     with transaction.atomic():
         run = _locked(run)
+        if run.outside:
+            raise ValidationError(OUTSIDE)
         if run.is_live() and run.stop_requested_at is None and run.paused != paused:
             run.paused = paused
             run.save(update_fields=["paused"])
@@ -152,6 +155,8 @@ def _locked(run: TrainingRun) -> TrainingRun:
 
 def _live(run: TrainingRun, *, field: str) -> TrainingRun:
     run = _locked(run)
+    if run.outside:
+        checks.refuse(field, OUTSIDE)
     if not run.is_live():
         checks.refuse(field, "The run has ended: there is nothing to change any more.")
     return run

@@ -1,4 +1,5 @@
-"""A script that logs with MLflow, as it is: curves are on its page while it runs, parameters, tags and files too; a laptop reads it."""
+"""A script that logs with MLflow, as it is: curves are on its page while it runs, parameters, tags and files too; a laptop reads it,
+and logs a run of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.e2e.test_story import fill_definition, make_project, run_number
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 GUIDE = re.findall(r"```(sh|python)\n(.*?)```", (Path(__file__).resolve().parents[2] / "docs/mlflow.md").read_text(), re.S)
-IN_A_RUN, LOG_ON, ON_A_LAPTOP = (text for _, text in GUIDE)
+IN_A_RUN, LOG_ON, ON_A_LAPTOP, OF_ONES_OWN = (text for _, text in GUIDE)
 WAITS = """
 import os, time
 while not os.path.exists(os.environ["RESULT_DIR"] + "/go"):
@@ -67,7 +68,8 @@ def test_a_script_with_mlflow_needs_no_settings(studio: Studio, person: Callable
     for example, ours in told.items():
         assert example in log_on
         log_on = log_on.replace(example, ours)
-    (tmp_path / "laptop.py").write_text(ON_A_LAPTOP + LOOKS)
+    (tmp_path / "laptop.py").write_text(ON_A_LAPTOP + LOOKS + OF_ONES_OWN)
+    (tmp_path / "notes.txt").write_text("of one's own")
     script = f"{log_on}\nexec python laptop.py"
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
@@ -76,3 +78,6 @@ def test_a_script_with_mlflow_needs_no_settings(studio: Studio, person: Callable
     assert "as good as it gets" in done.stdout
     ((tags,),) = studio.rows("SELECT tags FROM experiments_loggedfacts WHERE run_id = ?", run)
     assert json.loads(tags)["verdict"] == "keep"
+    ((own, home),) = studio.rows("SELECT id, home_id FROM experiments_trainingrun WHERE name = 'on my laptop' AND state = 'completed'")
+    assert home is None, "no machine has to do with it"
+    assert (studio.folder(own) / "artifacts/notes.txt").read_text() == "of one's own"

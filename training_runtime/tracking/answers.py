@@ -24,7 +24,13 @@ _KINDS |= {"tag": "tags", "tags": "tags", "attribute": "attributes", "attributes
 
 Group = Literal["train", "test"]
 Code = Literal[
-    "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "UNAUTHENTICATED", "PERMISSION_DENIED", "ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"
+    "INVALID_PARAMETER_VALUE",
+    "RESOURCE_DOES_NOT_EXIST",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "ENDPOINT_NOT_FOUND",
+    "NOT_IMPLEMENTED",
+    "TEMPORARILY_UNAVAILABLE",
 ]
 STATUS: dict[Code, int] = {
     "INVALID_PARAMETER_VALUE": 400,
@@ -33,6 +39,7 @@ STATUS: dict[Code, int] = {
     "PERMISSION_DENIED": 403,
     "ENDPOINT_NOT_FOUND": 404,
     "NOT_IMPLEMENTED": 400,  # the client would try a 501 again and again
+    "TEMPORARILY_UNAVAILABLE": 503,  # as it does this
 }
 
 

@@ -1,0 +1,134 @@
+"""Runs that the studio did not start: somebody's own machine logs them (`experiments.mlflow`). No plan knows them and they hold no slots;
+their state is what their logger says, or a stop on their page. Their journal is written here, by the studio itself, and taken into the
+database like every other."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import os
+import zipfile
+from collections.abc import Iterable
+from typing import Literal
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from experiments import bundles, ingest, notify, runfiles, states
+from experiments.models import (
+    Bundle,
+    DefinitionVersion,
+    Experiment,
+    JournalCursor,
+    MetricSeries,
+    Project,
+    RunState,
+    TrainingDefinition,
+    TrainingRun,
+    User,
+)
+from experiments.services import checks, watches
+from experiments.services.experiments import RUN_NAME_LIMIT
+from training_runtime import journal
+
+NAME = "Logged from outside"
+DESCRIPTION = "Runs that the studio did not start: they were logged from people's own machines, by MLflow's client."
+FILE_NAME = "logged_from_outside.py"
+CODE = f'raise SystemExit("{DESCRIPTION} Their code is where they ran.")\n'  # a training definition has code
+MOST_FINALS = 500
+Outcome = Literal["completed", "failed", "stopped"]
+ENDS: dict[Outcome, RunState] = {"completed": RunState.COMPLETED, "failed": RunState.FAILED, "stopped": RunState.STOPPED}
+SAID: dict[Outcome, str] = {"completed": "Its logger says that it ended.", "failed": "Its logger says that it failed."}
+SAID["stopped"] = "Its logger says that it was ended."
+Said = tuple[journal.Event, float]  # and when (Unix seconds)
+
+
+def begin_run(project: Project, *, by: User, name: str, began_at: dt.datetime, now: dt.datetime) -> TrainingRun:
+    """It runs from now on. Field: name."""
+    clean, reason = checks.name(name, limit=RUN_NAME_LIMIT), f"{by.username} logs it from outside."
+    bundle = bundles.keep(_code(), file_name=f"{FILE_NAME}.zip")
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
+        experiment, version = _experiment(project, by), _version(project, bundle, by)
+        run = TrainingRun.objects.create(
+            experiment=experiment,
+            version=version,
+            outside=True,
+            name=clean,
+            state=RunState.RUNNING,
+            state_reason=reason,
+            submitted_by=by,
+            submitted_at=now,
+            started_at=min(began_at, now),
+            max_slots=1,
+        )
+        JournalCursor.objects.create(run=run)
+        states.begin(run, reason=reason, now=now, actor=by)
+        watches.inherit([run], experiment=experiment)
+    return run
+
+
+def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
+    """Lines for its journal, which are in the database when this returns. OSError where the disk does not take them."""
+    with transaction.atomic():
+        # Two requests at once: the second waits here, else both would give their lines the same numbers.
+        JournalCursor.objects.select_for_update().get(run=run)
+        path = runfiles.make(run) / journal.FILE_NAME
+        if path.exists() and path.stat().st_size >= settings.EDT_MAX_JOURNAL_BYTES:
+            raise ValidationError(f"The run has logged {settings.EDT_MAX_JOURNAL_BYTES >> 20} MiB, and more is not kept: begin another.")
+        writer = journal.Writer(path, run.pk)
+        try:
+            for event, t in said:
+                writer.write(event, t=t)
+        finally:
+            writer.close()
+        ingest.catch_up(run.pk, now=now)
+
+
+def end_run(run: TrainingRun, outcome: Outcome, *, by: User, now: dt.datetime) -> None:
+    """What it measured last is its result. One that has ended before keeps its state."""
+    last = MetricSeries.objects.filter(run=run, last_value__isnull=False)[:MOST_FINALS]
+    finals = {f"{one.group} {one.name}": float(one.last_value or 0.0) for one in last}
+    elapsed_s = (now - (run.started_at or now)).total_seconds()
+    with transaction.atomic():
+        log(run, [(journal.Finished(outcome, run.step, 0, finals, elapsed_s), now.timestamp())], now=now)
+        states.transition(run, ENDS[outcome], reason=SAID[outcome], now=now, actor=by)
+
+
+def receive_file(run: TrainingRun, path: str, body: io.BufferedIOBase) -> None:
+    """A file below its results, in the place of one that is there."""
+    runfiles.make(run)
+    try:
+        runfiles.write(run, path, body, most_bytes=settings.EDT_MAX_UPLOAD_BYTES)
+    except runfiles.TooLarge:
+        raise ValidationError(f"A file has at most {settings.EDT_MAX_UPLOAD_BYTES >> 20} MiB.") from None
+    notify.changed(f"run-{run.pk}", "files")
+
+
+def _code() -> io.BytesIO:
+    """The same bytes each time, so it is one bundle."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(FILE_NAME), CODE)
+    packed.seek(0, os.SEEK_SET)
+    return packed
+
+
+def _experiment(project: Project, by: User) -> Experiment:
+    """It runs nothing: it has no training definitions."""
+    found: Experiment | None = project.experiments.filter(name=NAME, parts=None).order_by("pk").first()
+    if found is None:
+        found = Experiment.objects.create(project=project, name=NAME, description=DESCRIPTION, created_by=by)
+        notify.changed(f"project-{project.pk}", "experiments")
+    return found
+
+
+def _version(project: Project, bundle: Bundle, by: User) -> DefinitionVersion:
+    found = DefinitionVersion.objects.filter(definition__project=project, bundle=bundle).order_by("pk").first()
+    if found is None:
+        definition = TrainingDefinition.objects.create(project=project, name=NAME, description=DESCRIPTION, created_by=by)
+        facts = {"file_name": f"{FILE_NAME}.zip", "distributed": DefinitionVersion.Distributed.SINGLE, "max_slots": 1}
+        found = DefinitionVersion.objects.create(definition=definition, number=1, bundle=bundle, created_by=by, **facts)
+        notify.changed(f"project-{project.pk}", "definitions")
+    return found
