@@ -172,10 +172,11 @@ def test_a_template_that_dies_again_and_again_fails_the_run(start):
     soon = "from training_runtime.elastic import coordinator\ncoordinator.DEATHS_OF_THE_TEMPLATE = 3\n"
     run = start(soon + SCRIPT, "--epochs", "100000")
     run.members(0)
-    for count in range(3):
-        run.until(lambda count=count: len(run.events("generation")) > count and run.workers, what="a worker")
+    dead = None
+    for _ in range(3):
+        run.until(lambda dead=dead: run.workers.get(0, dead) != dead, what="a worker")
+        dead = run.workers[0]
         os.kill(template_of(run), signal.SIGKILL)
-        run.until(lambda: not run.workers or run.pid in run.warm.codes, what="its end")
     assert run.wait() == 1
     assert "died 3 times" in run.events("error")[0].message
 
@@ -186,9 +187,10 @@ def test_a_template_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(
     run.members(0)
     for _ in range(4):
         run.until_workers(1)
-        killed = time.monotonic()
+        dead, killed = run.workers[0], time.monotonic()
         os.kill(template_of(run), signal.SIGKILL)
-        run.until(lambda killed=killed: not run.workers and time.monotonic() > killed + 0.2, what="its end")
+        run.until(lambda dead=dead: run.workers.get(0, dead) != dead, what="a worker")
+        run.until(lambda killed=killed: time.monotonic() > killed + 0.2, what="the last death is long ago")
     run.until_workers(1)
     assert not run.events("error")
     run.stop()
