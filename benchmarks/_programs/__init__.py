@@ -73,8 +73,9 @@ for each in callbacks:
     each.on_train_begin()
     each.on_epoch_begin(0)
 for step in edt.elastic(models, optimizer, train_set, batch_size=BATCH * ENGINES, parts=ENGINES, epochs=EPOCHS, metrics=list(measures),
-                        state={{**kept, "figures": figures}}, test_set=test_set, evaluate=evaluate, collate=more.get("fn_batch_collate"),
-                        validation_freq={validation}, checkpoint_freq={checkpoint}, loader_threads={threads}):
+                        state={{**kept, "figures": figures}}, test_set=test_set, evaluate=evaluate,
+                        collate=more.get("fn_batch_collate"), sampler={sampler}, loader_threads={threads},
+                        validation_freq={validation}, checkpoint_freq={checkpoint}):
     optimizer.zero_grad()
     for x, y in step:
         outputs = model(x)
@@ -94,6 +95,12 @@ for step in edt.elastic(models, optimizer, train_set, batch_size=BATCH * ENGINES
                 each.on_epoch_begin(step.epoch + 1)
 """
 AGAIN = ("pass", "optimizer.zero_grad()\n        step.backward(0.01 * model(x).float().square().mean())")
+SAMPLERS = {  # of as many samples as there are
+    "": "None",
+    "weighted": "torch.utils.data.WeightedRandomSampler([1.0 + i % 3 for i in range(SAMPLES)], SAMPLES)",
+    "replacing": "torch.utils.data.RandomSampler(train_set, True, SAMPLES, generator=torch.Generator())",
+    "own": "sorted(range(SAMPLES), key=lambda i: i * 7 % 5)",
+}
 CLIPS = ("pass", "nn.utils.clip_grad_norm_(model.parameters(), 0.1)")
 NO_LOOP = {"own test", *(piece.name for piece in behaviours.STEPS)}  # what has no meaning where the step is a loop
 
@@ -122,6 +129,7 @@ ALL = (
     *behaviours.COLLATES,
     *behaviours.TESTS,
     Piece("loop"),
+    *(Piece(f"{name} sampler") for name in SAMPLERS if name),
 )
 
 
@@ -142,6 +150,9 @@ def program(seed: int) -> Program:
     names = tuple(piece.name for piece in chosen)
     if loop := form.random() < LOOPS and not NO_LOOP & set(names):
         given |= {"again": form.choice(AGAIN), "clip": form.choice(CLIPS), "how": form.choice(("{}", "{'retain_graph': True}"))}
+        sampler = random.Random(f"samples {seed}").choice(list(SAMPLERS))
+        given["sampler"] = SAMPLERS[sampler]
+        names += (f"{sampler} sampler",) if sampler else ()
     tail = (LOOP if loop else TAIL).format(inputs=SETS[chosen[0].name], **given)
     text = "\n".join((head, chosen[0].text, BUILD, *(piece.text for piece in chosen[1:]), tail))
     return Program(seed, engines, steps, (*names, *["loop"] * loop), text)

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import batched, buffers, digest, exchange, optimizers, state, transfer
+from training_runtime.elastic import batched, buffers, digest, drawn, exchange, optimizers, state, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.measures import Measures
+from training_runtime.elastic.order import Order
 from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
@@ -57,6 +58,7 @@ class Job:
     batch_size: int
     terms: Terms
     collate: Callable[[list[Any]], Any] | None = None
+    sampler: Any = None  # of the script's own (see `drawn`)
     train_function: Callable[..., Any] | None = None
     test_function: Callable[..., Any] | None = None
     worker_logger: object | None = None
@@ -175,10 +177,16 @@ class Job:
         for name, data in (("train", self.train_set), ("test", self.test_set)):
             if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
                 raise UserError(f"the {name} dataset ({type(data).__name__}) must be map-style: it needs __getitem__ and __len__")
-        return len(self.train_set), 0 if self.test_set is None else len(self.test_set)
+        return len(self.train_set if self.sampler is None else self.sampler), 0 if self.test_set is None else len(self.test_set)
 
     def shape(self, samples: int, test_samples: int) -> Shape:
         return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
+
+    def order(self, shape: Shape, epoch: int) -> Order | drawn.Drawn:
+        """What the training samples of `epoch` are taken in."""
+        if self.sampler is None:
+            return shape.order(epoch)
+        return drawn.draw(self.sampler, len(self.train_set), epoch, seed=self.seed)
 
     def metric_names(self) -> tuple[str, ...]:
         if self.measures is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
-from training_runtime.elastic import tree
+from training_runtime.elastic import drawn, tree
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loaders import Loader, LoaderFailed, Nursery
 from training_runtime.elastic.order import Order
@@ -49,7 +49,7 @@ class Feed:
 
     def __init__(self, job: Job, shape: Shape, *, devices: bool, warn: Callable[[str], None]) -> None:
         self._job, self._shape, self._devices, self._warn = job, shape, devices, warn
-        self._orders: dict[int, Order] = {}
+        self._orders: dict[int, Order | drawn.Drawn] = {}
         self._nursery = Nursery(lambda task: load_task(job, task)) if job.loader_threads and not _in_memory(job) else None
         self._loaders: list[Loader] = []
         self._ready: dict[Key, Any] = {}
@@ -70,9 +70,15 @@ class Feed:
     def engine(self, unit: Unit, m: int) -> Task:
         """The batch of engine m in a step."""
         if unit.epoch not in self._orders:
-            self._orders = {e: order for e, order in self._orders.items() if e == unit.epoch - 1}
-            self._orders[unit.epoch] = self._shape.order(unit.epoch)
+            self._turn_to(unit.epoch)
         return Task("load", (unit.epoch, unit.index, m), tuple(self._orders[unit.epoch][self._shape.span(unit.index, m)]))
+
+    def _turn_to(self, epoch: int) -> None:
+        self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
+        before = self._orders.get(epoch - 1)
+        if isinstance(before, drawn.Drawn):
+            drawn.again(self._job.sampler, len(self._job.train_set), epoch - 1, before, seed=self._job.seed)
+        self._orders[epoch] = self._job.order(self._shape, epoch)
 
     def test(self, epoch: int, batch: int) -> Task:
         return Task("test load", (epoch, batch, 0), tuple(self._shape.test_span(batch)))

@@ -143,7 +143,7 @@ def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
     """Load the first engine's batch twice and compute it twice, here."""
     watched = Watched(parts_of(job))
     count = shape.sizes(0)[0]
-    task = Task("load", (0, 0, 0), tuple(shape.order(0)[range(count)]))
+    task = Task("load", (0, 0, 0), tuple(job.order(shape, 0)[range(count)]))
     batch = load_task(job, task, devices=device.type != "cpu")
     found = []
     if digest.of(batch) != digest.of(load_task(job, task, devices=device.type != "cpu")):

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
-from training_runtime.elastic import becoming, checkpoint, driver, fresh, loop
+from training_runtime.elastic import becoming, checkpoint, drawn, driver, fresh, loop
 from training_runtime.elastic.becoming import Becomes
 from training_runtime.elastic.job import Job, schedulers_of
 from training_runtime.elastic.loop_step import Batch, Step
@@ -21,7 +22,7 @@ from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.registered import Registered
 from training_runtime.elastic.several import Several
 from training_runtime.errors import UserError
-from training_runtime.fabric import laptop, logging, running
+from training_runtime.fabric import from_loader, laptop, logging, running
 from training_runtime.fabric.arguments import as_list, check_whole
 from training_runtime.fabric.notebook import kernel
 
@@ -39,10 +40,10 @@ _kept: list[Becomes] = []
 
 def elastic(
     model: nn.Module | Sequence[nn.Module],
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: Optimizer | Sequence[Optimizer],
     dataset: Any,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
     parts: int = 8,
     epochs: int = 1,
     state: Mapping[str, Any] | None = None,
@@ -50,6 +51,7 @@ def elastic(
     test_set: Any = None,
     evaluate: Callable[[Batch], Any] | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
+    sampler: Any = None,
     loader_threads: int = 4,
     checkpoint_freq: int = 1,
     validation_freq: int = 1,
@@ -62,40 +64,39 @@ def elastic(
             step.update()
 
     batch_size: samples of a whole step, cut into `parts` equal parts, each of which a worker computes at a time; the weights depend on
-    both, never on the slots. The order of samples is made from the run's seed. `model` and `optimizer` may be several, in lists. `state`:
-    objects by name that learn during the training besides them (an average of the model, a GradScaler, a dict of figures): workers that
-    join and checkpoints have them; modules, optimizers and schedulers that are variables of the caller are found unasked. `metrics`: names
-    of what the body measures (`step.measure`). `evaluate(batch)`: the loss of a batch of `test_set`, or a dict with "loss" and the metrics,
-    each a mean over the batch; called after every `validation_freq` epochs. `collate`: a list of samples -> batch.
+    both, never on the slots. `model` and `optimizer` may be several, in lists. `state`: objects by name that learn during the training
+    besides them (an average of the model, a GradScaler, a dict of figures): workers that join and checkpoints have them; modules,
+    optimizers and schedulers that are variables of the caller are found unasked. `metrics`: names of what the body measures
+    (`step.measure`). `evaluate(batch)`: the loss of a batch of `test_set`, or a dict with "loss" and the metrics, each a mean over the
+    batch; called after every `validation_freq` epochs. `collate`: a list of samples -> batch. `sampler`: the numbers of an epoch's samples,
+    seeded for it; without one all are shuffled. A DataLoader as `dataset` says batch_size, collate and sampler too.
 
-    Behind the loop the objects are as the training left them. Raises UserError for arguments that cannot work, TrainingFailed where the
-    training ended with an error.
+    Behind the loop the objects are as the training left them. UserError: arguments that cannot work. TrainingFailed: an error ended it.
     """
-    check_whole({"batch_size": batch_size, "parts": parts, "epochs": epochs}, least=1)
+    data = from_loader.opened(from_loader.Data(dataset, test_set, batch_size or 0, collate, sampler, loader_threads))
+    check_whole({"batch_size": data.batch_size, "parts": parts, "epochs": epochs}, least=1)
     check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
-    if batch_size % parts:
-        raise UserError(UNEQUAL.format(batch_size, parts))
-    _check_data(dataset, test_set, evaluate)
+    _check_data(data, parts, evaluate)
     one, caller = _optimizer(optimizer), sys._getframe(1)
     make = partial(
         Job,
         parts=Parts(_model(model), _no_loss, one, tuple(_Named(name) for name in metrics)),
-        datasets=lambda: (dataset, test_set),
+        datasets=lambda: (data.dataset, data.test_set),
         epochs=epochs,
-        batch_size=batch_size // parts,
-        collate=collate,
-        schedulers=[scheduler for each in getattr(one, "optimizers", (one,)) for scheduler in schedulers_of(each)],
+        batch_size=data.batch_size // parts,
+        collate=data.collate,
+        sampler=data.sampler,
+        schedulers=[found for each in getattr(one, "optimizers", (one,)) for found in schedulers_of(each)],
         validation_freq=validation_freq,
         checkpoint_freq=checkpoint_freq,
-        loader_threads=loader_threads,
+        loader_threads=data.threads,
         begin=loop.begin,
         evaluate=evaluate,
         registered={"state": Registered(state or {}), "evaluated": Registered({"means": {}})},
         script={**caller.f_globals, **caller.f_locals},
     )
     session, part = driver.current(), fresh.current()
-    if session is None and part is None:
-        _prepare_here()
+    _prepare_here(session or part)
     return _steps(make, parts, session, part)
 
 
@@ -120,18 +121,24 @@ def _steps(make: Callable[..., Job], parts: int, session: driver.Session | None,
     return None
 
 
-def _prepare_here() -> None:
-    """Outside of the studio."""
+def _prepare_here(told: object) -> None:
+    """Outside of the studio, where nobody has told anything."""
+    if told is not None:
+        return
     if kernel.running():
         raise UserError(NOTEBOOK)
     laptop.set_defaults()
 
 
-def _check_data(dataset: Any, test_set: Any, evaluate: object) -> None:
-    for name, data in (("dataset", dataset), ("test_set", test_set)):
+def _check_data(given: from_loader.Data, parts: int, evaluate: object) -> None:
+    if given.batch_size % parts:
+        raise UserError(UNEQUAL.format(given.batch_size, parts))
+    for name, data in (("dataset", given.dataset), ("test_set", given.test_set)):
         if (data is not None or name == "dataset") and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise UserError(STREAM.format(f"{name} ({type(data).__name__})"))
-    if (test_set is None) != (evaluate is None):
+    if given.sampler is not None:
+        drawn.check(given.sampler, len(given.dataset))
+    if (given.test_set is None) != (evaluate is None):
         raise UserError("elastic: test_set and evaluate belong together: evaluate(batch) is called with each batch of test_set")
 
 
@@ -169,10 +176,10 @@ def _model(given: Any) -> nn.Module:
     return models[0] if isinstance(given, nn.Module) else nn.ModuleList(models)
 
 
-def _optimizer(given: Any) -> torch.optim.Optimizer:
+def _optimizer(given: Any) -> Optimizer:
     found = as_list(given) if isinstance(given, (list, tuple)) else [given]
     for each in found:
-        if not isinstance(each, torch.optim.Optimizer):
+        if not isinstance(each, Optimizer):
             raise UserError(f"elastic: optimizer must be a torch.optim instance, or several in a list, not {type(each).__name__}")
     if not found:
         raise UserError("elastic: there is no optimizer in the list")
