@@ -23,7 +23,7 @@ FIRST = ("e2e", "platform")  # the folders with the longest tests, so that no pr
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+    items.sort(key=lambda item: (item.path.parent.name not in FIRST, item.get_closest_marker("shared_studio") is None))
 
 
 @pytest.hookimpl(optionalhook=True)

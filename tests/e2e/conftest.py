@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,47 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+class Shared:
+    """The studio of those tests that leave one as they found it, from the first of them until a test wants one of its own."""
+
+    def __init__(self) -> None:
+        self._studio: Studio | None = None
+
+    @contextmanager
+    def for_a_test(self) -> Iterator[Studio]:
+        studio = self._studio or Studio()
+        try:
+            if self._studio is None:
+                studio.start()
+                self._studio = studio
+            yield studio
+            studio.stop_all_runs()
+        except BaseException:
+            self.close()
+            studio.close()
+            raise
+
+    def close(self) -> None:
+        if self._studio is not None:
+            self._studio.close()
+            self._studio = None
+
+
+@pytest.fixture(scope="package")
+def shared() -> Iterator[Shared]:
+    shared = Shared()
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
-def studio() -> Iterator[Studio]:
+def studio(request: pytest.FixtureRequest, shared: Shared) -> Iterator[Studio]:
+    """One of the test's own; where it is marked `shared_studio`, one that other tests have had runs in."""
+    if request.node.get_closest_marker("shared_studio"):
+        with shared.for_a_test() as studio:
+            yield studio
+        return
+    shared.close()
     studio = Studio()
     try:
         studio.start()

@@ -55,6 +55,8 @@ def printed_commands(heading: str) -> list[str]:
     return [line.replace(".venv/bin/python", sys.executable) for line in lines]
 
 
+LIVE = "'queued', 'starting', 'running', 'suspended', 'stopping'"
+IMPORTS = "from experiments import services\nfrom experiments.models import TrainingRun\nfrom experiments.models.runs import LIVE"
 PEOPLE = {"alice": False, "bob": False, "admin": True}  # and whether they are administrators
 
 
@@ -86,7 +88,7 @@ class Studio:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    passwords: dict[str, str] = field(default_factory=dict)  # of accounts that nobody has asked for yet
+    passwords: dict[str, str] = field(default_factory=dict)  # of the accounts that there are
 
     @property
     def url(self) -> str:
@@ -155,11 +157,18 @@ class Studio:
         )
         return done.stdout
 
-    def account(self, name: str, *, staff: bool = False) -> str:
-        """Make an account (or a new password for it, when it is asked for once more) and return the password."""
-        if staff == PEOPLE.get(name) and name in self.passwords:
-            return self.passwords.pop(name)
-        return self.manage("person", name, *(["--staff"] if staff else [])).split()[-1]
+    def account(self, name: str, *, staff: bool = False, anew: bool = False) -> str:
+        """The password of an account, which is made where there is none. `anew`: another one than before."""
+        if anew or name not in self.passwords or staff != PEOPLE.get(name, staff):
+            self.passwords[name] = self.manage("person", name, *(["--staff"] if staff else [])).split()[-1]
+        return self.passwords[name]
+
+    def stop_all_runs(self) -> None:
+        """And wait until no slot is held."""
+        if self.rows(f"SELECT id FROM experiments_trainingrun WHERE state IN ({LIVE})"):
+            code = "for run in TrainingRun.objects.filter(state__in=LIVE): services.stop_run(run, by=run.submitted_by)"
+            self.manage("shell", "--no-imports", "-c", f"{IMPORTS}\n{code}")
+        wait_until(lambda: not self.held(), "every slot is free")
 
     def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
         """Read the studio's own database, as an auditor would."""

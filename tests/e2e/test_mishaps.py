@@ -59,6 +59,7 @@ def state(studio: Studio, run: int) -> str:
     return str(studio.rows("SELECT state FROM experiments_trainingrun WHERE id = ?", run)[0][0])
 
 
+@pytest.mark.shared_studio
 def test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_places(
     studio: Studio, person: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -80,7 +81,7 @@ def test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_plac
     fill_definition(alice, "main form", name="nonsense", zip_file=fails, command="missing.py")
     alice.get_by_role("button", name="Create").click()
     expect(alice.locator("main")).to_contain_text("missing.py")
-    assert studio.rows("SELECT COUNT(*) FROM experiments_trainingdefinition") == [(0,)]
+    assert studio.rows("SELECT COUNT(*) FROM experiments_trainingdefinition WHERE name = 'nonsense'") == [(0,)]
 
     # a script that raises: state, reason and traceback on the run's page; a wrong argument: the script's own words
     raises = run_definition(alice, studio, project, name="raises", code=fails, command="train.py --depth 3")

@@ -18,7 +18,7 @@ from tests.e2e.bundles import zipped
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_story import fill_definition, make_project, run_number
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(300)]
 GUIDE = re.findall(r"```(sh|python)\n(.*?)```", (Path(__file__).resolve().parents[2] / "docs/mlflow.md").read_text(), re.S)
 IN_A_RUN, LOG_ON, ON_A_LAPTOP, OF_ONES_OWN = (text for _, text in GUIDE)
 WAITS = """
@@ -61,7 +61,6 @@ def test_a_script_with_mlflow_needs_no_settings(studio: Studio, person: Callable
     alice.goto(f"{studio.url}/runs/{run}/results/")
     expect(alice.locator("main")).to_contain_text("artifacts/notes.txt")
 
-    alice.close()  # asking for her password gives her a new one
     # On a laptop: as the guide says, in a shell without anything of the test's.
     told = {"http://studio:8000": studio.url, "NAME:PASSWORD": f"alice:{studio.account('alice')}"}
     log_on = LOG_ON

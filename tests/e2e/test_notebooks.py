@@ -21,19 +21,8 @@ from tests.notebooks.execution import Notebook, html, picture, text
 from tests.notebooks.sources import PREPARE, TRAIN
 from training_runtime.fabric.notebook import packing
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def studio() -> Iterator[Studio]:
-    """One for all: each test has runs of its own."""
-    studio = Studio()
-    try:
-        studio.start()
-        yield studio
-    finally:
-        studio.close()
 
 
 def newest(studio: Studio) -> int:
@@ -209,7 +198,7 @@ def test_the_commands_of_the_guide_log_in_and_out_and_a_token_that_is_over_says_
         notebook.run(PREPARE)
         assert "Completed" in html(notebook.run(TRAIN))
         notebook.run(LONG)
-        cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: studio.account("alice"))  # a new password
+        cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: studio.account("alice", anew=True))
         run = newest(studio)
         assert f"UserError: {studio.url} does not accept your token any more: run edt login {studio.url}." in text(cell)
         assert f"The run goes on without this cell: {studio.url}/runs/{run}/. attach('wmla-{run}')" in text(cell)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.studio import Studio, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 DL = "/platform/rest/deeplearning/v1"
 SCRIPT = """
 import argparse

@@ -15,7 +15,7 @@ from tests.e2e.bundles import zipped
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_story import fill_definition, make_project, run_number
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 STRANGERS = Path(__file__).parent / "strangers"
 
 

@@ -17,12 +17,13 @@ from tests.e2e.test_rest import Terminal
 from tests.e2e.test_story import fill_definition, make_project, run_number
 from tests.engine.scripts import TORCHELASTIC
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 SAMPLES = 480
 
 
 def allow(studio: Studio, run: int, samples: int) -> None:
     """The script goes as far as this."""
+    wait_until(studio.folder(run).is_dir, f"run {run} has its folder")
     beside = studio.home / f"allowed-{run}"
     beside.write_text(str(samples))
     beside.chmod(0o644)
