@@ -13,6 +13,7 @@ from benchmarks._programs import behaviours, callbacks, pieces
 from benchmarks._programs.pieces import Piece
 
 LOOPS = 0.4  # of those programs that can be one
+EARLY = 0.4  # of loops
 
 HEAD = """
 import collections, copy, math, random
@@ -84,6 +85,7 @@ for step in edt.elastic(models, optimizer, train_set, batch_size=BATCH * ENGINES
         step.measure(**measured(outputs, y))
     {clip}
     step.update()
+    {stop}
     figures.append(step.mean_loss + random.random() + step.evaluated.get("loss", 0))
     with torch.no_grad():
         list(model.parameters())[-1].add_(1e-4 * max(figures))
@@ -129,6 +131,7 @@ ALL = (
     *behaviours.COLLATES,
     *behaviours.TESTS,
     Piece("loop"),
+    Piece("early end"),
     *(Piece(f"{name} sampler") for name in SAMPLERS if name),
 )
 
@@ -151,8 +154,9 @@ def program(seed: int) -> Program:
     if loop := form.random() < LOOPS and not NO_LOOP & set(names):
         given |= {"again": form.choice(AGAIN), "clip": form.choice(CLIPS), "how": form.choice(("{}", "{'retain_graph': True}"))}
         sampler = random.Random(f"samples {seed}").choice(list(SAMPLERS))
-        given["sampler"] = SAMPLERS[sampler]
-        names += (f"{sampler} sampler",) if sampler else ()
+        stops = random.Random(f"ends {seed}").random() < EARLY
+        given |= {"sampler": SAMPLERS[sampler], "stop": "step.number != step.steps - 3 or step.stop()" if stops else "pass"}
+        names += (f"{sampler} sampler",) * bool(sampler) + ("early end",) * stops
     tail = (LOOP if loop else TAIL).format(inputs=SETS[chosen[0].name], **given)
     text = "\n".join((head, chosen[0].text, BUILD, *(piece.text for piece in chosen[1:]), tail))
     return Program(seed, engines, steps, (*names, *["loop"] * loop), text)

@@ -47,6 +47,7 @@ class Coordinator:
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
         self.done = self.retiring = False
+        self.last_tick = 0  # of the training, when it is at its end
         self.failure = Failure()
         self.arena: Arena | None = None
         self.household: Household | None = None
@@ -241,9 +242,9 @@ class Coordinator:
             self.roster.gives_up(seat)
         elif kind == "retired":
             self.roster.retires(seat)
-            self._retire(RETIRED)
+            self._retire(RETIRED, report["tick"])
         elif kind == "done":
-            self._done()
+            self._done(report["tick"])
         else:
             self.chronicle.note(report)
             self.outposts.heard(report)
@@ -253,16 +254,16 @@ class Coordinator:
             self.begun = True
             self.roster.settle()
 
-    def _retire(self, word: int) -> None:
+    def _retire(self, word: int, tick: int) -> None:
         """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
         the final model they may go (RETIRED); when that is written as well, that one too (CLOSED)."""
         assert self.arena is not None
-        self.retiring = True
+        self.retiring, self.last_tick = True, tick
         self.arena.say(word)
 
-    def _done(self) -> None:
+    def _done(self, tick: int) -> None:
         self.done = True
-        self._retire(CLOSED)
+        self._retire(CLOSED, tick)
 
     def _exited(self, seat: int, code: int) -> None:
         """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
@@ -333,9 +334,8 @@ class Coordinator:
     def _wind_up(self, arena: Arena) -> None:
         """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
         final model dies, another does that."""
-        ticks = self.chronicle.shape.ticks
         alive = self.roster.alive()
-        late = (s.seat for s in alive if s.state in ("starting", "ready") or arena.get(s.seat, COMMITTED) < ticks)
+        late = (s.seat for s in alive if s.state in ("starting", "ready") or arena.get(s.seat, COMMITTED) < self.last_tick)
         self.roster.discard(seat for seat in late if self.roster[seat].state != "left")
         if not (alive or self.done or self.stopping):
             self.retiring, arena.words[RETIRED] = False, 0

@@ -25,6 +25,7 @@ from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import Moved
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loop_step import NO_UPDATE, OUTSIDE, TOO_EARLY, Batch, Step
+from training_runtime.elastic.registered import Registered
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
 from training_runtime.elastic.stepping import Doing
@@ -32,13 +33,15 @@ from training_runtime.elastic.worker import Worker, fail
 from training_runtime.errors import UserError
 
 LEFT = (
-    "the loop over the steps was left before its end (break, return or sys.exit), which workers that join later would know nothing of: say "
-    "by `epochs` how long the training lasts, or stop the run"
+    "the loop over the steps was left before its end (break, return or sys.exit), which workers that join later would know nothing of: end "
+    "it by step.stop(), after which one more step is done, or say by `epochs` how long the training lasts"
 )
 CAUGHT = (
     "an exception in the loop over the steps was caught outside of it, where workers have nothing to do: catch it in the body or not at all"
 )
 NO_RESULT = "evaluate(batch) must return the loss, or a dict with {}, not {}"
+STOPPED = "The script has ended the training by step.stop(): after step {} of {}."
+ASKED = 1  # a column of the rows of engines, in which loops have no accuracy: whether the worker was asked to end the training
 BEGINS = "step"  # the purpose of what is drawn before the first batch
 
 
@@ -79,12 +82,17 @@ class LoopWorker(Worker):
         self.exchange.refused, self.exchange.copies = OUTSIDE, True  # the body may clip what it finds
         self.optimizers: tuple[torch.optim.Optimizer, ...] = getattr(job.optimizer, "optimizers", (job.optimizer,))
         self.evaluated: dict[str, float] = job.registered["evaluated"].given["means"]  # type: ignore[attr-defined]
+        self.ended: dict[str, int] = job.registered["ended"].given["by script"]  # type: ignore[attr-defined]
         self._lines: list[dict[str, Any]] = []
         self._logged: dict[str, Any] = {}
         self._number = 0  # of the step whose body is run
 
     def _is_alone(self, _sizes: tuple[int, ...]) -> bool:
         return False  # gradients are put together the same way whoever does it: the body may drop them between two backward passes
+
+    @property
+    def last_tick(self) -> int:
+        return self.ended["tick"] or self.shape.ticks
 
     def steps(self) -> Iterator[Step]:
         """The passes of the loop. At the end of the training this worker has done what is to be done then."""
@@ -96,7 +104,7 @@ class LoopWorker(Worker):
                     if moved is not None:
                         to, moved = moved, None
                         self._go_to(to)
-                    if self.tick >= self.shape.ticks:
+                    if self.tick >= self.last_tick:
                         return self._finish()
                     unit = self.shape.unit(self.tick)
                     if unit.kind == "step":
@@ -137,7 +145,21 @@ class LoopWorker(Worker):
         self.buffers.keep()
         if self.group.rank == 0:
             self._tell_logged()
+        self._look_for_the_end(step)
         self._end_step(step._doing)
+
+    def _look_for_the_end(self, step: Step) -> None:
+        """Where one of the workers has asked for it in the step before, as this step's rows say to all of them, it is here."""
+        doing = step._doing
+        if self.arena.metrics[doing.parity, : len(doing.sizes), ASKED].any():
+            self.ended.update(asked=1, tick=self.tick + 1 + step.is_last_of_epoch)
+        elif step._stops:
+            self.ended["asked"] = 1
+
+    def _finish(self) -> None:
+        if self.group.rank == 0 and self.tick < self.shape.ticks:
+            self._report("warning", message=STOPPED.format(self.shape.step_at(self.tick), self.shape.step_at(self.shape.ticks)))
+        super()._finish()
 
     def parts(self, step: Step) -> Iterator[Batch]:
         """The batches of this worker's parts, and those of who dies; then the sum over all parts. Where this worker is needed no more its
@@ -264,6 +286,12 @@ class LoopWorker(Worker):
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def own_state() -> dict[str, Registered]:
+    """What a loop's workers know besides the script's own: figures of the last evaluation, and whether and after which tick the script has
+    ended the training."""
+    return {"evaluated": Registered({"means": {}}), "ended": Registered({"by script": {"asked": 0, "tick": 0}})}
 
 
 def begin(_job: Job, place: Place, lengths: tuple[int, int]) -> None:

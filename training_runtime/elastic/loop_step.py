@@ -59,6 +59,7 @@ class Runs(Protocol):
     shape: Shape
     exchange: Exchange
     evaluated: dict[str, float]
+    ended: dict[str, int]
     optimizers: tuple[torch.optim.Optimizer, ...]
 
     def parts(self, step: Step) -> Iterator[Batch]: ...
@@ -79,6 +80,7 @@ class Step:
     _measured: dict[str, float] = field(default_factory=dict)
     _summed: bool = False  # behind the inner loop
     _updated: bool = False
+    _stops: bool = False
     _kept: AbstractContextManager[None] | None = None  # holds the state after this step, which others have done without this worker
 
     @property
@@ -171,6 +173,12 @@ class Step:
         if scaler is not None:
             scaler.update()
 
+    def stop(self) -> None:
+        """End the training after the next step, in which the workers agree on it: also where only one of them has asked (by its clock)."""
+        if self._part >= 0:
+            self._worker.refuse(TOO_EARLY.format("stop()"))
+        self._stops = True
+
     # -- the worker's
 
     def _open(self, part: int) -> None:
@@ -184,4 +192,4 @@ class Step:
         if set(self._measured) != set(names):
             self._worker.refuse(NOT_MEASURED.format(", ".join(names) or "nothing", ", ".join(self._measured) or "nothing"))
         part, self._part = self._part, -1
-        return Figures(self._doing.sizes[part], 0, self._loss, tuple((self._measured[name], 1) for name in names))
+        return Figures(self._doing.sizes[part], self._worker.ended["asked"], self._loss, tuple((self._measured[name], 1) for name in names))

@@ -56,10 +56,15 @@ class Worker(Stepping):
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
         self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
+    @property
+    def last_tick(self) -> int:
+        """Of the whole training."""
+        return self.shape.ticks
+
     def _train(self) -> None:
         """All units that are left. Raises Moved when the members change."""
         self._resume()
-        while self.tick < self.shape.ticks:
+        while self.tick < self.last_tick:
             unit = self.shape.unit(self.tick)
             if unit.kind == "step":
                 self._step(unit)
@@ -188,8 +193,8 @@ class Worker(Stepping):
     def _finish(self) -> None:
         """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
         die over that, another worker takes up the state and does the rest."""
-        last = self.shape.unit(self.shape.ticks - 1)
-        if self.group.rank == 0 and not self.job.checkpoints(last.epoch):
+        last = self.shape.unit(self.tick - 1)
+        if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
             self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
         self._sync()
         if self.group.rank == 0:
@@ -205,7 +210,7 @@ class Worker(Stepping):
 
     def _take_leave(self, kind: str, word: int) -> None:
         """Not before the driver has read this and all that was said before."""
-        self._report(kind)
+        self._report(kind, tick=self.tick)
         while not self.arena.words[word]:
             self.arena.bells[self.seat].wait(SLICE_S)
             orphans.look(self.arena, self.place.driver)

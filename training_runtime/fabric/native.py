@@ -92,7 +92,7 @@ def elastic(
         loader_threads=data.threads,
         begin=loop.begin,
         evaluate=evaluate,
-        registered={"state": Registered(state or {}), "evaluated": Registered({"means": {}})},
+        registered={"state": Registered(state or {}), **loop.own_state()},
         script={**caller.f_globals, **caller.f_locals},
     )
     session, part = driver.current(), fresh.current()
