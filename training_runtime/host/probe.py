@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, sandbox
+from training_runtime.host import kernel, sandbox, seccomp
 from training_runtime.host.sandbox import Abilities, Box, Level, Policy
 from training_runtime.protocol import RunSpec
 
@@ -35,13 +38,17 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
         private = is_root and _works(_own_namespaces)
+        unfiltered = _in_child(_try_refused_calls)
+        if unfiltered:
+            failures.append(f"no system call is refused: {unfiltered}")
         for level in candidates:
-            if problem := _trial(level, private=private, folder=Path(name), policy=policy):
+            tried = Abilities(level, private, (), filtered=not unfiltered)
+            if problem := _trial(tried, folder=Path(name), policy=policy):
                 failures.append(f"{level}: {problem}")
             else:
-                notes = _WEAKER[level] + _remarks(level, private=private)
-                return Abilities(level, private=private and level != "landlock", notes=notes + tuple(failures))
-    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(failures))
+                notes = _WEAKER[level] + _remarks(level, private=private) + tuple(failures)
+                return dataclasses.replace(tried, private=private and level != "landlock", notes=notes)
+    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(failures), filtered=not unfiltered)
 
 
 def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
@@ -55,8 +62,9 @@ def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _trial(level: Level, *, private: bool, folder: Path, policy: Policy) -> str:
+def _trial(tried: Abilities, *, folder: Path, policy: Policy) -> str:
     """What went wrong at this level; empty if it holds."""
+    level = tried.level
     secret = folder / "secret"
     secret.write_text("not for user code")
     secret.chmod(0o600)
@@ -65,7 +73,7 @@ def _trial(level: Level, *, private: bool, folder: Path, policy: Policy) -> str:
     spec = RunSpec(0, "probe", "probe", ("probe",), str(folder / "code"), str(result), "", 1)
     (folder / "code").mkdir(exist_ok=True)
     try:
-        box = sandbox.box_for(spec, Abilities(level, private, ()), policy=policy, fabric_home=str(folder / "code"))
+        box = sandbox.box_for(spec, tried, policy=policy, fabric_home=str(folder / "code"))
     except SandboxRefused as error:
         return str(error)
     if box.level != level:
@@ -85,6 +93,22 @@ def _try_to_break_out(box: Box, secret: Path, parent: int) -> str:
     if (box.uid is not None or kernel.landlock_abi() >= 6) and _works(lambda: os.kill(parent, 0)):
         return "the host could be signalled"
     return ""
+
+
+def _try_refused_calls() -> str:
+    """Why system calls cannot be filtered here; empty if they can."""
+    try:
+        kernel.set_no_new_privileges()
+        seccomp.install()
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        socket.socket(socket.AF_INET).close()
+        kernel.join_namespace(-1)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            return ""
+    return "the kernel took the filter and does not heed it"
 
 
 def _own_namespaces() -> None:

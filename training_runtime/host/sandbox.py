@@ -6,6 +6,7 @@ Levels, strongest first; `probe.strongest` finds the one that really works on th
   user           own user per run, files closed by their modes alone (no Landlock in the kernel)
   limits         same user, resource limits and a scrubbed environment: no protection against a hostile script
   off            nothing but the scrubbed environment, for debugging
+At all but the last the kernel refuses a list of system calls, where it can (see `seccomp`).
 
 What no level protects against: the network is open (workers need it), so user code can reach what listens on TCP ports of this machine and
 beyond; a bug in the kernel or the GPU driver; contents of GPU memory left by another run; using up disk space, memory or processor time;
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Literal
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel
+from training_runtime.host import kernel, seccomp
 from training_runtime.protocol import RunSpec
 
 Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
@@ -55,7 +56,7 @@ class Box:
     `read_search`: an ancestor of something that the run must read is closed to its user (an interpreter under /root, a home of mode 0700),
     so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which then bounds what can be read.
     `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc. `own_tmp`: /tmp is the run's
-    own `tmp` folder; not where something that it needs lies in the machine's /tmp.
+    own `tmp` folder; not where something that it needs lies in the machine's /tmp. `filtered`: system calls are (see `seccomp`).
     """
 
     level: Level
@@ -69,6 +70,7 @@ class Box:
     max_file_bytes: int
     max_processes: int = 8192
     max_files: int = 65536
+    filtered: bool = False
 
     @property
     def landlock(self) -> bool:
@@ -77,11 +79,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Abilities:
-    """What the probe found: the strongest level that works here, whether namespaces do, and what a person should know."""
+    """What the probe found: the strongest level that works here, whether namespaces do, what a person should know, and whether system calls
+    can be filtered."""
 
     level: Level
     private: bool
     notes: tuple[str, ...]
+    filtered: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tupl
         read=read,
         write=write,
         max_file_bytes=policy.max_file_bytes,
+        filtered=abilities.filtered,
     )
 
 
@@ -187,6 +192,8 @@ def enter(box: Box) -> None:
     if ruleset is not None:
         kernel.landlock_restrict(ruleset)
         os.close(ruleset)
+    if box.filtered:
+        seccomp.install()
 
 
 def _limit(box: Box) -> None:

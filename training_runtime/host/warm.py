@@ -7,17 +7,19 @@ the message. Neither depends on this process afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
+import platform
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from training_runtime.host import keeper
+from training_runtime.host import keeper, seccomp
 
 MAX_MESSAGE_BYTES = 4096
 
@@ -27,6 +29,8 @@ def main(arguments: list[str]) -> int:
     control.set_inheritable(False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers; what they have to say they write down
     problems = _import_all([name for name in arguments[1].split(",") if name])
+    with contextlib.suppress(seccomp.Unsupported):
+        seccomp.program(platform.machine())
     gc.collect()
     gc.freeze()  # what is there now is never collected, so its pages stay shared with the children
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
