@@ -25,6 +25,7 @@ def test_the_level_and_its_limits_are_reported(host: HostUnderTest) -> None:
     node = host.look().node
     assert node.sandbox_level == ("landlock" if host.uid_base == 0 else "user+landlock" if has_landlock else "user")
     assert "the network is open to user code" in node.sandbox_notes
+    assert any("system call" in note for note in node.sandbox_notes)
 
 
 PTRACE = """

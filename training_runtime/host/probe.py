@@ -19,6 +19,7 @@ from training_runtime.host.sandbox import Abilities, Box, Level, Policy
 from training_runtime.protocol import RunSpec
 
 _NETWORK = "the network is open to user code"
+_FILTERED = "system calls that no training needs are refused"
 _WEAKER: dict[Level, tuple[str, ...]] = {
     "user+landlock": (_NETWORK,),
     "landlock": (_NETWORK, "runs share the studio's user: its Unix sockets can be reached", "runs share /dev/shm"),
@@ -35,20 +36,19 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
     is_root = os.geteuid() == 0
     own_users = is_root and policy.uid_base > 0
     candidates: tuple[Level, ...] = ("user+landlock", "landlock", "user") if own_users else ("landlock",)
-    failures: list[str] = []
+    found: list[str] = []
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
         private = is_root and _works(_own_namespaces)
         unfiltered = _in_child(_try_refused_calls)
-        if unfiltered:
-            failures.append(f"no system call is refused: {unfiltered}")
+        found.append(f"no system call is refused: {unfiltered}" if unfiltered else _FILTERED)
         for level in candidates:
             tried = Abilities(level, private, (), filtered=not unfiltered)
             if problem := _trial(tried, folder=Path(name), policy=policy):
-                failures.append(f"{level}: {problem}")
+                found.append(f"{level}: {problem}")
             else:
-                notes = _WEAKER[level] + _remarks(level, private=private) + tuple(failures)
+                notes = _WEAKER[level] + _remarks(level, private=private) + tuple(found)
                 return dataclasses.replace(tried, private=private and level != "landlock", notes=notes)
-    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(failures), filtered=not unfiltered)
+    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(found), filtered=not unfiltered)
 
 
 def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
