@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from tests.engine.faults import FAULTS
 from tests.engine.harness import DEADLINE_S, Run, weights
 from tests.engine.scripts import SMALL
 from tests.host.conftest import HostUnderTest, make_host, until  # noqa: F401 - a fixture
@@ -83,6 +87,26 @@ def test_a_run_continues_from_the_checkpoint_of_another_and_is_equal_to_one_that
     assert [(e.step, e.epoch, tuple(e.metrics.items()), e.samples) for e in steps(host, 8)] == one.train_lines()[24:]
     (resumed,) = [line.event for line in lines(host, 8) if isinstance(line.event, journal.Resumed)]
     assert (resumed.step, resumed.reason) == (24, "continued from the checkpoint of another run")
+
+
+def test_a_worker_that_the_kernel_ends_at_the_limit_of_its_run_costs_a_step_and_the_run_goes_on(
+    tmp_path: Path,
+    make_host: Callable[[Path], HostUnderTest],  # noqa: F811
+    fixed: Callable[..., Run],
+) -> None:
+    host = make_host(tmp_path)
+    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_RUN_MEMORY": str(640 << 20)})
+    if any("memory of a run is not limited" in note for note in host.look().node.sandbox_notes):
+        pytest.skip("this machine lends no control groups to the tests")
+    fault = {"phase": "backward", "step": 40, "rank": 1, "do": "kernel"}  # takes 1 GiB, and stays in the group that it is in
+    env = {"FAULTS": json.dumps([fault]), "MEMORY_GROUP": os.devnull}
+    host.want(host.spec(7, "main.py", *LONG, code={"main.py": FAULTS + SMALL}, env=env), 1, 2)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited", deadline_s=DEADLINE_S)
+    assert (seen.attempt, seen.exit_code) == (1, 0), host.console(7)
+    (warned,) = [line.event for line in lines(host) if isinstance(line.event, journal.Warned)]
+    assert "the kernel says that memory ran out" in warned.message
+    assert weights(host.result(7)) == fixed(*LONG).weights()
 
 
 SLOW_DISK = """

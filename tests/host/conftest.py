@@ -187,6 +187,20 @@ class HostUnderTest:
             self.process.kill()
             self.process.wait()
         until(self.all_killed, what="every process of the test is gone")
+        until(self.no_group_is_left, what="every control group of the test is gone")
+
+    def groups(self) -> list[Path]:
+        """The control groups around those of its runs, one a hierarchy."""
+        file = self.folder / "cgroups.json"
+        return sorted({Path(base) for base in json.loads(file.read_text()).values()}) if file.exists() else []
+
+    def no_group_is_left(self) -> bool:
+        """Removes those of a host that was killed; the kernel takes a moment to empty them."""
+        for base in self.groups():
+            for group in (*(entry for entry in base.glob("*") if entry.is_dir()), base):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+        return not any(base.exists() for base in self.groups())
 
     def all_killed(self) -> bool:
         """Kills what is left of the test; true once that is nothing."""

@@ -4,6 +4,7 @@ Ctrl-C)."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import logging
 import os
@@ -15,7 +16,8 @@ from typing import IO
 
 from training_runtime import storage
 from training_runtime.errors import HostBusy
-from training_runtime.host import adoption, fabric, kernel, node_facts, probe, state
+from training_runtime.host import adoption, cgroup_bases, fabric, kernel, node_facts, probe, state
+from training_runtime.host.cgroup import Groups
 from training_runtime.host.node import Node
 from training_runtime.host.room import Watch
 from training_runtime.host.settings import Settings, parse
@@ -73,8 +75,10 @@ def _serve(settings: Settings) -> int:
     watch.look(time.monotonic())  # before anything is written: there may be no room but the reserve
     storage.patiently(lambda: fabric.build(settings.folder), say=log.error)
     abilities = storage.patiently(lambda: probe.strongest(settings.folder, settings.policy), say=log.error)
+    groups = _groups(settings)
+    abilities = dataclasses.replace(abilities, notes=abilities.notes + groups.words())
     log.info("sandbox level=%s: %s", abilities.level, "; ".join(abilities.notes))
-    node = Node(settings.folder)
+    node = Node(settings.folder, groups)
     try:
         saved = state.load(settings.folder / "state.json")
     except state.Unreadable:
@@ -85,6 +89,15 @@ def _serve(settings: Settings) -> int:
     identity = node_facts.identity(settings.folder)
     facts = node_facts.gather(settings.node, abilities, address=settings.address, identity=identity)
     return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), room=watch).run()
+
+
+def _groups(settings: Settings) -> Groups:
+    policy = settings.policy
+    if policy.mode == "off":
+        return Groups()
+    return cgroup_bases.begin(
+        settings.folder, memory=policy.run_memory, processes=policy.max_processes, machine_bytes=node_facts.memory_bytes()
+    )
 
 
 if __name__ == "__main__":

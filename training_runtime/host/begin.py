@@ -69,6 +69,7 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
     node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
     try:
+        node.groups.make(run.group)
         listener = sockets.listen(node.socket_file(run))
     except OSError as error:
         ours.close()
@@ -79,7 +80,7 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))
-            run.gate.send(to_line(dataclasses.replace(orders, secret=run.socket_token)))
+            run.gate.send(to_line(dataclasses.replace(orders, secret=run.socket_token, groups=node.groups.doors(run.group))))
         except OSError as error:
             _put_off_or_fail(node, run, error)
             return

@@ -180,11 +180,21 @@ def check_cleared(node: Node, run: LiveRun) -> None:
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
     run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
     run.got_on = not run.station and has_trained(run.result_dir, run.journal_start)
+    if run.exit_code and run.stop_asked_at is None and not run.interrupted and not run.problem:
+        _explain_memory(node, run)
     run.ended_at = time.monotonic()
     node.socket_file(run).unlink(missing_ok=True)
     node.changed = True
     what = "station" if run.station else "run"
     log.info("a %s has ended run=%d attempt=%d pid=%d exit_code=%s", what, run.run, run.attempt, run.pid, run.exit_code)
+
+
+def _explain_memory(node: Node, run: LiveRun) -> None:
+    """A script that was killed at the run's own limit would only meet it again, unless it has trained: then it goes on from there."""
+    found = node.groups.shortage(run.group)
+    run.problem = node.groups.explain(found)
+    if run.exit_code == -signal.SIGKILL and found.kills and found.own and not run.got_on and not run.station:
+        run.exit_code = 1
 
 
 def _how_it_ended(node: Node, run: LiveRun) -> int:

@@ -36,7 +36,8 @@ MAX_LAUNCH_BYTES = 4 << 20
 class Launch:
     """The orders of one driver. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit code.
     `spec` names the working folder as that of the code, which is copied from `code` into it. `secret`: what the host says first on each
-    connection to the listener. `environment_dir`: the folder of the run's own packages; empty: it has none."""
+    connection to the listener. `environment_dir`: the folder of the run's own packages; empty: it has none. `groups`: see
+    `cgroup.Groups.doors`."""
 
     spec: RunSpec
     driver: str
@@ -49,6 +50,7 @@ class Launch:
     temporary: str
     secret: str = field(default="", repr=False)
     environment_dir: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ def _settle_in(launch: Launch) -> None:
     the checkpoint of another run is opened before, because the run itself may not read it."""
     result = Path(launch.spec.result_dir)
     inherited = inheritance.open_checkpoint(launch.spec, result)
+    for door in launch.groups:
+        Path(door).write_text("0")
     sandbox.enter(launch.box)
     for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
         Path(folder).mkdir(parents=True, exist_ok=True)

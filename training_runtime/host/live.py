@@ -88,6 +88,11 @@ class LiveRun:
     folder_lost: bool = False
     got_on: bool = False
 
+    @property
+    def group(self) -> str:
+        """The name of its control group; a station has its run's attempt, and never a driver beside it."""
+        return f"run-{self.run}.{self.attempt}"
+
     def traces(self) -> Traces:
         return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
 

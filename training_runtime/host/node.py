@@ -15,6 +15,7 @@ from typing import Protocol
 
 from training_runtime import storage
 from training_runtime.host import processes, state
+from training_runtime.host.cgroup import Groups
 from training_runtime.host.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 
@@ -38,12 +39,14 @@ class _Registration:
 
 class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
-    `unsaved`: why the state file could not be written when last tried. `warm_pid`, `helpers`: children that are no run's, the warm process
-    and those that build and delete environments. `reaped`: exit codes of drivers that became our children because their keeper was killed.
+    `unsaved`: why the state file could not be written when last tried. `groups`: the control groups of runs. `warm_pid`, `helpers`:
+    children that are no run's, the warm process and those that build and delete environments. `reaped`: exit codes of drivers that became
+    our children because their keeper was killed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, groups: Groups | None = None) -> None:
         self.folder = folder
+        self.groups = groups or Groups()
         self.runs: dict[int, LiveRun] = {}
         self.revision = 0
         self.changed = False

@@ -25,7 +25,7 @@ def gather(name: str, abilities: Abilities, *, address: str = "", identity: str 
     return NodeFacts(
         name=name,
         cpu_count=len(os.sched_getaffinity(0)),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         gpus=gpus(),
         torch_version=_torch_version(),
         sandbox_level=abilities.level,
@@ -58,7 +58,8 @@ def identity(folder: Path) -> str:
     return path.read_text().strip()
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
+    """Of the machine; 0 where the kernel does not say."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024

@@ -90,13 +90,15 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Policy:
-    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES). `uid_base` 0: runs keep the studio's
-    user."""
+    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES, EDT_RUN_PROCESSES, EDT_RUN_MEMORY).
+    `uid_base` 0: runs keep the studio's user. `run_memory`: see `cgroup_values.limits`."""
 
     mode: Mode = "best-effort"
     uid_base: int = 200_000
     extra_read: tuple[str, ...] = ()
     max_file_bytes: int = 1 << 40
+    max_processes: int = 8192
+    run_memory: float | None = None
 
 
 def run_user(run: int, policy: Policy) -> int:
@@ -148,6 +150,7 @@ def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tupl
         read=read,
         write=write,
         max_file_bytes=policy.max_file_bytes,
+        max_processes=policy.max_processes,
         filtered=abilities.filtered,
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training_runtime.host.cgroup_values import LEAST_BYTES
 from training_runtime.host.reconcile import Rules
 from training_runtime.host.room import Marks
 from training_runtime.host.sandbox import Policy
@@ -19,6 +20,7 @@ DRIVER = "training_runtime.elastic.driver:main"
 _PRELOAD = "torch,torch.distributed,numpy"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
+LEAST_PROCESSES = 16
 LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its slot, at the latest after four times EDT_RELEASE_GRACE_S
 
 
@@ -164,7 +166,27 @@ def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
         uid_base=int(_number(environment, "EDT_UID_BASE", 0)) if environment.get("EDT_UID_BASE") else uid_base(home),
         extra_read=tuple(filter(None, environment.get("EDT_SANDBOX_READ", "").split(":"))),
         max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
+        max_processes=_processes(environment),
+        run_memory=_run_memory(environment),
     )
+
+
+def _processes(environment: Mapping[str, str]) -> int:
+    count = int(_number(environment, "EDT_RUN_PROCESSES", float(Policy.max_processes)))
+    if count < LEAST_PROCESSES:
+        raise ValueError(f"EDT_RUN_PROCESSES={count} must be at least {LEAST_PROCESSES}: processes and threads of one run")
+    return count
+
+
+def _run_memory(environment: Mapping[str, str]) -> float | None:
+    if not environment.get("EDT_RUN_MEMORY"):
+        return None
+    memory = _number(environment, "EDT_RUN_MEMORY", 0.0)
+    if 1 < memory < LEAST_BYTES:
+        raise ValueError(
+            f"EDT_RUN_MEMORY={memory:g}: a share of the machine's memory up to 1, or bytes from {LEAST_BYTES} on; 0: no limit of its own"
+        )
+    return memory
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:

@@ -87,6 +87,7 @@ class Supervisor:
         self._do_what_is_due(time.monotonic())
         self._meter.sample_if_due(self._node.runs.values())
         wake_at = self._settle()
+        self._node.groups.settle({run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"})
         self._tell_subscribers(time.monotonic())
         return wake_at
 
@@ -124,6 +125,7 @@ class Supervisor:
         self._environments.end()
         self._node.unwatch(self._warm)
         self._warm.end()
+        self._node.groups.end()
         if not self._is_done():
             left = {run.run: run.stuck for run in self._node.runs.values() if run.phase != "ended"}
             log.error("the host ends, but processes of these runs could not be killed: %s", left)
