@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from tests import groups
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
@@ -225,5 +227,6 @@ class Studio:
             other.wait(10)
         if self.process is not None:
             self.process.wait(10)
+        wait_until(lambda: all(map(groups.are_gone, (self.home / "host").glob("*"))), "the end of all control groups", deadline_s=20)
         shutil.rmtree(self.home, ignore_errors=True)
         self.output.unlink(missing_ok=True)

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from tests.groups import missing
 from tests.host.conftest import HostUnderTest, has_landlock, is_root
 
 BOTH_LEVELS = ("own users", "one user")
 needs_landlock = pytest.mark.skipif(not has_landlock, reason="this kernel has no Landlock")
 needs_root = pytest.mark.skipif(not is_root, reason="only root can give each run its own user")
+needs_groups = pytest.mark.skipif(bool(missing()), reason="this machine lends no control groups to the tests")
 needs_box = pytest.mark.skipif(not (has_landlock or is_root), reason="this machine can box nothing in: no Landlock, not root")
 
 

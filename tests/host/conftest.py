@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests import groups
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client, kernel, processes
 from training_runtime.protocol import Apply, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -187,20 +188,11 @@ class HostUnderTest:
             self.process.kill()
             self.process.wait()
         until(self.all_killed, what="every process of the test is gone")
-        until(self.no_group_is_left, what="every control group of the test is gone")
+        until(lambda: groups.are_gone(self.folder), what="every control group of the test is gone")
 
     def groups(self) -> list[Path]:
         """The control groups around those of its runs, one a hierarchy."""
-        file = self.folder / "cgroups.json"
-        return sorted({Path(base) for base in json.loads(file.read_text()).values()}) if file.exists() else []
-
-    def no_group_is_left(self) -> bool:
-        """Removes those of a host that was killed; the kernel takes a moment to empty them."""
-        for base in self.groups():
-            for group in (*(entry for entry in base.glob("*") if entry.is_dir()), base):
-                with contextlib.suppress(OSError):
-                    group.rmdir()
-        return not any(base.exists() for base in self.groups())
+        return groups.around_runs(self.folder)
 
     def all_killed(self) -> bool:
         """Kills what is left of the test; true once that is nothing."""

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.host.box import ATTEMPT, opened, try_in_the_box
+from tests.groups import group_of
+from tests.host.box import ATTEMPT, needs_groups, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, is_root, until
-from training_runtime.host import cgroup_bases, node_facts, processes
-from training_runtime.host.cgroup_values import CONTROLLERS, places
+from training_runtime.host import processes
+from training_runtime.host.cgroup_values import CONTROLLERS
 
 MIB = 1 << 20
 
 
-def missing() -> tuple[str, ...]:
-    with tempfile.TemporaryDirectory() as folder:
-        groups = cgroup_bases.begin(Path(folder), memory=None, processes=100, machine_bytes=node_facts.memory_bytes())
-        groups.end()
-        return groups.notes
-
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason="this machine lends no control groups to the tests")
+pytestmark = needs_groups
 needs_root = pytest.mark.skipif(not is_root, reason="only root can give each run its own user")
-
-
-def group_of(pid: int, controller: str) -> Path:
-    found = places(Path(f"/proc/{pid}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    return Path(found.own[controller][0] if controller in found.own else (found.unified or ("/", ""))[0])
 
 
 def saved(host: HostUnderTest, run: int) -> dict:

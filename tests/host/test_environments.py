@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups import group_of
+from tests.host.box import needs_groups
 from tests.host.conftest import HostUnderTest, _bases, until
 from tests.index import Index, serving
 from training_runtime.environments import base, requirements
 from training_runtime.host import client, processes
+from training_runtime.host.cgroup_values import CONTROLLERS
 from training_runtime.protocol import Apply, EnvironmentSeen, WantedEnvironment
 
 SHOW = """
@@ -177,6 +180,33 @@ def test_two_wishes_wait_for_one_download_each_and_nothing_that_is_half_built_co
     index.gate.set()
     tell(host, dataclasses.replace(asked, attempt=2))
     assert until_seen(host, asked.key, "ready").attempt == 2
+
+
+@needs_groups
+def test_a_build_and_all_that_it_starts_are_in_a_control_group_that_goes_with_it(host, index):
+    index.add("grouped", "1.0")
+    index.gate.clear()
+    asked = wish("grouped\n")
+    tell(host, asked)
+    until(lambda: any("/files/" in path for path in index.asked), what="it is being downloaded")
+    (builder,) = builders(host)
+    started = processes.descendants({builder}, processes.table())
+    assert started
+    for pid in (builder, *started):
+        assert all(group_of(pid, controller).name == f"build-{asked.key[:16]}" for controller in CONTROLLERS)
+    index.gate.set()
+    assert until_seen(host, asked.key, "ready", "failed").state == "ready"
+    until(lambda: not [group for base in host.groups() for group in base.glob("build-*")])
+
+
+@needs_groups
+def test_code_of_packages_cannot_take_more_memory_than_a_run(idle_host, index):
+    index.add_source("greedy", "1.0", "found = len([b'x' * (8 << 20) for _ in range(100)])")
+    idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_RUN_MEMORY": str(400 << 20)})
+    asked = wish("greedy\n")
+    tell(idle_host, asked)
+    assert until_seen(idle_host, asked.key, "ready", "failed").state == "failed"
+    assert idle_host.process.poll() is None
 
 
 def test_the_end_of_a_run_ends_nobody_elses_build(host, index):

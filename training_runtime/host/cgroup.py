@@ -65,8 +65,17 @@ class Groups:
         """The files of a run's group into which its first process writes "0", for itself, before it has threads or children."""
         return tuple(str(door(base.folder / name, base.version)) for base in self._bases)
 
+    def put(self, name: str, pid: int) -> None:
+        """Another process, which has started nothing yet. One that has ended since is no error."""
+        for base in self._bases:
+            try:
+                write(base.folder / name / "cgroup.procs", str(pid))
+            except ProcessLookupError:
+                return
+
     def settle(self, slots: Mapping[str, int]) -> None:
-        """`slots`: held by each run that has not ended. Weights follow them; the groups of all others go, as soon as they are empty."""
+        """`slots`: held by each run or build that has not ended. Weights follow them; the groups of all others go as soon as they are
+        empty."""
         known = {name: held for name, held in slots.items() if name in self._before}
         for base in self._bases:
             if "cpu" in base.controllers:

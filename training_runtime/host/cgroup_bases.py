@@ -42,7 +42,7 @@ def begin_in(found: values.Places, folder: Path, *, memory: float | None, proces
     works: dict[tuple[Path, Version], list[Controller]] = {}
     notes = []
     for controller in CONTROLLERS:
-        problem = "the kernel offers no control group for it"
+        problem = "the group in which the host was started has no controller for it"
         if controller in own:
             version, group, _ = own[controller]
             base = earlier[controller] if earlier.get(controller) in used else group / name

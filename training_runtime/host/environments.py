@@ -144,6 +144,7 @@ class Environments:
         self._node.changed = True
         try:
             orders = self._orders(each.wish)
+            self._node.groups.make(_group(each))
             process = subprocess.Popen(
                 [sys.executable, "-m", "training_runtime.host.builder"],
                 cwd=_REPOSITORY,
@@ -156,6 +157,7 @@ class Environments:
             assert process.stdout is not None
             each.process, each.said = process, b""
             self._node.helpers.add(process.pid)
+            self._node.groups.put(_group(each), process.pid)  # it waits for its orders and has started nothing yet
             process.stdin.write(json.dumps(dataclasses.asdict(orders)).encode() + b"\n")
             process.stdin.flush()
         except (OSError, SandboxRefused) as error:
@@ -252,6 +254,10 @@ class Environments:
             self._close(each)
         self._node.changed = True
 
+    def groups(self) -> dict[str, int]:
+        """The control groups of builds at work; each has the processors of a slot."""
+        return {_group(each): 1 for each in self._builds.values() if each.process is not None}
+
     def _close(self, each: _Build) -> None:
         process, each.process = each.process, None
         if process is None:
@@ -267,6 +273,11 @@ class Environments:
     def end(self) -> None:
         for each in self._builds.values():
             self._close(each)
+
+
+def _group(each: _Build) -> str:
+    """The name of its control group: code of packages may take no more of the machine than a run."""
+    return f"build-{each.wish.key[:16]}"
 
 
 def _size_of(path: Path) -> int:

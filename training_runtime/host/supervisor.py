@@ -87,7 +87,8 @@ class Supervisor:
         self._do_what_is_due(time.monotonic())
         self._meter.sample_if_due(self._node.runs.values())
         wake_at = self._settle()
-        self._node.groups.settle({run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"})
+        slots = {run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"}
+        self._node.groups.settle(slots | self._environments.groups())
         self._tell_subscribers(time.monotonic())
         return wake_at
 

@@ -1,0 +1,41 @@
+"""Control groups of hosts under test. What a killed host leaves behind its next start removes, and after a test nobody else does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+from training_runtime.host import cgroup_bases, node_facts
+from training_runtime.host.cgroup_values import places
+
+
+@functools.cache
+def missing() -> tuple[str, ...]:
+    """What cannot be had on this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        groups = cgroup_bases.begin(Path(folder), memory=None, processes=100, machine_bytes=node_facts.memory_bytes())
+        groups.end()
+        return groups.notes
+
+
+def group_of(pid: int, controller: str) -> Path:
+    found = places(Path(f"/proc/{pid}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    return Path(found.own[controller][0] if controller in found.own else (found.unified or ("/", ""))[0])
+
+
+def around_runs(host: Path) -> list[Path]:
+    """Of the host with this folder, one a hierarchy."""
+    file = host / "cgroups.json"
+    return sorted({Path(base) for base in json.loads(file.read_text()).values()}) if file.exists() else []
+
+
+def are_gone(host: Path) -> bool:
+    """Removes them; the kernel takes a moment to empty one whose processes were killed."""
+    for base in around_runs(host):
+        for group in (*(entry for entry in base.glob("*") if entry.is_dir()), base):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    return not any(base.exists() for base in around_runs(host))
