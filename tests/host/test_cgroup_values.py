@@ -64,8 +64,8 @@ def test_each_version_has_its_files() -> None:
 
 
 def test_the_share_of_the_processors_follows_the_slots_within_what_the_kernel_takes() -> None:
-    assert [weight(slots, 2) for slots in (0, 1, 3, 5000)] == [("cpu.weight", value) for value in ("10", "100", "300", "10000")]
-    assert [weight(slots, 1) for slots in (0, 1, 3, 5000)] == [("cpu.shares", value) for value in ("102", "1024", "3072", "262144")]
+    assert [weight(slots, 2) for slots in (0, 1, 3, 5000)] == [("cpu.weight", value) for value in ("25", "100", "300", "10000")]
+    assert [weight(slots, 1) for slots in (0, 1, 3, 5000)] == [("cpu.shares", value) for value in ("256", "1024", "3072", "262144")]
 
 
 def test_a_lack_of_memory_is_read_and_told_by_whose_limit_was_met() -> None:
@@ -202,12 +202,16 @@ def test_weights_follow_the_slots_of_each_run_and_of_all_together(second: Second
     for name in ("run-7.1", "run-8.1"):
         groups.make(name)
     seen = []
-    for slots in ({"run-7.1": 0, "run-8.1": 2}, {"run-7.1": 3, "run-8.1": 2, "run-9.1": 5}):  # 9 waits, it has no group yet
+    for slots in (
+        {"run-7.1": 0, "run-8.1": 0},
+        {"run-7.1": 0, "run-8.1": 2},
+        {"run-7.1": 3, "run-8.1": 2, "run-9.1": 5},
+    ):  # 9 waits, it has no group yet
         groups.settle(slots)
         seen.append(
             [(folder / "cpu.weight").read_text() for folder in (base_of(second) / "run-7.1", base_of(second) / "run-8.1", base_of(second))]
         )
-    assert seen == [["10", "200", "200"], ["300", "200", "500"]]
+    assert seen == [["25", "25", "100"], ["25", "200", "200"], ["300", "200", "500"]]
 
 
 def test_a_group_goes_when_its_run_has_ended_and_nothing_is_in_it_any_more(second: SecondVersion) -> None:

@@ -89,8 +89,8 @@ class Groups:
         for name, held in slots.items():
             if held != self._slots.get(name):
                 try_write(base.folder / name, values.weight(held, base.version))
-        if (total := sum(slots.values())) != self._total:
-            try_write(base.folder, values.weight(total, base.version))
+        if (total := sum(slots.values())) != self._total:  # all runs together are never less than one process beside them
+            try_write(base.folder, values.weight(max(1, total), base.version))
 
     def shortage(self, name: str) -> Shortage:
         """What want of memory has done to this run."""

@@ -90,8 +90,9 @@ OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes", "memory.
 
 
 def weight(slots: int, version: Version) -> tuple[str, str]:
-    """Of a run that holds so many slots, against the other runs: a tenth of a slot's for one that holds none but has a process."""
-    value = max(_SLOT[version] * slots, _SLOT[version] // 10)
+    """Of a run that holds so many slots, against the other runs: a quarter of a slot's for one that holds none but has a process, and
+    writes its model, say."""
+    value = max(_SLOT[version] * slots, _SLOT[version] // 4)
     return ("cpu.shares" if version == 1 else "cpu.weight"), str(min(value, _HEAVIEST[version]))
 
 
