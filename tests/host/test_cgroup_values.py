@@ -172,9 +172,9 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SecondVersion:
     return kernel
 
 
-def begin(second: SecondVersion, group: str = "studio.service") -> cgroup.Groups:
-    found = Places({}, (str(second.top / group), str(second.top)))
-    return cgroup_bases.begin_in(found, second.top.parent / "host", memory=float(GIB), processes=500, machine_bytes=64 * GIB)
+def begin(second: SecondVersion, group: str = "studio.service", *, systemd: bool = False) -> cgroup.Groups:
+    found, folder = Places({}, (str(second.top / group), str(second.top))), second.top.parent / "host"
+    return cgroup_bases.begin_in(found, folder, memory=float(GIB), processes=500, machine_bytes=64 * GIB, systemd=systemd)
 
 
 def base_of(second: SecondVersion) -> Path:
@@ -276,6 +276,17 @@ def test_what_cannot_be_had_is_left_out_and_said(second: SecondVersion, tmp_path
     assert nothing.doors("run-1.1") == ()
     assert nothing.explain(nothing.shortage("run-1.1")) == ""
     nothing.end()
+
+
+def test_a_group_of_systemds_is_taken_where_it_is_delegated_and_else_left_as_it_is(
+    second: SecondVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = begin(second, systemd=True)
+    assert all("studio.service is systemd's own: give the studio a group by Delegate=yes" in note for note in groups.notes)
+    assert len(groups.notes) == len(CONTROLLERS)
+    assert (second.top / "studio.service" / "cgroup.procs").read_text() == "100\n101\n"
+    monkeypatch.setattr(cgroup_bases.os, "getxattr", lambda _group, name: b"1" if name == "user.delegate" else b"0")
+    assert begin(second, systemd=True).notes == ()
 
 
 def test_a_group_that_may_not_be_changed_is_left_as_it_was(tmp_path: Path) -> None:

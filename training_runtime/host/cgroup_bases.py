@@ -1,7 +1,8 @@
 """Where the control groups of runs may be (see `cgroup`), and which controllers really work there: found by trying.
 
-They lie below the group that the host was started in. With version 2 that takes a delegated group (systemd: Delegate=yes), and the other
-processes in it are put into a group beside the runs, since a group has either processes or groups with controllers.
+They lie below the group that the host was started in. With version 2 that takes a group that was given to the studio: a container's, or
+one that systemd has delegated (Delegate=yes; what else it has made is its own to arrange). The other processes in it are put into a group
+beside the runs, since a group has either processes or groups with controllers.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from training_runtime.host.cgroup_values import CONTROLLERS, Controller, Limits,
 
 _STUDIO = "edt-studio"
 _TRIES = 10
+_DELEGATED = ("trusted.delegate", "user.delegate")  # extended attributes that systemd gives to such a group
+NOT_GIVEN = "{} is systemd's own: give the studio a group by Delegate=yes in its unit, or start it with systemd-run --scope -p Delegate=yes"
 
 
 def begin(folder: Path, *, memory: float | None, processes: int, machine_bytes: int) -> Groups:
     """The groups of the host whose own folder this is. What cannot be had here is found by trying, and said in `notes`. The calling process
     must be single-threaded."""
     found = values.places(read(Path("/proc/self/cgroup")), read(Path("/proc/self/mountinfo")))
-    return begin_in(found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes)
+    systemd = Path("/run/systemd/system").is_dir()  # sd_booted(3)
+    return begin_in(found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes, systemd=systemd)
 
 
-def begin_in(found: values.Places, folder: Path, *, memory: float | None, processes: int, machine_bytes: int) -> Groups:
+def begin_in(
+    found: values.Places, folder: Path, *, memory: float | None, processes: int, machine_bytes: int, systemd: bool = False
+) -> Groups:
     name = f"edt-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
     own = _own(found)
     given = values.limits(
@@ -44,10 +50,12 @@ def begin_in(found: values.Places, folder: Path, *, memory: float | None, proces
     for controller in CONTROLLERS:
         problem = "the group in which the host was started has no controller for it"
         if controller in own:
-            version, group, _ = own[controller]
+            version, group, top = own[controller]
             base = earlier[controller] if earlier.get(controller) in used else group / name
             works.setdefault((base, version), [])
-            if not (problem := _try(base, controller, version, given)):
+            given_to_us = version == 1 or not systemd or group == top or _is_delegated(group)
+            problem = _try(base, controller, version, given) if given_to_us else NOT_GIVEN.format(group)
+            if not problem:
                 works[base, version].append(controller)
         if problem:
             notes.append(f"{values.WITHOUT[controller]} ({problem})")
@@ -56,6 +64,14 @@ def begin_in(found: values.Places, folder: Path, *, memory: float | None, proces
         gone(base)
     _remember(folder, bases)
     return Groups(bases, given, tuple(notes))
+
+
+def _is_delegated(group: Path) -> bool:
+    for name in _DELEGATED:
+        with contextlib.suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    return False
 
 
 def _own(found: values.Places) -> dict[Controller, tuple[Version, Path, Path]]:
