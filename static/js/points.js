@@ -17,10 +17,11 @@ export function follow(run, page) {
   let seq = -1; // nothing loaded yet
   let fetching = false;
   let again = false;
+  let anew = false; // what follows will not do: all of it
   let timer = 0;
 
   async function reload() {
-    if (fetching) return void (again = true);
+    if (fetching) return void (anew = true);
     fetching = true;
     try {
       seq = await page.load();
@@ -29,10 +30,15 @@ export function follow(run, page) {
     } finally {
       fetching = false;
     }
-    if (again) {
-      again = false;
-      catchUp();
-    }
+    goOn();
+  }
+
+  /** With what was asked for while something was fetched. */
+  function goOn() {
+    const [all, more] = [anew, again];
+    anew = again = false;
+    if (all) reload();
+    else if (more) catchUp();
   }
 
   async function catchUp() {
@@ -50,11 +56,8 @@ export function follow(run, page) {
     } finally {
       fetching = false;
     }
-    if (far) return reload();
-    if (again) {
-      again = false;
-      catchUp();
-    }
+    if (far) anew = true;
+    goOn();
   }
 
   /** The curves may have been loaded with these lines already, and the progress that they brought is not on the page yet. @param {any} message */

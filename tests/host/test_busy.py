@@ -59,7 +59,7 @@ def test_a_process_on_several_slots_is_at_work_and_has_memory_once() -> None:
     work(0.2)
     meter.sample([run])
     used = time.process_time() - used
-    assert run.busy_s == pytest.approx(used, abs=0.05)
+    assert run.busy_s == pytest.approx(used, abs=0.1)  # not twice
     whole = processes.memory_bytes(os.getpid())
     assert whole is not None
     assert sum(each.memory_bytes or 0 for each in before.values()) == pytest.approx(whole, rel=0.2)

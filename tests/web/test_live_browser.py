@@ -41,20 +41,6 @@ def test_the_run_page_is_live_and_keeps_what_the_reader_chose(visit: Visit, site
     expect(page.locator(".chart").filter(has_text="loss").first).to_contain_text("train 0.2")
 
 
-def test_a_run_that_begins_while_one_looks_has_its_charts_in_order_and_its_last_values(visit: Visit, site: Site) -> None:
-    page = visit()
-    page.goto(site.pages["url"] + site.pages["waiting run"])
-    expect(page.locator("#live")).to_have_text("Live")
-    expect(page.locator("#no-points")).to_be_visible()
-    site.tell("first-steps 3")
-    expect(page.locator("#chart-list figure")).to_have_count(3)
-    assert page.locator("#chart-list figure").evaluate_all("all => all.map(each => each.dataset.chart)") == ["loss", ":workers", ":rates"]
-    last = page.locator("#notes tr", has_text="Train loss")
-    expect(last).to_contain_text("3")
-    site.tell("first-steps 4")
-    expect(last.locator("[data-label=Step]")).to_have_text("7", timeout=20_000)  # a server that was slow is asked less often
-
-
 def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: Visit, site: Site) -> None:
     page = visit()
     routes: list[WebSocketRoute] = []
@@ -347,25 +333,6 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     expect(page.locator("#table tbody tr", has_text="Execution command")).to_be_hidden()
     page.reload()
     expect(page.get_by_label("Only what differs")).to_be_checked()
-
-
-def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site: Site) -> None:
-    """The served run is short: it is long for a page that asks for few points."""
-    page = visit()
-    page.route(re.compile(r"/series\?max=1500$"), lambda route: route.continue_(url=route.request.url.replace("1500", "30")))
-    go(page, site, "run")
-    plot = page.locator('[data-chart="loss"] .u-over')
-    box = plot.bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50, steps=5)
-    with page.expect_response(re.compile(r"/series\?max=1500&from=\d+&to=\d+$")) as finer:
-        page.mouse.up()
-    curve = next(each for each in finer.value.json()["curves"] if (each["group"], each["name"]) == ("train", "loss"))
-    assert not curve["sampled"]
-    assert curve["steps"] == list(range(curve["steps"][0], curve["steps"][-1] + 1))
-    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
 
 
 def test_nothing_moves_when_pages_draw_and_update(visit: Visit, site: Site) -> None:

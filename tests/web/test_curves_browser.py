@@ -1,0 +1,70 @@
+"""The curves of a run's page in a real browser: all of them are drawn, in order, whatever is fetched when, and as finely as is looked."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Route, expect
+
+from tests.web.browsing import Site, Visit, go
+
+
+def test_a_run_that_begins_while_one_looks_has_its_charts_in_order_and_its_last_values(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["waiting run"])
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#no-points")).to_be_visible()
+    site.tell("first-steps 3")
+    expect(page.locator("#chart-list figure")).to_have_count(3)
+    assert page.locator("#chart-list figure").evaluate_all("all => all.map(each => each.dataset.chart)") == ["loss", ":workers", ":rates"]
+    last = page.locator("#notes tr", has_text="Train loss")
+    expect(last).to_contain_text("3")
+    site.tell("first-steps 4")
+    expect(last.locator("[data-label=Step]")).to_have_text("7", timeout=20_000)  # a server that was slow is asked less often
+
+
+FOLLOWS = """async (run) => {
+  const loaded = performance.getEntriesByType('resource').find((each) => /\\/points(\\.\\w+)?\\.js/.test(each.name));
+  const points = await import(loaded.name);
+  const said = Object.assign(document.documentElement.dataset, { loads: '0', anew: '0' });
+  const later = window.setTimeout;
+  window.setTimeout = (does, ms) => later(() => (does(), (said.anew = String(+said.anew + (ms === 500)))), ms);
+  const load = async () => ((said.loads = String(+said.loads + 1)), 0);
+  points.follow(run, { load, points: '/held', add: () => false, changed: (what) => what.includes('generations') });
+}"""
+
+
+def test_curves_that_are_asked_for_anew_while_points_are_on_their_way_are_fetched_behind_them(visit: Visit, site: Site) -> None:
+    page, held = visit(), list[Route]()
+    page.route("**/held*", lambda route: held.append(route))
+    go(page, site, "run")
+    expect(page.locator("#live")).to_have_text("Live")
+    page.evaluate(FOLLOWS, int(page.locator("[data-charts]").get_attribute("data-charts") or 0))
+    said = page.locator("html")
+    expect(said).to_have_attribute("data-loads", "1")
+    with page.expect_request("**/held*"):
+        site.tell("steps 1")
+    site.tell("log-of worker-0 another worker")
+    expect(said).to_have_attribute("data-anew", "2")  # by the page itself, and by what this test follows
+    expect(said).to_have_attribute("data-loads", "1")
+    held[0].fulfill(json={"points": [], "seq": 10**9})
+    expect(said).to_have_attribute("data-loads", "2")
+
+
+def test_a_zoom_into_a_long_run_is_drawn_from_its_own_points(visit: Visit, site: Site) -> None:
+    """The served run is short: it is long for a page that asks for few points."""
+    page = visit()
+    page.route(re.compile(r"/series\?max=1500$"), lambda route: route.continue_(url=route.request.url.replace("1500", "30")))
+    go(page, site, "run")
+    plot = page.locator('[data-chart="loss"] .u-over')
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50, steps=5)
+    with page.expect_response(re.compile(r"/series\?max=1500&from=\d+&to=\d+$")) as finer:
+        page.mouse.up()
+    curve = next(each for each in finer.value.json()["curves"] if (each["group"], each["name"]) == ("train", "loss"))
+    assert not curve["sampled"]
+    assert curve["steps"] == list(range(curve["steps"][0], curve["steps"][-1] + 1))
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
