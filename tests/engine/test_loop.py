@@ -192,7 +192,7 @@ class Stream(torch.utils.data.IterableDataset):
     [
         ({"dataset": Stream()}, "dataset (Stream) has no length or no items by number"),
         ({"parts": 3}, "a batch of 8 cannot be cut into 3 equal parts"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
+        ({"epochs": 0}, "elastic: epochs must be a whole number of at least 1, not 0"),
         ({"state": {"best": 0.5}}, "state: 'best' is of no mutable kind"),
         ({"state": {"f": print}}, "'f' is a builtin_function_or_method, which cannot be carried"),
         ({"model": [3]}, "model must be a torch.nn.Module, or several in a list, not int"),

@@ -87,10 +87,10 @@ def engines_of(batch_size: int, engines: int | None, effective: int | None, *, m
     return max(given, default=most)
 
 
-def check_whole(arguments: Mapping[str, object], *, least: int) -> None:
+def check_whole(arguments: Mapping[str, object], *, least: int, of: str = "train") -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"train: {name} must be a whole number of at least {least}, not {value!r}")
+            raise UserError(f"{of}: {name} must be a whole number of at least {least}, not {value!r}")
 
 
 def as_list(value: Any) -> list[Any]:

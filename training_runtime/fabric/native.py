@@ -36,6 +36,7 @@ NOTEBOOK = (
     "FabricModel"
 )
 _kept: list[Becomes] = []
+_check_whole = partial(check_whole, of="elastic")
 
 
 def elastic(
@@ -74,8 +75,8 @@ def elastic(
     Behind the loop the objects are as the training left them. UserError: arguments that cannot work. TrainingFailed: an error ended it.
     """
     data = from_loader.opened(from_loader.Data(dataset, test_set, batch_size or 0, collate, sampler, loader_threads))
-    check_whole({"batch_size": data.batch_size, "parts": parts, "epochs": epochs}, least=1)
-    check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
+    _check_whole({"batch_size": data.batch_size, "parts": parts, "epochs": epochs}, least=1)
+    _check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
     _check_data(data, parts, evaluate)
     one, caller = _optimizer(optimizer), sys._getframe(1)
     make = partial(
