@@ -182,6 +182,17 @@ def test_misuse_ends_the_run_with_a_sentence_that_says_what_to_do(start, misuse)
     assert sentence in error.message
 
 
+def test_a_module_that_the_body_replaces_ends_the_run_in_that_step(start):
+    """Not at the end of the epoch: who joins before would go on without it."""
+    run = start(
+        LOOP.replace("        scheduler.step()\n", "        scheduler.step()\n        if step.number == 3: body[2] = nn.Tanh()\n"), *LONG
+    )
+    run.members(0)
+    assert run.wait() == 1
+    assert "the model got other modules while it was training" in run.events("error")[0].message
+    assert run.step() == 2
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(range(3))

@@ -134,6 +134,7 @@ class LoopWorker(Worker):
         if not step._updated:
             self.refuse(NO_UPDATE if step._summed else TOO_EARLY.format("update()"))
         self.arena.set(self.seat, EXCUSED, 0)
+        self.compute.refuse_changes()  # before anybody may get, or write down, a state that says nothing of it
         self.exchange.refuse_changes(self.job.optimizer)
         self.exchange.drop()
         self._logged = {"at": unit.step, "lines": self._lines}
