@@ -115,7 +115,9 @@ def test_ticked_runs_stay_ticked_while_the_tables_change(visit: Visit, site: Sit
     expect(page.locator("#live")).to_have_text("Live")
     expect(page.locator("#selection")).to_be_hidden()
     running, ended = page.locator("#runs .tick input").nth(0), page.locator("#runs .tick input").nth(1)
+    where = ended.bounding_box()
     running.check()
+    assert ended.bounding_box() == where, "the bar that appears moves nothing under the pointer"
     ended.check()
     site.tell("retell")  # the tables are fetched anew
     expect(page.locator("#runs")).to_contain_text("told again")
