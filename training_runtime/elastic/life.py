@@ -322,11 +322,12 @@ class Life(ABC):
 
     def _patiently(self, write: Callable[[], T]) -> T:
         """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
-        before stays as it is, since files are replaced as a whole."""
+        before stays as it is, since files are replaced as a whole. Also while it tries again it counts as waiting: whoever looks once a
+        second may see nothing but tries."""
         said = False
         while True:
             try:
-                with self._excused():
+                with self._excused(WAITS if said else 1):
                     return write()
             except OSError as error:
                 if error.errno not in storage.UNAVAILABLE:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 GRACE_S = 30.0
 LAST_TIMES = 4.0  # as long where no other member stays
+UNSEEN_S = (
+    0.5  # from one look to the next; what is longer, the driver was away itself (it waits for room on a disk, too), and nobody is blamed
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,12 @@ class Release:
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
         self._since: dict[int, tuple[int, float]] = {}  # seat -> heartbeat that counts, and since when
+        self._looked: float | None = None
 
     def overdue(self, now: float, holders: Collection[Holder], wanted: Collection[int]) -> tuple[Holder, ...]:
         """Those of `holders` (all workers that are alive) who are to be ended, because their slots are not among `wanted`."""
+        away = 0.0 if self._looked is None else max(0.0, now - self._looked - UNSEEN_S)
+        self._looked, self._since = now, {seat: (beat, since + away) for seat, (beat, since) in self._since.items()}
         asked = [holder for holder in holders if holder.slot not in wanted]
         last = len(asked) == len(holders)
         found = []
