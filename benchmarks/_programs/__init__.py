@@ -14,6 +14,7 @@ from benchmarks._programs.pieces import Piece
 
 LOOPS = 0.4  # of those programs that can be one
 EARLY = 0.4  # of loops
+STREAMED = 0.3  # of loops
 
 HEAD = """
 import collections, copy, math, random
@@ -57,6 +58,7 @@ def data():
     y = x.roll(1, 1) if x.dtype == torch.int64 else x.flatten(1)[:, :3].argmax(1)
     return wrap(x[:SAMPLES], y[:SAMPLES]), wrap(x[SAMPLES:], y[SAMPLES:])
 train_set, test_set = data()
+{stream}
 measures = {{f"measure {{i}}": each for i, each in enumerate(more.get("metrics", ()))}}
 def measured(outputs, y):
     return {{name: each(outputs, y) for name, each in measures.items()}}
@@ -73,7 +75,8 @@ for each in callbacks:
     each.model, each.params = model, {{"optimizer": optimizer, "epochs": EPOCHS}}
     each.on_train_begin()
     each.on_epoch_begin(0)
-for step in edt.elastic(models, optimizer, train_set, batch_size=BATCH * ENGINES, parts=ENGINES, epochs=EPOCHS, metrics=list(measures),
+for step in edt.elastic(models, optimizer, {dataset}, samples={samples},
+                        batch_size=BATCH * ENGINES, parts=ENGINES, epochs=EPOCHS, metrics=list(measures),
                         state={{**kept, "figures": figures}}, test_set=test_set, evaluate=evaluate,
                         collate=more.get("fn_batch_collate"), sampler={sampler}, loader_threads={threads},
                         validation_freq={validation}, checkpoint_freq={checkpoint}):
@@ -102,6 +105,35 @@ SAMPLERS = {  # of as many samples as there are
     "weighted": "torch.utils.data.WeightedRandomSampler([1.0 + i % 3 for i in range(SAMPLES)], SAMPLES)",
     "replacing": "torch.utils.data.RandomSampler(train_set, True, SAMPLES, generator=torch.Generator())",
     "own": "sorted(range(SAMPLES), key=lambda i: i * 7 % 5)",
+}
+STREAM = """
+class Streamed(torch.utils.data.IterableDataset):
+    at = 0
+    def __init__(self, count):
+        self.count = count
+    def set_epoch(self, turn):
+        self.turn = turn
+    def __iter__(self):
+        for i in range(self.at, self.count):
+            self.at = i + 1
+            yield train_set[(random.randrange(SAMPLES) + i + self.turn) % SAMPLES]
+        self.at = 0
+"""
+BEGINS_ANEW = STREAM.replace("    def __iter__(self):\n", "    def __iter__(self):\n        self.at = 0\n")
+HAS_LENGTH = """
+    def __len__(self):
+        return self.count
+"""
+SAYS_WHERE = """
+    def state_dict(self):
+        return {"at": self.at}
+    def load_state_dict(self, state):
+        self.at = state["at"]
+"""
+STREAMS = {  # the class, one of it, samples of an epoch
+    "stream": (BEGINS_ANEW + HAS_LENGTH, "Streamed(SAMPLES)", "None"),
+    "stream of short passes": (BEGINS_ANEW, "Streamed(SAMPLES // 2 + 1)", "SAMPLES"),
+    "stream that says where it is": (STREAM + SAYS_WHERE, "Streamed(2 * SAMPLES)", "SAMPLES"),
 }
 CLIPS = ("pass", "nn.utils.clip_grad_norm_(model.parameters(), 0.1)")
 NO_LOOP = {"own test", *(piece.name for piece in behaviours.STEPS)}  # what has no meaning where the step is a loop
@@ -133,6 +165,7 @@ ALL = (
     Piece("loop"),
     Piece("early end"),
     *(Piece(f"{name} sampler") for name in SAMPLERS if name),
+    *map(Piece, STREAMS),
 )
 
 
@@ -155,8 +188,16 @@ def program(seed: int) -> Program:
         given |= {"again": form.choice(AGAIN), "clip": form.choice(CLIPS), "how": form.choice(("{}", "{'retain_graph': True}"))}
         sampler = random.Random(f"samples {seed}").choice(list(SAMPLERS))
         stops = random.Random(f"ends {seed}").random() < EARLY
-        given |= {"sampler": SAMPLERS[sampler], "stop": "step.number != step.steps - 3 or step.stop()" if stops else "pass"}
-        names += (f"{sampler} sampler",) * bool(sampler) + ("early end",) * stops
+        given |= {"stop": "step.number != step.steps - 3 or step.stop()" if stops else "pass"}
+        names += ("early end",) * stops
+        streams = random.Random(f"streams {seed}")
+        stream, dataset, count = "", "train_set", "None"
+        if streams.random() < STREAMED:
+            name = streams.choice(list(STREAMS))
+            stream, dataset, count = STREAMS[name]
+            sampler, names = "", (*names, name)
+        names += (f"{sampler} sampler",) * bool(sampler)
+        given |= {"sampler": SAMPLERS[sampler], "stream": stream, "dataset": dataset, "samples": count}
     tail = (LOOP if loop else TAIL).format(inputs=SETS[chosen[0].name], **given)
     text = "\n".join((head, chosen[0].text, BUILD, *(piece.text for piece in chosen[1:]), tail))
     return Program(seed, engines, steps, (*names, *["loop"] * loop), text)

@@ -12,7 +12,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -24,7 +23,6 @@ from tests.engine.scripts import LOOP
 from training_runtime.elastic import drawn
 from training_runtime.errors import UserError
 from training_runtime.fabric.from_loader import Data, opened
-from training_runtime.fabric.native import elastic
 
 DATA = TensorDataset(torch.arange(40.0))
 
@@ -132,11 +130,6 @@ def test_a_loader_says_what_it_has_been_told() -> None:
     assert len(set(drawn.draw(whole, 40, 0, seed=1)[range(36)])) == 36
 
 
-class Stream(IterableDataset):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -156,14 +149,6 @@ class Stream(IterableDataset):
 def test_what_a_loader_cannot_say_here_is_refused_with_a_sentence(given: Data, words: str) -> None:
     with pytest.raises(UserError, match=words):
         opened(given)
-
-
-@pytest.mark.parametrize("data", [DataLoader(Stream(), 8), Stream()])
-def test_a_stream_is_refused_with_what_to_give_instead(data: object) -> None:
-    model = torch.nn.Linear(1, 1)
-    size = None if isinstance(data, DataLoader) else 8
-    with pytest.raises(UserError, match="give a map-style dataset"):
-        elastic(model, torch.optim.SGD(model.parameters(), 0.1), data, batch_size=size)
 
 
 WEIGHTED = LOOP.replace(

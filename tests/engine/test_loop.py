@@ -193,15 +193,10 @@ def test_a_module_that_the_body_replaces_ends_the_run_in_that_step(start):
     assert run.step() == 2
 
 
-class Stream(torch.utils.data.IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
-
-
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"dataset": Stream()}, "dataset (Stream) has no length or no items by number"),
+        ({"dataset": 3}, "dataset (int) must have items by number and a length (a map-style dataset), or be iterable (a stream)"),
         ({"parts": 3}, "a batch of 8 cannot be cut into 3 equal parts"),
         ({"epochs": 0}, "elastic: epochs must be a whole number of at least 1, not 0"),
         ({"state": {"best": 0.5}}, "state: 'best' is of no mutable kind"),

@@ -9,7 +9,7 @@ from benchmarks._network import LOOPBACK
 from benchmarks._programs import ALL, program
 from benchmarks._stage import LIMIT_S, REFUSED, Stage
 
-SEEDS = (5, 1635, 3474, 2402, 3061, 3808, 3380, 8, 18, 20, 23, 25, 57, 161, 376, 0)
+SEEDS = (3588, 710, 529, 1913, 3380, 611, 117, 369, 187, 216, 1463, 16, 40, 125, 275, 13)
 ALONE = {"changes": [(0, (0,))], "faults": []}
 # It grows, loses a worker, is suspended, and goes on elsewhere.
 MOVED = {

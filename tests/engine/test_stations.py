@@ -9,7 +9,9 @@ import socket
 import pytest
 
 from tests.engine.harness import HERE, until_gone
-from tests.engine.scripts import HELD, SMALL
+from tests.engine.scripts import HELD, LOOP, SMALL
+from tests.engine.test_loop import same
+from tests.engine.test_streams import SCRIPTS
 from training_runtime.elastic.spread import rendezvous
 from training_runtime.elastic.spread.station import AGAIN
 from training_runtime.elastic.spread.wire import Wire
@@ -88,6 +90,34 @@ def test_a_machine_that_goes_down_is_done_without(together, fixed, at_home):
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
     assert len(run.events("resumed")) == (not at_home), run.events("generation")
+
+
+WAITS = """
+        if step.number == 17:
+            import time
+            while os.path.exists(os.environ["RESULT_DIR"] + "/stay"):
+                time.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("script", [LOOP, SCRIPTS["shorter than an epoch"]], ids=["over a set", "over a stream"])
+def test_a_loop_in_the_script_that_goes_over_two_machines_equals_a_fixed_one(start, join, fixed, script):
+    args = ("--epochs", "6")
+    run = start(script.replace("        fast.zero_grad()\n", WAITS + "        fast.zero_grad()\n"), *args, env=HERE)
+    (run.result_dir / "stay").touch()
+    other = join(run)
+    run.members(0, 1)
+    other.members(10, 11)
+    other.until(lambda: {10, 11} <= set(other.workers), what="workers on the other machine")
+    (run.result_dir / "stay").unlink()
+    run.until_workers(4)
+    other.kill(10)
+    run.until_workers(3)
+    run.members()
+    assert run.wait() == 0, run.tail()
+    assert other.wait() == 0
+    assert {len(g.members) for g in run.events("generation")} >= {2, 4, 3}
+    same(run, fixed(*args, script=script))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

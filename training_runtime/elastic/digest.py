@@ -23,7 +23,7 @@ from training_runtime.errors import UserError
 EVERY_STEPS = 100  # a digest reads the state once, a step several times for each sample: less than one percent
 VARIABLE = "EDT_DIGEST_STEPS"
 HELD = "callbacks"  # what they hold may differ: a copy of the best model, for instance, that the first worker alone keeps
-SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules", "schedulers", HELD)  # a word of the seat for each
+SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules", "schedulers", "samples", HELD)  # a word of a seat each
 _ROW = 1 << 16  # words that share a sum
 _BLOCK_ROWS = 128  # rows that a device is given at once: 64 MB
 _SMALL_BYTES = 1 << 18  # smaller tensors are hashed together
@@ -49,8 +49,9 @@ def of(value: Any) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def sections(contents: Mapping[str, Any], *, numbers: Sequence[Any], held: Mapping[str, Any]) -> dict[str, int]:
-    """The digest of each part of the state. `numbers` are the modules' that follow engine 0, `held` what callbacks hold."""
+def sections(contents: Mapping[str, Any], *, numbers: Sequence[Any], held: Mapping[str, Any], samples: int = 0) -> dict[str, int]:
+    """The digest of each part of the state. `numbers` are the modules' that follow engine 0, `held` what callbacks hold, `samples` the sum
+    over what was read of a stream."""
     found = {
         "parameters": contents["parameters"],
         "buffers": contents["buffers"],
@@ -58,6 +59,7 @@ def sections(contents: Mapping[str, Any], *, numbers: Sequence[Any], held: Mappi
         "hyper-parameters": contents["groups"],
         "modules": [contents["grads"], contents["modes"], contents["extra"], numbers],
         "schedulers": contents["schedulers"],
+        "samples": samples,
         HELD: held,
     }
     return {name: of(found[name]) for name in SECTIONS}

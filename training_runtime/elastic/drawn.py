@@ -8,8 +8,6 @@ training by drawing an epoch again after another one, later by drawing the epoch
 
 from __future__ import annotations
 
-import random
-import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic.sampler import derive, seed_everything
+from training_runtime.elastic.sampler import derive, generator_states, seed_everything, set_generator_states
 from training_runtime.errors import UserError
 
 NO_LENGTH = "the sampler ({}) must have a length and be iterable: __len__ says how many samples an epoch has, __iter__ gives their numbers"
@@ -104,8 +102,7 @@ def _seeded(sampler: Any, value: int) -> Iterator[None]:
     """All generators that a sampler may draw from stand for `value`, and afterwards where they stood."""
     own = getattr(sampler, "generator", None)
     own = own if isinstance(own, torch.Generator) else None
-    numpy = sys.modules.get("numpy")
-    torchs, pythons, numpys = torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
+    outside = generator_states()
     owns = None if own is None else own.get_state()
     try:
         seed_everything(value, devices=False)
@@ -113,9 +110,6 @@ def _seeded(sampler: Any, value: int) -> Iterator[None]:
             own.manual_seed(value)
         yield
     finally:
-        torch.set_rng_state(torchs)
-        random.setstate(pythons)
-        if numpy is not None:
-            numpy.random.set_state(numpys)
+        set_generator_states(outside)
         if own is not None and owns is not None:
             own.set_state(owns)

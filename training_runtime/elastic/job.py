@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import batched, buffers, digest, drawn, exchange, optimizers, state, transfer
+from training_runtime.elastic import batched, buffers, digest, drawn, exchange, optimizers, state, streams, transfer
 from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.measures import Measures
 from training_runtime.elastic.order import Order
@@ -177,13 +177,18 @@ class Job:
         for name, data in (("train", self.train_set), ("test", self.test_set)):
             if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
                 raise UserError(f"the {name} dataset ({type(data).__name__}) must be map-style: it needs __getitem__ and __len__")
+        for data in (self.train_set, self.test_set):
+            if isinstance(data, streams.Stream):
+                data.seed = self.seed
         return len(self.train_set if self.sampler is None else self.sampler), 0 if self.test_set is None else len(self.test_set)
 
     def shape(self, samples: int, test_samples: int) -> Shape:
         return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
 
-    def order(self, shape: Shape, epoch: int) -> Order | drawn.Drawn:
+    def order(self, shape: Shape, epoch: int) -> Order | drawn.Drawn | streams.InOrder:
         """What the training samples of `epoch` are taken in."""
+        if isinstance(self.train_set, streams.Stream):
+            return streams.InOrder()
         if self.sampler is None:
             return shape.order(epoch)
         return drawn.draw(self.sampler, len(self.train_set), epoch, seed=self.seed)

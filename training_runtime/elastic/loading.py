@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
-from training_runtime.elastic import drawn, tree
+from training_runtime.elastic import drawn, streams, tree
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.loaders import Loader, LoaderFailed, Nursery
 from training_runtime.elastic.order import Order
@@ -49,8 +49,10 @@ class Feed:
 
     def __init__(self, job: Job, shape: Shape, *, devices: bool, warn: Callable[[str], None]) -> None:
         self._job, self._shape, self._devices, self._warn = job, shape, devices, warn
-        self._orders: dict[int, Order | drawn.Drawn] = {}
-        self._nursery = Nursery(lambda task: load_task(job, task)) if job.loader_threads and not _in_memory(job) else None
+        self._orders: dict[int, Order | drawn.Drawn | streams.InOrder] = {}
+        self._stream = job.train_set if isinstance(job.train_set, streams.Stream) else None
+        alone = self._stream is not None or _in_memory(job) or not job.loader_threads
+        self._nursery = None if alone else Nursery(lambda task: load_task(job, task))
         self._loaders: list[Loader] = []
         self._ready: dict[Key, Any] = {}
         self._count, self._since, self._waited_s = 0, 0.0, 0.0
@@ -93,6 +95,22 @@ class Feed:
             elif unit.kind == "end" and self._job.validates(unit.epoch) and self._job.test_function is None:
                 yield from (self.test(unit.epoch, j) for j in range(rank, self._shape.test_batches, workers))
 
+    # -- what is behind us, of a stream
+
+    def approach(self, step: int) -> None:
+        """Before this worker is a member: others have done `step`."""
+        if self._stream is not None:
+            self._stream.approach(self._shape.samples_before(step))
+
+    def settle(self, step: int) -> None:
+        """`step` is done."""
+        if self._stream is not None:
+            self._stream.settle(self._shape.samples_before(step))
+
+    def total(self) -> int:
+        """The sum over what was read of a stream, by which workers whose streams differ are known."""
+        return self._stream.position.total if self._stream is not None else 0
+
     # -- what is there
 
     def batch(self, task: Task, following: Iterable[Task], *, workers: int) -> Any:
@@ -116,7 +134,7 @@ class Feed:
 
     def ahead(self, following: Iterator[Task]) -> None:
         """Load the first of `following` while a device computes, where there will never be a loader to do that."""
-        if self._nursery is None and (task := next(following, None)) is not None and task.key not in self._ready:
+        if self._nursery is None and self._stream is None and (task := next(following, None)) is not None and task.key not in self._ready:
             self._ready = {task.key: load_task(self._job, task, devices=self._devices)}
 
     def _fetch(self) -> None:
@@ -200,7 +218,10 @@ def another(have: int, most: int, *, waited: float, computes: bool, spare: int, 
 def load_task(job: Job, task: Task, *, devices: bool = False) -> Any:
     """Load a batch from its seed, wherever."""
     seed_everything(derive(job.seed, *task.place, task.purpose), devices=devices)
-    return load(job.train_set if task.purpose == "load" else job.test_set, task.indices, job.collate)
+    data = job.train_set if task.purpose == "load" else job.test_set
+    if isinstance(data, streams.Stream):
+        data = data.of_epoch(task.place[0] if task.purpose == "load" else 0)
+    return load(data, task.indices, job.collate)
 
 
 def load(data: Any, indices: Iterable[int], collate: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 
 from training_runtime.elastic import becoming, state
-from training_runtime.elastic.arena import EXCUSED, Arena, GenerationRecord
+from training_runtime.elastic.arena import EXCUSED, RING_WRITTEN, Arena, GenerationRecord
 from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import Moved
 from training_runtime.elastic.job import Job
@@ -29,6 +29,7 @@ from training_runtime.elastic.registered import Registered
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
 from training_runtime.elastic.stepping import Doing
+from training_runtime.elastic.streams import Stream
 from training_runtime.elastic.worker import Worker, fail
 from training_runtime.errors import UserError
 
@@ -118,6 +119,10 @@ class LoopWorker(Worker):
         self._enter(to.generation, abort=to.abort)
         self.pull = None
         self._resume()
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.feed.approach(max(self.shape.step_at(max(self.tick, 0)), self.arena.words[RING_WRITTEN]))
 
     def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
         if self.seat == sources[0]:
@@ -289,10 +294,11 @@ class LoopWorker(Worker):
             os._exit(code)
 
 
-def own_state() -> dict[str, Registered]:
-    """What a loop's workers know besides the script's own: figures of the last evaluation, and whether and after which tick the script has
-    ended the training."""
-    return {"evaluated": Registered({"means": {}}), "ended": Registered({"by script": {"asked": 0, "tick": 0}})}
+def own_state(dataset: object) -> dict[str, Registered]:
+    """What a loop's workers know besides the script's own: figures of the last evaluation, whether and after which tick the script has
+    ended the training, and where they are in a stream."""
+    found = {"evaluated": Registered({"means": {}}), "ended": Registered({"by script": {"asked": 0, "tick": 0}})}
+    return found | ({"stream": Registered({"position": dataset.position})} if isinstance(dataset, Stream) else {})
 
 
 def begin(_job: Job, place: Place, lengths: tuple[int, int]) -> None:

@@ -14,7 +14,7 @@ import struct
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -94,6 +94,11 @@ class Shape:
         epochs, rest = divmod(step, self.steps_per_epoch)
         return epochs * (self.engines * (self.steps_per_epoch - 1) + len(self.sizes(self.steps_per_epoch - 1))) + rest * self.engines
 
+    def samples_before(self, step: int) -> int:
+        """Samples that all epochs together have gone through when global step `step` is done."""
+        epochs, rest = divmod(step, self.steps_per_epoch)
+        return epochs * self.samples + rest * self.batch_size * self.engines
+
     def span(self, index: int, engine: int) -> range:
         """The places in the epoch's order that `engine` takes at step `index`."""
         sizes = self.sizes(index)
@@ -126,3 +131,17 @@ def seed_everything(value: int, *, devices: bool = True) -> None:
     random.seed(value)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(value & 0xFFFFFFFF)
+
+
+def generator_states() -> tuple[Any, ...]:
+    """Where the generators of the processor stand that `seed_everything` seeds."""
+    numpy = sys.modules.get("numpy")
+    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
+
+
+def set_generator_states(states: tuple[Any, ...]) -> None:
+    torchs, pythons, numpys = states
+    torch.set_rng_state(torchs.clone())  # torch crashes where it is a part of a larger tensor
+    random.setstate(pythons)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)

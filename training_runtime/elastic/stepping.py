@@ -121,6 +121,7 @@ class Stepping(Life):
     def _end_step(self, doing: Doing) -> None:
         """All of it is in the state. Raises Moved where the members change."""
         unit, group = doing.unit, doing.group
+        self.feed.settle(unit.step)
         self.unsaved = -1  # the first member came to the barrier, so it has done that
         self._commit(self.tick + 1)
         if self.ledger is not None:
@@ -151,7 +152,8 @@ class Stepping(Life):
             self.arena.metrics[doing.parity, m] = torch.tensor(row, dtype=torch.float64)
 
     def _tell_digest(self) -> dict[str, int]:
-        parts = digest.sections(state.contents(self.job.live), numbers=self.buffers.numbers.values(), held=state.learnt(self.job.live))
+        live, numbers = self.job.live, self.buffers.numbers.values()
+        parts = digest.sections(state.contents(live), numbers=numbers, samples=self.feed.total(), held=state.learnt(live))
         self.replicas.tell(self.seat, self.group.next_parity, parts)
         return parts
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
+from training_runtime.elastic import streams
 from training_runtime.errors import UserError
 
 NO_SIZE = "elastic: batch_size is missing: say how many samples a whole step has (or give a DataLoader, which says it)"
@@ -21,6 +22,14 @@ OWN_START = (
     "open files when the dataset is first asked for a sample"
 )
 TEST_ALIKE = "elastic: the DataLoader of test_set must go through all samples of its dataset, each once: without a sampler and drop_last"
+NO_LENGTH = (
+    "elastic: {} ({}) is a stream without a length: say by samples=... how many samples are an epoch (the stream goes on through the "
+    "epochs, and is begun anew where it ends)"
+)
+TEST_STREAM = "elastic: test_set ({}) must have a length, as the means are over all of it: give it __len__, or a list of its samples"
+ORDERED = "elastic: the samples of a stream come in its own order: leave the sampler out"
+NOT_A_STREAM = "elastic: samples= is for streams; {} has a length and items by number, and an epoch goes through all of them (or `sampler`)"
+NOT_DATA = "elastic: {} ({}) must have items by number and a length (a map-style dataset), or be iterable (a stream)"
 TEST_COLLATE = "elastic: the DataLoaders of dataset and test_set have different collate_fn, and here one is used for both"
 
 Collate = Callable[[list[Any]], Any]
@@ -28,7 +37,8 @@ Collate = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True)
 class Data:
-    """What a training is given of its data. `batch_size`: 0 where it is not said. `threads`: the most loaders of a worker."""
+    """What a training is given of its data. `batch_size`: 0 where it is not said. `threads`: the most loaders of a worker. `samples`: those
+    of an epoch of a stream, 0 where its length says it; `whole`: without the last batch, where that is not full."""
 
     dataset: Any
     test_set: Any = None
@@ -36,6 +46,8 @@ class Data:
     collate: Collate | None = None
     sampler: Any = None
     threads: int = 0
+    samples: int = 0
+    whole: bool = False
 
 
 def opened(given: Data) -> Data:
@@ -52,17 +64,63 @@ def opened(given: Data) -> Data:
     return given
 
 
+def with_numbers(given: Data) -> Data:
+    """With streams as sets whose samples have numbers. UserError for what is no data, or cannot be gone through by every worker."""
+    for name, data in (("dataset", given.dataset), ("test_set", given.test_set)):
+        numbered = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        if (data is not None or name == "dataset") and not (numbered or streams.is_stream(data)):
+            raise UserError(NOT_DATA.format(name, type(data).__name__))
+    if streams.is_stream(given.dataset):
+        given = replace(given, dataset=_stream(given))
+    elif given.samples:
+        raise UserError(NOT_A_STREAM.format(type(given.dataset).__name__))
+    if given.test_set is not None and streams.is_stream(given.test_set):
+        given = replace(given, test_set=_test_stream(given.test_set))
+    return given
+
+
+def _stream(given: Data) -> streams.Stream:
+    data = given.dataset
+    if given.sampler is not None:
+        raise UserError(ORDERED)
+    length = None if given.samples else streams.length_of(data)
+    samples = given.samples or length
+    if not samples:
+        raise UserError(NO_LENGTH.format("dataset", type(data).__name__))
+    if given.whole:
+        samples = samples // given.batch_size * given.batch_size
+    found = streams.Stream(data, samples, length=samples if length else None)
+    streams.check(found)
+    return found
+
+
+def _test_stream(data: Any) -> streams.Stream:
+    length = streams.length_of(data)
+    if not length:
+        raise UserError(TEST_STREAM.format(type(data).__name__))
+    found = streams.Stream(data, length, length=length, keeps=False)
+    streams.check(found)
+    return found
+
+
 def _training(given: Data, loader: DataLoader[Any]) -> Data:
     if type(loader.batch_sampler) is not BatchSampler or loader.batch_size is None:
         raise UserError(OWN_BATCHES)
     if loader.worker_init_fn is not None:
         raise UserError(OWN_START)
     if isinstance(loader.dataset, IterableDataset):
-        return replace(given, dataset=loader.dataset, batch_size=loader.batch_size)
+        return replace(given, dataset=loader.dataset, batch_size=loader.batch_size, collate=_collate(loader), whole=loader.drop_last)
     sampler: Any = None if _goes_through_all(loader.sampler, RandomSampler) else loader.sampler
     if loader.drop_last:
         sampler = Whole(loader.sampler, loader.batch_size)
-    return Data(loader.dataset, given.test_set, loader.batch_size, _collate(loader), sampler, threads=loader.num_workers or given.threads)
+    return replace(
+        given,
+        dataset=loader.dataset,
+        batch_size=loader.batch_size,
+        collate=_collate(loader),
+        sampler=sampler,
+        threads=loader.num_workers or given.threads,
+    )
 
 
 def _test(loader: DataLoader[Any], collate: Collate | None) -> Any:

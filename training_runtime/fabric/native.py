@@ -26,10 +26,6 @@ from training_runtime.fabric import from_loader, laptop, logging, running
 from training_runtime.fabric.arguments import as_list, check_whole
 from training_runtime.fabric.notebook import kernel
 
-STREAM = (
-    "elastic: {} has no length or no items by number, of which the order of samples is made: give a map-style dataset (with __len__ and "
-    "__getitem__), for instance list(dataset) where it is small"
-)
 UNEQUAL = "elastic: a batch of {} cannot be cut into {} equal parts: choose `parts` so that it divides the batch, or another batch_size"
 NOTEBOOK = (
     "elastic: a loop cannot be trained from a notebook, since its body would have to run in other processes: put it into a script, or use "
@@ -53,6 +49,7 @@ def elastic(
     evaluate: Callable[[Batch], Any] | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
     sampler: Any = None,
+    samples: int | None = None,
     loader_threads: int = 4,
     checkpoint_freq: int = 1,
     validation_freq: int = 1,
@@ -70,14 +67,13 @@ def elastic(
     optimizers and schedulers that are variables of the caller are found unasked. `metrics`: names of what the body measures
     (`step.measure`). `evaluate(batch)`: the loss of a batch of `test_set`, or a dict with "loss" and the metrics, each a mean over the
     batch; called after every `validation_freq` epochs. `collate`: a list of samples -> batch. `sampler`: the numbers of an epoch's samples,
-    seeded for it; without one all are shuffled. A DataLoader as `dataset` says batch_size, collate and sampler too.
+    seeded for it; without one all are shuffled. A DataLoader as `dataset` says all this too. `samples`: those of an epoch of a stream.
 
     Behind the loop the objects are as the training left them. UserError: arguments that cannot work. TrainingFailed: an error ended it.
     """
-    data = from_loader.opened(from_loader.Data(dataset, test_set, batch_size or 0, collate, sampler, loader_threads))
-    _check_whole({"batch_size": data.batch_size, "parts": parts, "epochs": epochs}, least=1)
+    _check_whole({"parts": parts, "epochs": epochs, "samples": 1 if samples is None else samples}, least=1)
     _check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
-    _check_data(data, parts, evaluate)
+    data = _data(from_loader.Data(dataset, test_set, batch_size or 0, collate, sampler, loader_threads, samples or 0), parts, evaluate)
     one, caller = _optimizer(optimizer), sys._getframe(1)
     make = partial(
         Job,
@@ -93,7 +89,7 @@ def elastic(
         loader_threads=data.threads,
         begin=loop.begin,
         evaluate=evaluate,
-        registered={"state": Registered(state or {}), **loop.own_state()},
+        registered={"state": Registered(state or {}), **loop.own_state(data.dataset)},
         script={**caller.f_globals, **caller.f_locals},
     )
     session, part = driver.current(), fresh.current()
@@ -131,16 +127,18 @@ def _prepare_here(told: object) -> None:
     laptop.set_defaults()
 
 
-def _check_data(given: from_loader.Data, parts: int, evaluate: object) -> None:
+def _data(given: from_loader.Data, parts: int, evaluate: object) -> from_loader.Data:
+    """Opened and checked."""
+    given = from_loader.opened(given)
+    _check_whole({"batch_size": given.batch_size}, least=1)
     if given.batch_size % parts:
         raise UserError(UNEQUAL.format(given.batch_size, parts))
-    for name, data in (("dataset", given.dataset), ("test_set", given.test_set)):
-        if (data is not None or name == "dataset") and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-            raise UserError(STREAM.format(f"{name} ({type(data).__name__})"))
+    given = from_loader.with_numbers(given)
     if given.sampler is not None:
         drawn.check(given.sampler, len(given.dataset))
     if (given.test_set is None) != (evaluate is None):
         raise UserError("elastic: test_set and evaluate belong together: evaluate(batch) is called with each batch of test_set")
+    return given
 
 
 def _in_worker(steps: Iterator[Any]) -> Generator[Step, None, None]:

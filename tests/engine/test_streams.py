@@ -1,0 +1,380 @@
+"""Streams: a step's batch is the next samples of the stream, whoever computes it and wherever it was begun."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from benchmarks._stage import HOLD
+from tests.engine.faults import FAULTS
+from tests.engine.harness import Run
+from tests.engine.scripts import LOOP
+from tests.engine.test_loop import same
+from training_runtime.elastic import streams
+from training_runtime.elastic.ledger import replay
+from training_runtime.elastic.streams import Stream
+from training_runtime.errors import UserError
+from training_runtime.fabric.from_loader import Data, opened, with_numbers
+from training_runtime.fabric.native import elastic
+
+
+class Plain(IterableDataset[Any]):
+    """Draws from everything, and knows its pass."""
+
+    turn = -1
+
+    def __init__(self, count: int = 20) -> None:
+        self.count, self.begun, self.given = count, 0, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.turn = epoch
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.begun += 1
+        for i in range(self.count):
+            self.given += 1
+            yield {"i": torch.tensor([i, self.turn]), "drawn": (random.random(), float(torch.rand(())), float(np.random.rand()))}
+
+
+class Long(Plain):
+    def __len__(self) -> int:
+        return self.count
+
+
+class Resumed(Plain):
+    """Says where it is."""
+
+    at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for i, sample in enumerate(super().__iter__() if not self.at else self._rest(), self.at):
+            self.at = i + 1
+            yield sample
+        self.at = 0
+
+    def _rest(self) -> Iterator[dict[str, Any]]:
+        for i in range(self.at, self.count):
+            self.given += 1
+            yield {"i": torch.tensor([i, self.turn]), "drawn": (random.random(), float(torch.rand(())), float(np.random.rand()))}
+
+
+def made(dataset: Plain, samples: int = 0) -> Stream:
+    stream = with_numbers(Data(dataset, batch_size=4, samples=samples)).dataset
+    assert isinstance(stream, Stream)
+    stream.seed = 7
+    dataset.begun = dataset.given = 0
+    return stream
+
+
+MAKES: dict[str, Callable[[], Stream]] = {
+    "with a length": lambda: made(Long()),
+    "without": lambda: made(Plain(), samples=14),
+    "shorter than an epoch": lambda: made(Plain(5), samples=14),
+    "that says where it is": lambda: made(Resumed(), samples=14),
+}
+
+
+def told(samples: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(*sample["i"].tolist(), *sample["drawn"]) for sample in samples]
+
+
+def all_of(stream: Stream, count: int) -> list[tuple[Any, ...]]:
+    return told(stream.__getitems__(range(count)))
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_samples_are_the_same_in_any_pieces_and_leave_generators_where_they_stood(kind: str) -> None:
+    make = MAKES[kind]
+    whole = all_of(make(), 60)
+    torch.manual_seed(5), random.seed(5), np.random.seed(5)
+    before = torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
+    one, pieces = make(), []
+    for first in range(0, 60, 6):
+        mine = one.__getitems__([first + 2, first + 3])
+        torch.rand(3), random.random(), np.random.rand()
+        redone = one.__getitems__([first, first + 1])  # of one that died
+        pieces += [*redone, *mine, *one.__getitems__([first + 4, first + 5])]
+        one.settle(first + 6)
+    assert told(pieces) == whole
+    torch.manual_seed(5), random.seed(5), np.random.seed(5)
+    assert (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_who_takes_up_the_position_goes_on_with_the_same_samples(kind: str) -> None:
+    make = MAKES[kind]
+    whole = all_of(make(), 60)
+    for at in (1, 13, 14, 20, 33, 40):
+        first, other = make(), make()
+        first.settle(at)
+        other.position.load_state_dict(first.position.state_dict())
+        assert told(other.__getitems__([at + 3])) == whole[at + 3 : at + 4]
+        other.settle(at + 7)
+        first.settle(at + 7)
+        assert other.position.state_dict().keys() == first.position.state_dict().keys()
+        assert (other.position.turn, other.position.start, other.position.total) == (
+            first.position.turn,
+            first.position.start,
+            first.position.total,
+        )
+        assert told(other.__getitems__(range(at + 7, at + 12))) == whole[at + 7 : at + 12]
+
+
+def test_a_stream_that_says_where_it_is_and_one_with_a_length_are_not_gone_through_again() -> None:
+    for make, position in ((MAKES["that says where it is"], 17), (MAKES["with a length"], 20 * 50 + 1)):
+        first, other = make(), make()
+        if first.length:
+            first.approach(position)  # begins with its pass
+            first.settle(position)
+        first.settle(position)
+        other.position.load_state_dict(first.position.state_dict())
+        other.__getitems__([position])
+        assert other.dataset.given <= 2
+
+
+def test_what_was_gone_through_ahead_is_not_gone_through_again() -> None:
+    ahead, first = made(Plain(), samples=14), made(Plain(), samples=14)
+    ahead.approach(12)
+    first.settle(15)
+    ahead.position.load_state_dict(first.position.state_dict())
+    ahead.__getitems__([15])
+    assert (ahead.dataset.begun, ahead.dataset.given) == (1, 16)
+
+
+def test_samples_that_a_collate_function_changes_are_as_they_were_when_a_step_is_done_again() -> None:
+    stream = made(Plain(), samples=14)
+    (sample,) = stream.__getitems__([3])
+    sample["i"].zero_()
+    assert stream.__getitems__([3])[0]["i"].tolist() == [3, 0]
+
+
+def test_another_runs_position_is_not_taken() -> None:
+    stream = made(Plain(), samples=14)
+    stream.position.load_state_dict({"number": 50, "turn": 2, "start": 40, "total": 9, "own": None})
+    whole = all_of(made(Plain(), samples=14), 60)
+    assert told(stream.__getitems__([0, 1])) == whole[:2]
+    stream.settle(55)
+    assert told(stream.__getitems__([55])) == whole[55:56]
+
+
+class Counts(Plain):
+    def __iter__(self) -> Iterator[Any]:
+        self.begun += 1
+        return iter(range(self.begun, self.begun + 20))
+
+
+class Later(Plain):
+    """Another one after the first samples, each time."""
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begun += 1
+        return iter([*range(10), *range(self.begun, self.begun + 20)])
+
+
+class Short(Plain):
+    def __len__(self) -> int:
+        return 100
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Data(iter([1, 2]), samples=2), "an iterator, which can be gone through once"),
+        (Data(Plain()), "a stream without a length: say by samples"),
+        (Data(Plain(), samples=4, sampler=[1]), "come in its own order"),
+        (Data([1, 2], samples=2), "samples= is for streams; list has a length"),
+        (Data([1], test_set=Plain()), "test_set .Plain. must have a length"),
+        (Data(Counts(), samples=4), "did not give the same samples again"),
+        (Data(DataLoader(Plain(), 4)), "a stream without a length"),
+    ],
+)
+def test_what_every_worker_cannot_go_through_alike_is_refused_with_a_sentence(given: Data, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        with_numbers(opened(given) if isinstance(given.dataset, DataLoader) else given)
+
+
+def test_a_stream_that_ends_too_early_gives_nothing_or_is_another_one_later_is_refused() -> None:
+    with pytest.raises(UserError, match="has a length of 100, and ended after 20 samples: correct __len__, or say samples=20"):
+        made(Short()).settle(24)
+    with pytest.raises(UserError, match="gave no sample in pass 1"):
+        made(Plain(0), samples=4).settle(1)
+    first, other = made(Later(), samples=40), made(Later(), samples=40)
+    other.dataset.begun = 3
+    first.settle(16)
+    other.position.load_state_dict(first.position.state_dict())
+    with pytest.raises(UserError, match=r"did not give the same samples again \(its first 16 of pass 1\)"):
+        other.settle(20)
+
+
+def test_a_stream_whose_own_position_loses_samples_is_gone_through_instead() -> None:
+    class Shuffles(Resumed):
+        def _rest(self) -> Iterator[Any]:
+            next(rest := super()._rest())
+            return rest
+
+    assert made(Resumed(), samples=14).resumes
+    assert not made(Shuffles(), samples=14).resumes
+    assert not made(Plain(), samples=14).resumes
+
+
+def test_an_error_of_the_stream_is_its_own_and_the_next_try_begins_anew() -> None:
+    class Breaks(Plain):
+        broken = False
+
+        def __iter__(self) -> Iterator[Any]:
+            for i in range(20):
+                if i == 12 and not self.broken:
+                    self.broken = True
+                    raise OSError("the disk is away")
+                yield i
+
+    stream = made(Breaks(), samples=14)
+    stream.settle(8)
+    with pytest.raises(OSError, match="the disk is away"):
+        stream.__getitems__([12])
+    assert stream.__getitems__([9, 12]) == [9, 12]
+
+
+def test_a_loader_says_what_it_has_been_told() -> None:
+    data = with_numbers(opened(Data(DataLoader(Long(), 6, drop_last=True, collate_fn=list))))
+    assert (data.batch_size, data.collate, len(data.dataset), data.dataset.length) == (6, list, 18, 18)
+    assert len(with_numbers(opened(Data(DataLoader(Long(), 6)))).dataset) == 20
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [torch.ones(3), np.ones((2, 2)), b"some", {"a": [1, 2.5, "x", None]}, (torch.tensor(1j), torch.zeros(0)), torch.ones(5)[::2]],
+)
+def test_a_checksum_is_the_same_for_the_same_and_another_for_another(sample: Any) -> None:
+    assert streams.checksum(sample, 0) == streams.checksum(sample, 0) != streams.checksum([sample, 1], 0)
+    assert streams.checksum(torch.tensor([1.0, 2.0]), 0) != streams.checksum(torch.tensor([2.0, 1.0]), 0)
+
+
+def test_generators_are_put_where_a_state_says_that_is_a_part_of_larger_memory() -> None:
+    """As those are that come with a checkpoint; torch reads beyond what it is given then."""
+    first, other = made(Resumed(), samples=14), made(Resumed(), samples=14)
+    first.settle(5)
+    own, (torchs, *rest) = first.position.own
+    large = torch.full((3 * len(torchs),), 255, dtype=torch.uint8)
+    large[8 : 8 + len(torchs)] = torchs
+    other.position.load_state_dict({**first.position.state_dict(), "own": (own, (large[8 : 8 + len(torchs)], *rest))})
+    assert told(other.__getitems__([5])) == told(first.__getitems__([5]))
+
+
+def test_samples_that_are_no_whole_number_are_refused() -> None:
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(UserError, match="elastic: samples must be a whole number of at least 1"):
+        elastic(model, torch.optim.SGD(model.parameters(), 0.1), Plain(), batch_size=8, samples=0)
+
+
+# -- trained on
+
+CLASS = '''
+class Drawn(torch.utils.data.IterableDataset):
+    """What it draws depends on how often it was drawn from."""
+    turn, at = -1, 0
+    def set_epoch(self, epoch):
+        self.turn = epoch
+    def __iter__(self):
+        for i in range(self.at, PASS):
+            x = torch.randn(1, 8, 8) + 0.1 * random.random() + 0.01 * self.turn + 0.001 * i
+            self.at = i + 1
+            yield x, (x.mean() > 0).long()
+        self.at = 0
+'''
+BEGINS_ANEW = CLASS.replace("        for i in range(self.at, PASS)", "        self.at = 0\n        for i in range(self.at, PASS)")
+OWN = """    def state_dict(self):
+        return {"at": self.at}
+    def load_state_dict(self, state):
+        self.at = state["at"]
+"""
+
+
+def streamed(made_by: str, said: str) -> str:
+    script = LOOP.replace("def accuracy(", made_by + "\ndef accuracy(", 1)
+    script = script.replace("data = Noisy(args.samples, 1)", "data = Drawn()")
+    return script.replace("batch_size=4 * args.parts,", f"batch_size=4 * args.parts, {said}")
+
+
+SCRIPTS = {
+    "with a length": streamed(BEGINS_ANEW.replace("PASS", "115") + "    def __len__(self):\n        return 115\n", ""),
+    "shorter than an epoch": streamed(BEGINS_ANEW.replace("PASS", "47"), "samples=115,"),
+    "that says where it is": streamed((CLASS + OWN).replace("PASS", "200"), "samples=115,"),
+}
+LONG = ("--epochs", "6")  # 8 steps an epoch
+
+
+@pytest.fixture
+def alone(fixed: Callable[..., Run]) -> Callable[..., Run]:
+    """alone(kind) -> the finished run with one worker; computed once."""
+    return lambda kind: partial(fixed, script=SCRIPTS[kind])(*LONG)
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_a_training_on_a_stream_is_the_same_with_workers_that_come_die_and_are_suspended(start, alone, kind: str) -> None:
+    faults = [
+        {"phase": "backward", "step": 3, "rank": 1},
+        {"phase": "summed", "step": 12, "rank": 0},
+        {"phase": "committed", "step": 17, "rank": 0},
+    ]
+    holds = [*(fault["step"] + 3 for fault in faults), 31]
+    env = {"FAULTS": json.dumps(faults), "HOLDS": json.dumps(holds), "EDT_LEDGER": "1", "EDT_DIGEST_STEPS": "3"}
+    run = start(FAULTS + HOLD + SCRIPTS[kind], *LONG, env=env)
+    run.members(0, 1, 2)
+    run.until_step(30)
+    run.members()
+    run.until(lambda: run.events("suspended"), what="suspended")
+    run.members(1, 2)
+    assert run.wait() == 0, run.tail()
+    assert all((run.result_dir / f"fault-{i}").exists() for i in range(len(faults)))
+    same(run, alone(kind))
+    assert not replay(run.result_dir).problems
+
+
+def test_a_driver_that_dies_in_the_midst_of_a_stream_costs_no_bit(start, alone) -> None:
+    """All of its processes with it: the position comes from the disk."""
+    script = SCRIPTS["shorter than an epoch"]
+    run = start(HOLD + script, *LONG, env={"HOLDS": "[21]", "EDT_CHECKPOINT_MINUTES": "0.0001"})
+    run.members(0, 1)
+    run.until_step(20)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    run.again()
+    run.members(2)
+    assert run.wait() == 0, run.tail()
+    assert run.events("resumed")[0].step > 8
+    same(run, alone("shorter than an epoch"))
+
+
+def test_workers_that_run_the_script_themselves_go_through_the_same_stream(start, alone) -> None:
+    run = start(SCRIPTS["shorter than an epoch"], *LONG, env={"EDT_START_METHOD": "spawn"})
+    run.members(0, 1)
+    run.until_step(11)
+    run.members(1, 2)
+    assert run.wait() == 0, run.tail()
+    same(run, alone("shorter than an epoch"))
+
+
+def test_workers_whose_streams_differ_end_the_run(start) -> None:
+    differs = SCRIPTS["with a length"].replace("0.001 * i", "0.001 * i * (os.getpid() if i > 20 else 1)")
+    run = start(differs, *LONG, env={"EDT_DIGEST_STEPS": "3"})
+    run.members(0, 1)
+    assert run.wait() == 1
+    (error,) = run.events("error")
+    assert "after step 3 the workers do not hold the same state any more: samples differ between slot 0 and slot 1" in error.message
