@@ -45,11 +45,11 @@ def asked(do: str, **said: Any) -> Any:
 
 
 def scripts(texts: Mapping[str, str]) -> dict[str, Any]:
-    """What each script says of its arguments, by path."""
+    """What each script says of its arguments, and by whose trainer it trains, by path."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from experiments import scriptargs
+    from experiments import scriptargs, trainers
 
-    return {path: asdict(scriptargs.read(text)) for path, text in texts.items()}
+    return {path: {**asdict(scriptargs.read(text)), "trainer": trainers.read(text)} for path, text in texts.items()}
 
 
 def coloured(path: str, text: str) -> str:

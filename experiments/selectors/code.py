@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.utils.html import format_html
 
-from experiments import bundles, codework
+from experiments import bundles, codework, trainers
 from experiments.models import Bundle, DefinitionVersion
 from experiments.scriptargs import Argument
 
@@ -81,8 +81,16 @@ def _read(path: Path) -> str | None:
     return None if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw else raw.decode(errors="replace")
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a version's scripts say of themselves. `trainers`: by whose trainer each of all its Python files trains (see `trainers`)."""
+
+    scripts: tuple[Script, ...] = ()
+    trainers: tuple[tuple[str, str], ...] = ()
+
+
 @lru_cache(maxsize=512)
-def _scripts(sha256: str, root: str, paths: tuple[str, ...]) -> tuple[Script, ...]:
+def _told(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
     """What stands under a content's hash never changes, so it is read once."""
     top = Path(settings.EDT_HOME) / "code" / sha256 / root
     texts: dict[str, str] = {}
@@ -91,11 +99,12 @@ def _scripts(sha256: str, root: str, paths: tuple[str, ...]) -> tuple[Script, ..
         if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
             texts[path] = source
     told = (codework.asked("scripts", texts=texts) if texts else None) or {}
-    return tuple(
+    found = tuple(
         Script(path, said["description"], tuple(Argument(**_tuples(each)) for each in said["arguments"]))
         for path, said in told.items()
         if said["runnable"]
     )
+    return Told(found, tuple((path, said["trainer"]) for path, said in told.items()))
 
 
 def _tuples(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,13 +112,22 @@ def _tuples(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
 
 
-def scripts(bundle: Bundle) -> tuple[Script, ...]:
-    """The scripts that are meant to be run, those nearest to the top first; none where the code is not on this machine, or too many others
-    are read just now."""
+def told(bundle: Bundle) -> Told:
+    """Nothing where the code is not on this machine, or too many others are read just now."""
     try:
-        return _scripts(bundle.sha256, bundle.root, tuple(bundle.scripts))
+        return _told(bundle.sha256, bundle.root, tuple(bundle.scripts))
     except (FileNotFoundError, codework.Busy):
-        return ()
+        return Told()
+
+
+def scripts(bundle: Bundle) -> tuple[Script, ...]:
+    """The scripts that are meant to be run, those nearest to the top first."""
+    return told(bundle).scripts
+
+
+def training_note(version: DefinitionVersion) -> str:
+    """What the version's type of training makes of whose trainer its code trains by."""
+    return trainers.note(version.distributed, dict(told(version.bundle).trainers))
 
 
 def associated(

@@ -83,6 +83,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "newest": versions[0],
         "environments": later(lambda: environments.of_version(versions[0])),
         "scripts": later(lambda: source.scripts(versions[0].bundle)),
+        "training_note": later(lambda: source.training_note(versions[0])),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),
         "commit_page": gitcode.page_of(versions[0].git_address, versions[0].git_commit),

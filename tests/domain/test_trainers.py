@@ -1,0 +1,54 @@
+"""By whose trainer a script trains, read from its text, and what its definition's page says of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import trainers
+
+STRANGERS = Path(__file__).resolve().parents[1] / "e2e" / "strangers"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ELASTIC, TORCHRUN, SINGLE = "elastic", "torchrun_elastic", "single"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ((STRANGERS / "lightning" / "train.py").read_text(), "lightning"),
+        ((STRANGERS / "transformers" / "train.py").read_text(), "transformers"),
+        ((EXAMPLES / "digits" / "main.py").read_text(), "exact"),
+        ("import pytorch_lightning as pl\npl.Trainer(max_epochs=3).fit(model)", "lightning"),
+        ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Model)", "lightning"),
+        ("from trl import SFTTrainer\nSFTTrainer(model).train()", "transformers"),
+        ("from accelerate import Accelerator\nAccelerator()", "accelerate"),
+        ("import deepspeed\ndeepspeed.initialize(model=model)", "deepspeed"),
+        ("from torch.nn.parallel import DistributedDataParallel as DDP\nDDP(model)", "ddp"),
+        ("import torch\ntorch.distributed.init_process_group()", "ddp"),
+        ("import edt\nfor step in edt.elastic(model, optimizer, data): pass", "exact"),
+        ("from transformers import AutoModel\nAutoModel.from_pretrained('x')", ""),
+        ("class Trainer: pass\nTrainer().fit()", ""),
+        ("import torch\nfor x, y in loader: pass", ""),
+        ("def (", ""),
+        ("(" * 5000, ""),
+    ],
+)
+def test_a_trainer_is_known_by_what_the_script_imports_and_calls(source: str, found: str) -> None:
+    assert trainers.read(source) == found
+
+
+@pytest.mark.parametrize(
+    ("distributed", "found", "words"),
+    [
+        (ELASTIC, {"train.py": "lightning"}, "train.py trains by Lightning's Trainer, whose steps are its own"),
+        (TORCHRUN, {"a.py": "", "fit.py": "transformers"}, "fit.py trains by Transformers' Trainer. When its slots change"),
+        (SINGLE, {"train.py": "lightning"}, ""),
+        (ELASTIC, {"train.py": "lightning", "other.py": "exact"}, ""),
+        (ELASTIC, {"train.py": ""}, ""),
+        (ELASTIC, {}, ""),
+    ],
+)
+def test_the_note_says_how_such_a_script_is_run(distributed: str, found: dict[str, str], words: str) -> None:
+    said = trainers.note(distributed, found)
+    assert said.startswith(words) and bool(said) == bool(words)
