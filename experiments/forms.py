@@ -201,8 +201,26 @@ class SharingForm(forms.Form):
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
     """
 
+    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota")
+
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
     several_machines = forms.BooleanField(label="A run may use several machines", required=False)
+    priority_ceiling = forms.IntegerField(
+        label="Highest priority without an administrator",
+        min_value=1,
+        max_value=10_000,
+        required=False,
+        help_text="What somebody asks for above it counts as this until an administrator of the cluster sets the run's priority.",
+        widget=forms.NumberInput(attrs={"class": "input"}),
+    )
+    new_project_quota = forms.IntegerField(
+        label="Quota of new projects",
+        min_value=0,
+        max_value=1_000_000,
+        required=False,
+        help_text="Slots that a project's runs hold together at most, for projects that are made from now on. Empty is none.",
+        widget=forms.NumberInput(attrs={"placeholder": "none", "class": "input"}),
+    )
     reason = forms.CharField(
         label="Reason",
         max_length=400,
@@ -220,7 +238,7 @@ class SharingForm(forms.Form):
         projects: Mapping[str, str],
         may_change: bool,
     ) -> None:
-        super().__init__(data, initial={"policy": rules.policy, "several_machines": rules.several_machines})
+        super().__init__(data, initial={name: getattr(rules, name) for name in self.OF_ALL})
         self.rules, self.people, self.projects = rules, people, projects
         for name, weight in people.items():
             label, widget = f"Weight of {name}", forms.NumberInput(attrs={"class": "input"})
@@ -249,6 +267,8 @@ class SharingForm(forms.Form):
             person_quota={name: slots for name, slots in of_people.items() if slots is not None},
             project_quota={pk: slots for pk, slots in of_projects.items() if slots is not None},
             several_machines=sent["several_machines"],
+            priority_ceiling=sent["priority_ceiling"],
+            new_project_quota=sent["new_project_quota"],
         )
 
     def people_rows(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:

@@ -12,20 +12,25 @@ from dataclasses import dataclass
 
 from experiments import snapshot
 from experiments.models import ClusterRules, TrainingRun
+from experiments.snapshot import Snapshot
 from training_runtime.scheduling.changes import difference, machines
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
+OF_FACTS = ("several_machines", "priority_ceiling")  # rules by which the planner's facts are made
+NOT_PLANNED = ("draining", "new_project_quota")
+
 
 @dataclass(frozen=True)
 class RunChange:
-    """What a preview changes of a run; None leaves it as it is."""
+    """What a preview changes of a run; None leaves it as it is. `agreed`: by an administrator, above the ceiling of priority too."""
 
     priority: int | None = None
     min_slots: int | None = None
     max_slots: int | None = None
     paused: bool | None = None
     stop: bool = False
+    agreed: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class ClusterWish:
     project_quota: Mapping[str, int] | None = None
     draining: Mapping[int, bool] | None = None
     several_machines: bool | None = None
+    priority_ceiling: int | None = None
+    new_project_quota: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,11 +84,13 @@ def preview(
     rules = ClusterRules.current()
     seen = would = snapshot.take(rules, now=now, lock=False)
     changes, wish = changes or {}, cluster or ClusterWish()
-    if wish.several_machines not in (None, rules.several_machines):
-        rules.several_machines = not rules.several_machines
+    asked = {name: value for name in OF_FACTS if (value := getattr(wish, name)) not in (None, getattr(rules, name))}
+    if asked:
+        vars(rules).update(asked)
         would = snapshot.take(rules, now=now, lock=False)
-    changed = [_changed(facts, changes.get(facts.id)) for facts in would.run_facts if not changes.get(facts.id, RunChange()).stop]
-    given = {name: value for name, value in vars(wish).items() if name not in ("draining", "several_machines") and value is not None}
+    left = [facts for facts in would.run_facts if not changes.get(facts.id, RunChange()).stop]
+    changed = [_changed(facts, changes.get(facts.id), would, rules.priority_ceiling) for facts in left]
+    given = {name: value for name, value in vars(wish).items() if name not in (*OF_FACTS, *NOT_PLANNED) and value is not None}
     draining = wish.draining or {}
     slots = [dataclasses.replace(slot, draining=draining.get(slot.id, slot.draining)) for slot in would.slot_facts]
     known = frozenset(named(seen.runs.keys()))
@@ -102,8 +111,10 @@ def _named(runs: Iterable[RunFacts], known: Collection[int]) -> list[RunFacts]:
     return [facts if facts.id in known else dataclasses.replace(facts, name="") for facts in runs]
 
 
-def _changed(facts: RunFacts, change: RunChange | None) -> RunFacts:
+def _changed(facts: RunFacts, change: RunChange | None, seen: Snapshot, ceiling: int) -> RunFacts:
     if change is None:
         return facts
-    given = {name: value for name, value in dataclasses.asdict(change).items() if name != "stop" and value is not None}
+    given = {name: value for name, value in dataclasses.asdict(change).items() if name not in ("stop", "agreed") and value is not None}
+    if change.priority is not None and not change.agreed:
+        given["priority"] = seen.runs[facts.id].counted_priority(ceiling, change.priority)
     return dataclasses.replace(facts, **given)

@@ -108,7 +108,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         ),
         run_facts=tuple(
             dataclasses.replace(
-                _run_facts(run, frozenset(kept[run.pk]), unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
+                _run_facts(run, frozenset(kept[run.pk]), rules, unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.home_id or 0, ""),
                 alone=bool(pools) and (run.version.starts_over or (run.engines is None and run.min_slots <= largest)),
                 always_alone=bool(pools) and run.version.starts_over,
@@ -211,7 +211,9 @@ def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool, lost: bool, po
     return SlotFacts(id=slot.pk, node=slot.node.name, device=device, draining=gone, holder=holder, pool=pool, kind=kind)
 
 
-def _run_facts(run: TrainingRun, held: frozenset[int], *, unheard: int, nodes: Mapping[int, Node], silent: Collection[int]) -> RunFacts:
+def _run_facts(
+    run: TrainingRun, held: frozenset[int], rules: ClusterRules, *, unheard: int, nodes: Mapping[int, Node], silent: Collection[int]
+) -> RunFacts:
     """`unheard`: how many slots it has beside those held, where nobody hears of it; they may be at work, so they count for its maximum."""
     device, most = run.version.device, run.max_slots
     if unheard:
@@ -225,7 +227,7 @@ def _run_facts(run: TrainingRun, held: frozenset[int], *, unheard: int, nodes: M
         min_slots=max(1, min(run.min_slots - unheard, most)),
         max_slots=most,
         engines=run.engines,
-        priority=run.priority,
+        priority=run.counted_priority(rules.priority_ceiling),
         device=cast(Device, device) if device in ("cpu", "gpu") else None,
         paused=run.paused,
         held=held,

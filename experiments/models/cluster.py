@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from experiments.models.projects import User
-from experiments.models.runs import TrainingRun
+from experiments.models.runs import DEFAULT_PRIORITY, TrainingRun
 
 
 class Node(models.Model):
@@ -149,6 +149,8 @@ class ClusterRules(models.Model):
     person_quota = models.JSONField(default=dict, blank=True)  # username -> slots
     project_quota = models.JSONField(default=dict, blank=True)  # project id -> slots
     several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.several)
+    priority_ceiling = models.PositiveIntegerField(default=DEFAULT_PRIORITY)  # what is asked above it counts once an administrator agrees
+    new_project_quota = models.PositiveIntegerField(null=True, blank=True)  # slots
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -69,6 +69,7 @@ class TrainingRun(models.Model):
 
     # wishes: written by services
     priority = models.PositiveIntegerField(default=DEFAULT_PRIORITY, validators=[MinValueValidator(1), MaxValueValidator(10_000)])
+    priority_agreed = models.PositiveIntegerField(default=0)  # up to which an administrator has agreed
     min_slots = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
     paused = models.BooleanField(default=False)
@@ -156,6 +157,10 @@ class TrainingRun(models.Model):
         if self.bar_done is None or not self.bar_total:
             return None
         return {"done": self.bar_done, "total": self.bar_total, "left": self.bar_left_s, "label": self.bar_label}
+
+    def counted_priority(self, ceiling: int, asked: int | None = None) -> int:
+        """The priority that the planner goes by, where people may have up to `ceiling`; of `asked`, where that is to be its priority."""
+        return min(self.priority if asked is None else asked, max(ceiling, self.priority_agreed))
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent rate; None before both are known."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -19,6 +20,12 @@ from experiments.services import checks
 POLICIES = {"fair_share": "fair share", "priority": "priority"}
 MOST_SLOTS = 1_000_000
 REASON_LIMIT = 400
+MOST_PRIORITY = 10_000
+OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was done, in words
+    "several_machines": lambda _, after: ("allowed" if after else "no longer allows") + " runs to use several machines",
+    "priority_ceiling": lambda before, after: f"changed the highest priority without an administrator from {before} to {after}",
+    "new_project_quota": lambda before, after: f"changed the quota of new projects from {_slots(before)} to {_slots(after)}",
+}
 
 
 def set_node_draining(node: Node, *, by: User, draining: bool, reason: str = "", now: dt.datetime | None = None) -> Node:
@@ -88,13 +95,12 @@ def set_policy(
     policy: str,
     person_quota: Mapping[str, int] | None = None,
     project_quota: Mapping[str, int] | None = None,
-    several_machines: bool | None = None,
     reason: str = "",
     now: dt.datetime | None = None,
+    **others: Any,
 ) -> ClusterRules:
-    """Policy, quotas in slots, by username and by project id, and whether a run may use several machines. None leaves these as they are.
-
-    Fields: policy, person_quota, project_quota.
+    """Policy, quotas in slots, by username and by project id; `others` are further rules by name (see OTHERS). None leaves these as they
+    are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota.
     """
     if policy not in POLICIES:
         checks.refuse("policy", "Choose one of: Fair share, Priority.")
@@ -108,14 +114,12 @@ def set_policy(
     with transaction.atomic():
         rules = snapshot.lock_rules()
         said = _differences(rules, policy=policy, person_quota=person_quota, project_quota=project_quota)
-        if several_machines not in (None, rules.several_machines):
-            said.append("allowed runs to use several machines" if several_machines else "no longer allows runs to use several machines")
+        said += _set_others(rules, others)
         if said:
-            rules.several_machines = rules.several_machines if several_machines is None else several_machines
             rules.policy = policy
             rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
             rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
-            rules.save(update_fields=["policy", "person_quota", "project_quota", "several_machines", "updated_at"])
+            rules.save(update_fields=["policy", "person_quota", "project_quota", *OTHERS, "updated_at"])
             _note(by, said, reason=reason, now=now)
     return rules
 
@@ -140,9 +144,9 @@ def set_sharing(
     weights: Mapping[str, float],
     person_quota: Mapping[str, int],
     project_quota: Mapping[str, int],
-    several_machines: bool | None = None,
     reason: str = "",
     now: dt.datetime | None = None,
+    **others: Any,
 ) -> ClusterRules:
     """Everything about sharing at once, or nothing of it. `weights` by username. Fields as of `set_policy` and `set_weight`."""
     with transaction.atomic():
@@ -155,7 +159,7 @@ def set_sharing(
             except ValidationError as error:
                 checks.refuse("weight", f"{username}: {' '.join(error.messages)}")
         quotas = {"person_quota": person_quota, "project_quota": project_quota}
-        return set_policy(by=by, policy=policy, **quotas, several_machines=several_machines, reason=reason, now=now)
+        return set_policy(by=by, policy=policy, **quotas, reason=reason, now=now, **others)
 
 
 def _note(by: User, said: Iterable[str], *, reason: str, now: dt.datetime | None) -> None:
@@ -184,12 +188,29 @@ def _differences(
     return said
 
 
-def _quotas(before: Mapping[str, int], after: Mapping[str, int], *, names: Mapping[str, str]) -> list[str]:
-    def words(slots: int | None) -> str:
-        return "none" if slots is None else "1 slot" if slots == 1 else f"{slots} slots"
+def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
+    """What is other than it was, in words."""
+    said = []
+    for name, value in others.items():
+        before = getattr(rules, name)
+        if value == before or (value is None and name != "new_project_quota"):
+            continue
+        if name == "priority_ceiling":
+            checks.whole(value, field=name, least=1, most=MOST_PRIORITY)
+        elif name == "new_project_quota" and value is not None:
+            checks.whole(value, field=name, least=0, most=MOST_SLOTS)
+        said.append(OTHERS[name](before, value))
+        setattr(rules, name, value)
+    return said
 
+
+def _slots(slots: int | None) -> str:
+    return "none" if slots is None else "1 slot" if slots == 1 else f"{slots} slots"
+
+
+def _quotas(before: Mapping[str, int], after: Mapping[str, int], *, names: Mapping[str, str]) -> list[str]:
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    return [f"changed {names[key]} from {words(before.get(key))} to {words(after.get(key))}" for key in changed]
+    return [f"changed {names[key]} from {_slots(before.get(key))} to {_slots(after.get(key))}" for key in changed]
 
 
 def _check_quota(quota: Mapping[str, int], *, known: set[str], field: str) -> None:

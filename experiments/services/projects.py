@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import notices, notify, tombstones
-from experiments.models import Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User, Webhook
+from experiments import notices, notify, snapshot, tombstones
+from experiments.models import ClusterRules, Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User, Webhook
 from experiments.models.runs import LIVE
 from experiments.services import checks, deletion
 
@@ -25,11 +25,21 @@ def create_project(*, by: User, name: str, description: str = "", request_id: uu
         with transaction.atomic():
             project = Project.objects.create(name=clean_name, description=clean_text, created_by=by, request_id=request_id)
             Membership.objects.create(project=project, user=by, role=Role.ADMIN)
+            _limit(project)
     except IntegrityError:  # the same form at the same moment: the other was faster
         if (before := checks.same_request(mine, request_id)) is None:
             raise
         return _with_role(before, Role.ADMIN)
     return _with_role(project, Role.ADMIN)
+
+
+def _limit(project: Project) -> None:
+    """To the quota of new projects, where there is one."""
+    if ClusterRules.current().new_project_quota is None:
+        return
+    rules = snapshot.lock_rules()
+    rules.project_quota = {**rules.project_quota, str(project.pk): rules.new_project_quota}
+    rules.save(update_fields=["project_quota", "updated_at"])
 
 
 def update_project(project: Project, *, by: User, name: str, description: str) -> Project:

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from experiments import notify, states
-from experiments.models import Project, RunState, TrainingRun, User
+from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import LIVE
 from experiments.services import checks, deletion
@@ -49,14 +49,20 @@ def resume_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime
 
 
 def set_priority(run: TrainingRun, *, by: User, priority: int, now: dt.datetime | None = None) -> TrainingRun:
-    """1-10000, higher first. Field: priority."""
+    """1-10000, higher first. Above the ceiling of the rules of sharing it counts once an administrator has set it. Field: priority."""
     checks.whole(priority, field="priority", least=1, most=10_000)
     with transaction.atomic():
         run = _live(run, field="priority")
-        if run.priority != priority:
+        agreed = priority if by.is_staff else run.priority_agreed
+        if (run.priority, run.priority_agreed) != (priority, agreed):
+            ceiling = ClusterRules.current().priority_ceiling
             words = f"{by.username} changed the priority from {run.priority} to {priority}."
-            run.priority = priority
-            run.save(update_fields=["priority"])
+            if run.priority == priority:
+                words = f"{by.username} agreed to the priority of {priority}."
+            run.priority, run.priority_agreed = priority, agreed
+            if (counts := run.counted_priority(ceiling)) < priority:
+                words += f" It counts as {counts} until an administrator agrees."
+            run.save(update_fields=["priority", "priority_agreed"])
             states.note(run, reason=words, now=now or timezone.now(), actor=by)
             _nudge(run)
     return run

@@ -64,6 +64,9 @@ def priority(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, f"Priority: {form.errors['priority'][0]}", to=_back(request, run))
     value = form.cleaned_data["priority"]
     said = f"The priority of {run.name} is now {value}."
+    counts = value if user.is_staff else run.counted_priority(access.rules(user).priority_ceiling, value)
+    if counts < value:
+        said += f" It counts as {counts} until an administrator of the cluster agrees."
     return act(request, lambda: services.set_priority(run, by=user, priority=value), said=said, to=_back(request, run))
 
 
@@ -110,7 +113,8 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
     run = access.run_control(person(request), pk)
     is_member = bool(run.experiment.project.my_role)  # else an administrator of the cluster, who may not open the run
     crumbs = [*run_crumbs(run), (f"Run {pk}", reverse("run", args=[pk]))] if is_member else [("Cluster", reverse("cluster"))]
-    context = {"section": "projects" if is_member else "cluster", "run": run, "crumbs": crumbs}
+    counted = run.counted_priority(access.rules(person(request)).priority_ceiling)
+    context = {"section": "projects" if is_member else "cluster", "run": run, "crumbs": crumbs, "counted_priority": counted}
     return page(request, "runs/change.html", context, parts={"forms": "runs/_change_forms.html"})
 
 
@@ -126,6 +130,7 @@ def preview(request: HttpRequest, pk: int) -> HttpResponse:
         max_slots=slots_form.cleaned_data["max_slots"] if slots_form.is_valid() else None,
         paused={"yes": True, "no": False}.get(request.GET.get("paused", "")),
         stop=request.GET.get("stop") == "yes",
+        agreed=user.is_staff,
     )
     if (change.min_slots or 1) > (change.max_slots or run.max_slots):
         return render(request, "cluster/_preview.html", {"problem": "The minimum is greater than the maximum."})

@@ -100,6 +100,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         **tab,
         "generations": later(lambda: selectors.generations(run)),
         "arguments": arguments(run.command),
+        "counted_priority": later(lambda: run.counted_priority(access.rules(person(request)).priority_ceiling)),
         "logged": later(lambda: run_pages.logged_facts(run)),
         "secrets": later(lambda: sorted(Secrets([run]).variables(run)) if run.is_live() else []),
         "grants": held,

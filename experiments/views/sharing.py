@@ -40,6 +40,8 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 person_quota=wish.person_quota or {},
                 project_quota=wish.project_quota or {},
                 several_machines=wish.several_machines,
+                priority_ceiling=wish.priority_ceiling,
+                new_project_quota=wish.new_project_quota,
                 reason=form.cleaned_data["reason"],
             ),
         )

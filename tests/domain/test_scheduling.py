@@ -237,7 +237,7 @@ def test_a_preview_shows_the_change_and_writes_nothing(alices: TrainingRun, bobs
         host.apply(NOW + second * SECOND)
     before = list(Grant.objects.values()), list(TrainingRun.objects.values())
     seen = scheduling.preview(
-        now=NOW, changes={alices.pk: scheduling.RunChange(priority=9000)}, cluster=scheduling.ClusterWish(policy="priority")
+        now=NOW, changes={alices.pk: scheduling.RunChange(priority=9000, agreed=True)}, cluster=scheduling.ClusterWish(policy="priority")
     )
     assert {d.run.pk: (d.before, d.after) for d in seen.differences} == {alices.pk: (2, 4), bobs.pk: (2, 0)}
     assert seen.sentences
@@ -247,12 +247,36 @@ def test_a_preview_shows_the_change_and_writes_nothing(alices: TrainingRun, bobs
 
 
 def test_priority_preempts_when_the_policy_says_so(alices: TrainingRun, bobs: TrainingRun, dora: User, bob: User, host: cast.Host) -> None:
-    services.set_policy(by=dora, policy="priority")
+    services.set_policy(by=dora, policy="priority", priority_ceiling=9000)
     services.set_priority(bobs, by=bob, priority=9000)
     for second in range(3):
         scheduling.tick(NOW + second * SECOND)
         host.apply(NOW + second * SECOND)
     assert (len(cast.slots_of(alices)), len(cast.slots_of(bobs))) == (0, 4)
+
+
+def test_a_priority_above_the_ceiling_counts_once_an_administrator_agrees(
+    alices: TrainingRun, bobs: TrainingRun, dora: User, alice: User, bob: User, host: cast.Host
+) -> None:
+    services.set_policy(by=dora, policy="priority")
+    asked = services.set_priority(bobs, by=bob, priority=9000)
+    assert asked.transitions.last().reason == "bob changed the priority from 5000 to 9000. It counts as 5000 until an administrator agrees."
+    wish = {bobs.pk: scheduling.RunChange(priority=8000)}
+    assert not scheduling.preview(now=NOW, changes=wish).differences
+    assert scheduling.preview(now=NOW, changes={bobs.pk: scheduling.RunChange(priority=8000, agreed=True)}).differences
+    assert scheduling.preview(now=NOW, cluster=scheduling.ClusterWish(priority_ceiling=6000)).differences
+    for second in range(3):
+        scheduling.tick(NOW + second * SECOND)
+        host.apply(NOW + second * SECOND)
+    assert (len(cast.slots_of(alices)), len(cast.slots_of(bobs))) == (2, 2), "equals"
+    services.set_priority(bobs, by=dora, priority=9000)
+    assert bobs.transitions.last().reason == "dora agreed to the priority of 9000."
+    services.set_priority(bobs, by=bob, priority=100)
+    services.set_priority(bobs, by=bob, priority=8000)
+    for second in range(3, 6):
+        scheduling.tick(NOW + second * SECOND)
+        host.apply(NOW + second * SECOND)
+    assert (len(cast.slots_of(alices)), len(cast.slots_of(bobs))) == (0, 4), "below what was agreed to"
 
 
 def test_a_run_keeps_to_the_node_of_its_driver(project: Project, alice: User, node: Node) -> None:

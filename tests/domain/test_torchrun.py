@@ -99,7 +99,7 @@ def test_a_fixed_run_has_all_its_slots_or_none(kind: str, project: Project, alic
 @FIXED
 def test_a_fixed_run_is_displaced_as_a_whole(kind: str, project: Project, alice: User, bob: User, host: cast.Host) -> None:
     rules = ClusterRules.current()
-    rules.policy = "priority"
+    rules.policy, rules.priority_ceiling = "priority", 10_000
     rules.save()
     fixed = cast.run(project, by=alice, name="fixed", max_slots=3, distributed=kind, now=NOW)
     now = settle(host)

@@ -31,6 +31,7 @@ def admin_changes_the_policy(admin: Page, studio: Studio) -> None:
     admin.get_by_role("link", name="Rules of sharing").click()
     admin.get_by_role("radio", name="Priority").check()
     expect(admin.locator("#preview")).to_contain_text("Nobody's slots would change now.")
+    admin.get_by_label("Highest priority without an administrator").fill("9000")
     admin.get_by_label("Reason").fill("deadlines")
     admin.get_by_role("button", name="Apply").click()
     expect(admin.locator("#history")).to_contain_text("admin changed the policy from fair share to priority")

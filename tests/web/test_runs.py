@@ -322,7 +322,12 @@ def test_verbs_reach_the_run_and_say_what_they_did(studio: Seeded, as_: As) -> N
     client, run = as_(studio.alice), studio.running
     page = reverse("run", args=[run.pk])
     assert client.post(reverse("set_priority", args=[run.pk]), {"priority": "7000"}).url == page
-    assert "The priority of Learning rates is now 7000." in client.get(page).content.decode()
+    said = "The priority of Learning rates is now 7000. It counts as 5000 until an administrator of the cluster agrees."
+    assert said in client.get(page).content.decode()
+    assert "counts as 5000 until an administrator agrees" in client.get(reverse("run_overview", args=[run.pk])).content.decode()
+    change = reverse("change_run", args=[run.pk])
+    assert "Agree to 7000" not in client.get(change).content.decode()
+    assert "Agree to 7000" in as_(studio.dora).get(change).content.decode()
     client.post(reverse("set_slots", args=[run.pk]), {"min_slots": "1", "max_slots": "3"})
     client.post(reverse("pause_run", args=[run.pk]))
     run.refresh_from_db()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import reverse
 
+from experiments import services
 from experiments.models import ClusterChange, ClusterRules, Grant, Slot, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -42,6 +43,23 @@ def test_what_is_stored_comes_back_and_an_empty_quota_is_none(studio: Seeded, as
     assert ClusterChange.objects.count() == before + 2
     client.post(reverse("sharing"), everything(studio))
     assert ClusterChange.objects.count() == before + 2, "what changes nothing leaves no row"
+
+
+def test_the_ceiling_of_priority_and_the_quota_of_new_projects_are_rules_too(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    assert 'name="priority_ceiling" value="5000"' in client.get(reverse("sharing")).content.decode()
+    client.post(reverse("sharing"), everything(studio, priority_ceiling="7000", new_project_quota="2"))
+    page = as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert "dora changed the highest priority without an administrator from 5000 to 7000" in page
+    assert "dora changed the quota of new projects from none to 2 slots" in page
+    made = services.create_project(by=studio.alice, name="Small")
+    assert ClusterRules.current().project_quota == {str(made.pk): 2}
+    client.post(reverse("sharing"), everything(studio, priority_ceiling="7000", new_project_quota=""))
+    assert ClusterRules.current().new_project_quota is None
+    services.create_project(by=studio.alice, name="Free")
+    assert len(ClusterRules.current().project_quota) <= 1
+    refused = client.post(reverse("sharing"), everything(studio, priority_ceiling="0"))
+    assert "greater than or equal to 1" in refused.content.decode()
 
 
 def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:
