@@ -16,6 +16,7 @@ import pytest
 from tests.host.box import BOTH_LEVELS, needs_box, needs_own_users, needs_root, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, has_landlock, until
 from training_runtime.host import sandbox
+from training_runtime.host.settings import sandbox_policy
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels, except where a test says otherwise
 
@@ -212,8 +213,18 @@ def test_a_required_box_that_cannot_be_had_refuses_the_run_with_a_clear_message(
 
     spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1)
     weak = sandbox.Abilities("limits", private=False, notes=())
-    with pytest.raises(SandboxRefused, match="EDT_SANDBOX=required, but this machine cannot box user code in"):
-        sandbox.box_for(spec, weak, policy=sandbox.Policy(mode="required"), fabric_home=str(tmp_path))
+    with pytest.raises(
+        SandboxRefused, match="'limits', and EDT_SANDBOX asks for 'user' at least: that needs Landlock, or the host"
+    ):
+        sandbox.box_for(spec, weak, policy=sandbox_policy({"EDT_SANDBOX": "required"}, home=tmp_path), fabric_home=str(tmp_path))
+    one_user = sandbox.Abilities("landlock", private=False, notes=())
+    for least in ("landlock", "user", "limits", "best-effort"):
+        policy = sandbox_policy({"EDT_SANDBOX": least}, home=tmp_path)
+        assert sandbox.box_for(spec, one_user, policy=policy, fabric_home=str(tmp_path)).level == "landlock"
+    with pytest.raises(SandboxRefused, match=r"'landlock', and EDT_SANDBOX asks for 'user\+landlock' at least: that needs Linux 5\.13"):
+        sandbox.box_for(spec, one_user, policy=sandbox_policy({"EDT_SANDBOX": "user+landlock"}, home=tmp_path), fabric_home=str(tmp_path))
+    with pytest.raises(ValueError, match="EDT_SANDBOX='strong': one of best-effort, off, required"):
+        sandbox_policy({"EDT_SANDBOX": "strong"}, home=tmp_path)
     assert sandbox.box_for(spec, weak, policy=sandbox.Policy(), fabric_home=str(tmp_path)).level == "limits"
 
 

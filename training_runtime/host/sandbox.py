@@ -31,7 +31,8 @@ from training_runtime.host import kernel, seccomp
 from training_runtime.protocol import RunSpec
 
 Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
-Mode = Literal["required", "best-effort", "off"]
+LEVELS: tuple[Level, ...] = ("user+landlock", "landlock", "user", "limits", "off")
+Mode = Literal["best-effort", "off"]
 RUN_USERS = 50_000
 BUILDER = RUN_USERS - 1  # counted from the base: who builds environments
 
@@ -47,6 +48,15 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 TEMPORARY = "/tmp"  # noqa: S108
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
+
+
+TOO_WEAK = "the box of this machine is {!r}, and EDT_SANDBOX asks for {!r} at least: {}"
+LACKS: dict[Level, str] = {
+    "user+landlock": "that needs Linux 5.13 with Landlock, and the studio's host started as root without EDT_UID_BASE=0",
+    "landlock": "that needs Linux 5.13 with Landlock",
+    "user": "that needs Landlock, or the host started as root with its interpreter, code and data readable by other users",
+    "limits": "EDT_SANDBOX=off is for debugging",
+}
 
 
 @dataclass(frozen=True)
@@ -91,9 +101,11 @@ class Abilities:
 @dataclass(frozen=True)
 class Policy:
     """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES, EDT_RUN_PROCESSES, EDT_RUN_MEMORY).
-    `uid_base` 0: runs keep the studio's user. `run_memory`: see `cgroup_values.limits`."""
+    `least`: the weakest level at which user code may run. `uid_base` 0: runs keep the studio's user. `run_memory`: see
+    `cgroup_values.limits`."""
 
     mode: Mode = "best-effort"
+    least: Level = "off"
     uid_base: int = 200_000
     extra_read: tuple[str, ...] = ()
     max_file_bytes: int = 1 << 40
@@ -135,11 +147,8 @@ def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tupl
     open_to_it = uid is None or all(reachable(path) for path in needed)
     if level == "user" and not open_to_it:
         level, uid = "limits", None
-    if policy.mode == "required" and level in ("limits", "off"):
-        raise SandboxRefused(
-            "EDT_SANDBOX=required, but this machine cannot box user code in: it has no Landlock, and the studio does not run as root "
-            "with its interpreter, code and data readable by other users"
-        )
+    if LEVELS.index(level) > LEVELS.index(policy.least):
+        raise SandboxRefused(TOO_WEAK.format(level, policy.least, LACKS[policy.least]))
     return Box(
         level=level,
         uid=uid,

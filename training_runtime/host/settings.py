@@ -14,7 +14,7 @@ from pathlib import Path
 from training_runtime.host.cgroup_values import LEAST_BYTES
 from training_runtime.host.reconcile import Rules
 from training_runtime.host.room import Marks
-from training_runtime.host.sandbox import Policy
+from training_runtime.host.sandbox import LEVELS, Level, Policy
 
 DRIVER = "training_runtime.elastic.driver:main"
 _PRELOAD = "torch,torch.distributed,numpy"
@@ -159,10 +159,14 @@ def uid_base(home: Path) -> int:
 
 def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
     mode = environment.get("EDT_SANDBOX", "best-effort")
-    if mode not in ("required", "best-effort", "off"):
-        raise ValueError(f"EDT_SANDBOX={mode!r}: one of required, best-effort, off")
+    least: dict[str, Level] = {"best-effort": "off", "off": "off", "required": "user", **{each: each for each in LEVELS}}
+    if mode not in least:
+        raise ValueError(
+            f"EDT_SANDBOX={mode!r}: one of best-effort, off, required (user), or the weakest level: {', '.join(LEVELS[:-1])}"
+        )
     return Policy(
-        mode=mode,  # type: ignore[arg-type]
+        mode="off" if mode == "off" else "best-effort",
+        least=least[mode],
         uid_base=int(_number(environment, "EDT_UID_BASE", 0)) if environment.get("EDT_UID_BASE") else uid_base(home),
         extra_read=tuple(filter(None, environment.get("EDT_SANDBOX_READ", "").split(":"))),
         max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
