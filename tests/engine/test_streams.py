@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from benchmarks._stage import HOLD
 from tests.engine.faults import FAULTS
 from tests.engine.harness import Run
-from tests.engine.scripts import LOOP
+from tests.engine.scripts import LOOP, SMALL
 from tests.engine.test_loop import same
 from training_runtime.elastic import streams
 from training_runtime.elastic.ledger import replay
@@ -259,7 +259,19 @@ def test_a_loader_says_what_it_has_been_told() -> None:
 
 @pytest.mark.parametrize(
     "sample",
-    [torch.ones(3), np.ones((2, 2)), b"some", {"a": [1, 2.5, "x", None]}, (torch.tensor(1j), torch.zeros(0)), torch.ones(5)[::2]],
+    [
+        torch.ones(3),
+        np.ones((2, 2)),
+        b"some",
+        {"a": [1, 2.5, "x", None]},
+        (torch.tensor(1j), torch.zeros(0)),
+        torch.ones(5)[::2],
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.ones(2, requires_grad=True),
+        torch.tensor([1j]).conj(),
+        np.float32(3),
+        torch.eye(2).to_sparse(),
+    ],
 )
 def test_a_checksum_is_the_same_for_the_same_and_another_for_another(sample: Any) -> None:
     assert streams.checksum(sample, 0) == streams.checksum(sample, 0) != streams.checksum([sample, 1], 0)
@@ -275,6 +287,17 @@ def test_generators_are_put_where_a_state_says_that_is_a_part_of_larger_memory()
     large[8 : 8 + len(torchs)] = torchs
     other.position.load_state_dict({**first.position.state_dict(), "own": (own, (large[8 : 8 + len(torchs)], *rest))})
     assert told(other.__getitems__([5])) == told(first.__getitems__([5]))
+
+
+def test_a_model_with_a_stream_is_refused_with_where_it_can_be_trained_on(start) -> None:
+    script = SMALL.replace("return Noisy(args.samples, 1), Noisy(61, 2)", "return Given(), None")
+    assert script != SMALL
+    methods = "    def __len__(self):\n        return 8\n    def __iter__(self):\n        return iter(range(8))\n"
+    given = "class Given(torch.utils.data.IterableDataset):\n" + methods
+    run = start(script.replace("import torch\n", "import torch\n" + given, 1))
+    run.members(0)
+    assert run.wait() == 1
+    assert "the train dataset (Given) is a stream, which a loop over edt.elastic(...) can train on" in run.events("error")[0].message
 
 
 def test_samples_that_are_no_whole_number_are_refused() -> None:

@@ -175,6 +175,8 @@ class Job:
             raise UserError(f"the datasets function must return (train_dataset, test_dataset), not {type(found).__name__}")
         self.train_set, self.test_set = (batched.by_sample(data, name) for data, name in zip(found, ("train", "test"), strict=True))
         for name, data in (("train", self.train_set), ("test", self.test_set)):
+            if data is not None and not isinstance(data, streams.Stream) and streams.is_stream(data):
+                raise UserError(f"the {name} dataset ({type(data).__name__}) is a stream, which a loop over edt.elastic(...) can train on")
             if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
                 raise UserError(f"the {name} dataset ({type(data).__name__}) must be map-style: it needs __getitem__ and __len__")
         for data in (self.train_set, self.test_set):

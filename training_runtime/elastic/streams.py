@@ -298,10 +298,13 @@ def checksum(sample: Any, found: int) -> int:
     if isinstance(sample, torch.Tensor):
         if sample.layout != torch.strided or sample.device.type != "cpu":
             return zlib.crc32(f"{tuple(sample.shape)}".encode(), found)
-        some = sample.detach().reshape(-1)[: SUMMED_BYTES // max(1, sample.element_size())].resolve_conj().resolve_neg().contiguous()
-        return zlib.crc32(some.view(torch.uint8).numpy().data, found)
+        flat = sample.detach().resolve_conj().resolve_neg().reshape(-1)
+        try:
+            return _summed(flat.numpy(), found)
+        except TypeError:  # numpy has no such numbers
+            return _summed(flat.view(torch.uint8).numpy(), found)
     if type(sample).__module__ == "numpy" and hasattr(sample, "tobytes"):
-        return zlib.crc32(sample.reshape(-1)[: SUMMED_BYTES // max(1, sample.itemsize)].tobytes(), found)
+        return _summed(sample, found)
     if isinstance(sample, (bytes, bytearray, memoryview)):
         return zlib.crc32(sample[:SUMMED_BYTES], found)
     if isinstance(sample, Mapping):
@@ -314,3 +317,8 @@ def checksum(sample: Any, found: int) -> int:
         return found
     plain = sample is None or isinstance(sample, (bool, int, float, complex, str))
     return zlib.crc32(repr(sample)[:SUMMED_BYTES].encode("utf-8", "surrogatepass") if plain else type(sample).__name__.encode(), found)
+
+
+def _summed(array: Any, found: int) -> int:
+    """Of the beginning of one of numpy's."""
+    return zlib.crc32(array.reshape(-1)[: SUMMED_BYTES // max(1, array.itemsize)].tobytes(), found)

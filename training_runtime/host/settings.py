@@ -161,9 +161,7 @@ def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
     mode = environment.get("EDT_SANDBOX", "best-effort")
     least: dict[str, Level] = {"best-effort": "off", "off": "off", "required": "user", **{each: each for each in LEVELS}}
     if mode not in least:
-        raise ValueError(
-            f"EDT_SANDBOX={mode!r}: one of best-effort, off, required (user), or the weakest level: {', '.join(LEVELS[:-1])}"
-        )
+        raise ValueError(f"EDT_SANDBOX={mode!r}: one of best-effort, off, required (user), or the weakest level: {', '.join(LEVELS[:-1])}")
     return Policy(
         mode="off" if mode == "off" else "best-effort",
         least=least[mode],
