@@ -144,10 +144,10 @@ def test_a_pause_is_told_as_a_change_of_somebody_elses_and_not_again_as_a_suspen
 
 
 def test_who_did_it_themselves_is_not_told_and_others_changes_are(run: TrainingRun, alice: User, bob: User) -> None:
-    services.set_priority(run, by=alice, priority=6000)
+    services.set_priority(run, by=alice, priority=4000)
     assert not Notice.objects.exists()
-    services.set_priority(run, by=bob, priority=7000)
-    assert Notice.objects.get().text == f"rates (run {run.pk}): bob changed the priority from 6000 to 7000."
+    services.set_priority(run, by=bob, priority=4500)
+    assert Notice.objects.get().text == f"rates (run {run.pk}): bob changed the priority from 4000 to 4500."
     services.stop_run(run, by=bob, reason="wrong data")
     assert Notice.objects.get(kind=NoticeKind.STOPPED).text == f"rates (run {run.pk}) was stopped: Stopped by bob: wrong data"
 

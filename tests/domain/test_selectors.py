@@ -149,9 +149,9 @@ def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Projec
     members = tuple(Member(rank, rank + 1, 9) for rank in range(2))
     cast.write_journal(run, cast.step(1), Generation(2, 812, 1, members, 4, "bob's run started.", 23.4, 0), t=NOW.timestamp() + 60)
     ingest.catch_up(run.pk, now=NOW + 65 * SECOND)
-    services.set_priority(run, by=alice, priority=9000, now=NOW + 70 * SECOND)
+    services.set_priority(run, by=alice, priority=4000, now=NOW + 70 * SECOND)
     texts = [item.text for item in selectors.feed()]
-    assert texts[0] == "alice's run digits: alice changed the priority from 5000 to 9000."
+    assert texts[0] == "alice's run digits: alice changed the priority from 5000 to 4000."
     assert "alice's run digits: 4 → 2 workers at step 812: bob's run started; 23 ms pause, 0 steps redone." in texts
     assert "alice's run digits starts: It was granted 4 slots." in texts
     assert texts[-1] == "alice's run digits was submitted."

@@ -128,11 +128,8 @@ def test_who_takes_up_the_position_goes_on_with_the_same_samples(kind: str) -> N
         other.settle(at + 7)
         first.settle(at + 7)
         assert other.position.state_dict().keys() == first.position.state_dict().keys()
-        assert (other.position.turn, other.position.start, other.position.total) == (
-            first.position.turn,
-            first.position.start,
-            first.position.total,
-        )
+        for mark in ("turn", "start", "total"):
+            assert getattr(other.position, mark) == getattr(first.position, mark)
         assert told(other.__getitems__(range(at + 7, at + 12))) == whole[at + 7 : at + 12]
 
 
