@@ -46,6 +46,12 @@ class AttributesForm(RequestForm):
         help_text="What requirements.txt or pyproject.toml beside the script names is built, unless you choose something else: then it is "
         "not read.",
     )
+    network = forms.ChoiceField(
+        required=False,
+        choices=DefinitionVersion.Network.choices,
+        help_text="What its runs reach. The internet is for scripts that download models or data, or report to a service; private networks "
+        "and this studio's machines stay closed. Packages are installed before the run either way.",
+    )
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -56,6 +62,10 @@ class AttributesForm(RequestForm):
     def clean_packages(self) -> str:
         """Who says nothing means the usual."""
         return self.cleaned_data["packages"] or DefinitionVersion.Packages.OWN
+
+    def clean_network(self) -> str:
+        """Likewise."""
+        return self.cleaned_data["network"] or DefinitionVersion.Network.NONE
 
 
 def packages_choices(now: str) -> list[tuple[str, Any]]:
@@ -144,7 +154,8 @@ class DefinitionForm(SourceForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     upload = _code(help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
-    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
+    field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network"]
+    field_order += ["request_id"]
 
     def clean(self) -> dict[str, Any]:
         said = super().clean()
@@ -156,13 +167,13 @@ class DefinitionForm(SourceForm):
 
 class VersionForm(SourceForm):
     upload = _code(help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
-    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "request_id"]
+    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network", "request_id"]
 
 
 def version_initial(definition: TrainingDefinition) -> dict[str, object]:
     """The attributes of the newest version, as a start for the next."""
     newest = definition.newest()
-    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed")}
+    same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "network")}
     same["packages"] = newest.packages_choice
     # Left empty where it is as usual, so that another type has what is usual for it.
     return same | {"max_slots": newest.max_slots if newest.max_slots != usual_slots(newest.distributed) else None}

@@ -33,7 +33,7 @@ from experiments import (
     stations,
     variables,
 )
-from experiments.models import DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
+from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.errors import HostUnavailable
 from training_runtime.protocol import Apply, Device, NodeFacts, Observation, RunObservation, RunSpec, SlotRef, WantedRun
@@ -288,7 +288,13 @@ def _spec(run: TrainingRun, *, on: Node, secrets: dict[str, str]) -> RunSpec:
         max_restarts=_max_restarts(run),
         environment=environments.folder_of(run, on),
         secrets=secrets,
+        network=_may_use_network(run),
     )
+
+
+def _may_use_network(run: TrainingRun) -> bool:
+    asked = run.version.network == DefinitionVersion.Network.OUTWARD
+    return asked and ClusterRules.current().may_use_network(run.experiment.project_id)
 
 
 def _max_restarts(run: TrainingRun) -> int:

@@ -201,7 +201,7 @@ class SharingForm(forms.Form):
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
     """
 
-    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota")
+    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota", "new_projects_network")
 
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
     several_machines = forms.BooleanField(label="A run may use several machines", required=False)
@@ -221,6 +221,7 @@ class SharingForm(forms.Form):
         help_text="Slots that a project's runs hold together at most, for projects that are made from now on. Empty is none.",
         widget=forms.NumberInput(attrs={"placeholder": "none", "class": "input"}),
     )
+    new_projects_network = forms.BooleanField(label="Runs of new projects may use the network", required=False)
     reason = forms.CharField(
         label="Reason",
         max_length=400,
@@ -248,6 +249,8 @@ class SharingForm(forms.Form):
             self.fields[f"quota-{name}"] = self._quota(f"Quota of {name}", rules.person_quota.get(name))
         for pk, title in projects.items():
             self.fields[f"project-{pk}"] = self._quota(f"Quota of project {title}", rules.project_quota.get(pk))
+            network = forms.BooleanField(label=f"Network for project {title}", required=False, initial=pk not in rules.without_network)
+            self.fields[f"network-{pk}"] = network
         for field in self.fields.values():
             field.disabled = not may_change
 
@@ -269,13 +272,20 @@ class SharingForm(forms.Form):
             several_machines=sent["several_machines"],
             priority_ceiling=sent["priority_ceiling"],
             new_project_quota=sent["new_project_quota"],
+            new_projects_network=sent["new_projects_network"],
+            without_network=self._without_network(),
         )
+
+    def _without_network(self) -> list[str]:
+        """Also of projects that were not on the page; none that was deleted."""
+        others = [pk for pk in self.rules.without_network if pk not in self.projects]
+        return sorted([*others, *(pk for pk in self.projects if not self.cleaned_data[f"network-{pk}"])], key=int)
 
     def people_rows(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
         return [(name, self[f"weight-{name}"], self[f"quota-{name}"]) for name in self.people]
 
-    def project_rows(self) -> list[tuple[str, str, forms.BoundField]]:
-        return [(pk, title, self[f"project-{pk}"]) for pk, title in self.projects.items()]
+    def project_rows(self) -> list[tuple[str, str, forms.BoundField, forms.BoundField]]:
+        return [(pk, title, self[f"project-{pk}"], self[f"network-{pk}"]) for pk, title in self.projects.items()]
 
     def first_error(self) -> str:
         name, errors = next(iter(self.errors.items()))

@@ -61,6 +61,7 @@ def definition(
     max_slots: int = 4,
     device: str = "any",
     distributed: str = "elastic",
+    network: str = "none",
 ) -> DefinitionVersion:
     return services.create_definition(
         project,
@@ -72,6 +73,7 @@ def definition(
         max_slots=max_slots,
         device=device,
         distributed=distributed,
+        network=network,
     )
 
 

@@ -54,7 +54,7 @@ class RunSpec:
     up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
     (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device. `torchrun`: the
     script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
-    how often it is started again after a worker has failed.
+    how often it is started again after a worker has failed. `network`: its definition asks for the network, and its project may have it.
     """
 
     run: int
@@ -75,6 +75,7 @@ class RunSpec:
     max_restarts: int = 0
     environment: str = ""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    network: bool = False
 
 
 @dataclass(frozen=True)

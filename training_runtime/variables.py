@@ -59,6 +59,7 @@ _OTHER_CODE = frozenset(
         "EDT_HOME",
         "EDT_UID_BASE",
         "EDT_ADDRESS",
+        "EDT_NETWORK",
         "EDT_RELEASE_GRACE_S",
         "CUDA_VISIBLE_DEVICES",
         "CUDA_DEVICE_ORDER",

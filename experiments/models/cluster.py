@@ -151,6 +151,8 @@ class ClusterRules(models.Model):
     several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.several)
     priority_ceiling = models.PositiveIntegerField(default=DEFAULT_PRIORITY)  # what is asked above it counts once an administrator agrees
     new_project_quota = models.PositiveIntegerField(null=True, blank=True)  # slots
+    without_network = models.JSONField(default=list, blank=True)  # ids of projects whose runs may not use the network, as text
+    new_projects_network = models.BooleanField(default=True)
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -158,6 +160,10 @@ class ClusterRules(models.Model):
     def current(cls) -> ClusterRules:
         """The one row, made on first use."""
         return cls.objects.get_or_create(pk=1)[0]
+
+    def may_use_network(self, project: int) -> bool:
+        """Whether runs of this project get it where their training definition asks."""
+        return str(project) not in self.without_network
 
 
 class ClusterChange(models.Model):

@@ -71,6 +71,10 @@ class DefinitionVersion(models.Model):
         STUDIO = "studio", "The studio's packages alone"
         NAMED = "named", "An environment that administrators offer"
 
+    class Network(models.TextChoices):
+        NONE = "none", "None"
+        OUTWARD = "outward", "The internet"
+
     definition = models.ForeignKey(TrainingDefinition, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     bundle = models.ForeignKey(Bundle, on_delete=models.PROTECT, related_name="+")
@@ -81,6 +85,9 @@ class DefinitionVersion(models.Model):
     distributed = models.CharField(max_length=16, choices=Distributed, default=Distributed.ELASTIC)
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
     packages = models.CharField(max_length=16, choices=Packages, default=Packages.OWN)
+    network = models.CharField(
+        max_length=8, choices=Network, default=Network.NONE
+    )  # what its runs ask for; see ClusterRules.may_use_network
     named = models.ForeignKey(NamedVersion, null=True, on_delete=models.PROTECT, related_name="definition_versions")
     # what its code brings in requirements.txt or pyproject.toml, or its named environment has, a line each with its place; empty: the
     # packages that every run has

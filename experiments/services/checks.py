@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Choices, Count, Model, QuerySet
 
 from experiments import datastore
-from experiments.models import DataAsset, Slot, User
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Slot, User
 from training_runtime import variables as runtime_variables
 
 NAME_LIMIT = 120
@@ -56,6 +56,16 @@ def on_one_machine(slots: int, *, device: str, field: str = "max_slots") -> None
     if (largest := sizes.first()) is not None and slots > largest["count"]:
         most = f"{largest['count']} {largest['device'].upper()} slot{'s' * (largest['count'] != 1)}"
         refuse(field, f"It runs on one machine, and the largest, {largest['node__name']}, has {most}: choose at most {largest['count']}.")
+
+
+def network(version: DefinitionVersion, *, project: int, field: str = "versions") -> None:
+    """Where it asks for the network its runs get it, or do not begin."""
+    if version.network == DefinitionVersion.Network.OUTWARD and not ClusterRules.current().may_use_network(project):
+        refuse(
+            field,
+            f"{version.definition.name} asks for the network, which is closed to runs of this project: ask an administrator to open it on "
+            "the page Sharing, or save a version that does without.",
+        )
 
 
 def text(value: str, *, field: str = "description", limit: int = DESCRIPTION_LIMIT) -> str:

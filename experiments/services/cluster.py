@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -24,6 +24,8 @@ MOST_PRIORITY = 10_000
 OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was done, in words
     "several_machines": lambda _, after: ("allowed" if after else "no longer allows") + " runs to use several machines",
     "priority_ceiling": lambda before, after: f"changed the highest priority without an administrator from {before} to {after}",
+    "without_network": lambda before, after: _networks(before, after),
+    "new_projects_network": lambda _, after: f"{'allows' if after else 'no longer allows'} new projects the network",
     "new_project_quota": lambda before, after: f"changed the quota of new projects from {_slots(before)} to {_slots(after)}",
 }
 
@@ -100,7 +102,8 @@ def set_policy(
     **others: Any,
 ) -> ClusterRules:
     """Policy, quotas in slots, by username and by project id; `others` are further rules by name (see OTHERS). None leaves these as they
-    are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota.
+    are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota,
+    without_network, new_projects_network.
     """
     if policy not in POLICIES:
         checks.refuse("policy", "Choose one of: Fair share, Priority.")
@@ -202,6 +205,12 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
         said.append(OTHERS[name](before, value))
         setattr(rules, name, value)
     return said
+
+
+def _networks(before: Sequence[str], after: Sequence[str]) -> str:
+    """Of projects by their numbers: everybody may read this."""
+    words = (("closed the network to", set(after) - set(before)), ("opened the network to", set(before) - set(after)))
+    return " and ".join(f"{what} project {', '.join(sorted(keys))}" for what, keys in words if keys)
 
 
 def _slots(slots: int | None) -> str:

@@ -45,6 +45,7 @@ class _Attributes:
     max_slots: int
     packages: str
     named: NamedVersion | None
+    network: str
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,19 @@ def create_definition(
     distributed: str = "elastic",
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
+    network: str = V.Network.NONE,
     request_id: uuid.UUID | None = None,
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
-    (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number)."""
+    (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number), network ("none" or
+    "outward")."""
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
-    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
+    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=None, **kinds)
     checks.collected(errors)
     assert clean_name is not None
@@ -112,6 +115,7 @@ def add_version(
     distributed: str = "elastic",
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
+    network: str = V.Network.NONE,
     request_id: uuid.UUID | None = None,
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
@@ -119,7 +123,7 @@ def add_version(
     if (before := _sent_before(by, request_id)) is not None:
         return before
     errors: list[ValidationError] = []
-    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages}
+    kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     newest = definition.newest()
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
     checks.collected(errors)
@@ -148,7 +152,7 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
         return before
     source = version.definition
     kinds = (version.framework, version.command, version.device, version.distributed)
-    attributes = _Attributes(*kinds, version.max_slots, version.packages, version.named)
+    attributes = _Attributes(*kinds, version.max_slots, version.packages, version.named, version.network)
     try:
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
@@ -197,12 +201,14 @@ def _attributes(
     distributed: str,
     max_slots: int | None,
     packages: str,
+    network: str,
     before: DefinitionVersion | None,
 ) -> _Attributes | None:
     found, slots = len(errors), usual_slots(distributed) if max_slots is None else max_slots
     checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
     checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
     checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
+    checks.each(errors, lambda: checks.choice(network, V.Network, field="network"))
     chosen = checks.each(errors, lambda: named_environments.chosen(packages, before=before))
     checks.each(errors, lambda: checks.whole(slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
     clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
@@ -212,7 +218,7 @@ def _attributes(
         return None
     if is_fixed(distributed):
         checks.each(errors, lambda: checks.on_one_machine(slots, device=device))
-    return _Attributes(framework, clean, device, distributed, slots, *chosen)
+    return _Attributes(framework, clean, device, distributed, slots, *chosen, network)
 
 
 def _parse(command: str, distributed: str) -> None:
@@ -274,6 +280,7 @@ def _store(
         max_slots=attributes.max_slots,
         packages=attributes.packages,
         named=attributes.named,
+        network=attributes.network,
         created_by=by,
         request_id=request_id,
         **vars(code.origin),

@@ -159,6 +159,8 @@ def run_experiment(
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
             if not parts:
                 raise ValidationError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")
+            for part in parts:
+                checks.network(part.version, project=experiment.project_id)
             runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
@@ -199,6 +201,7 @@ def _check_version(project: Project, version: DefinitionVersion, own: str, globa
     named = version.definition.name
     if version.definition.project_id != project.pk:
         checks.refuse("versions", f"{named} belongs to another project: add it to this one first.")
+    checks.network(version, project=project.pk)
     command = global_command or checks.text(own, field="versions", limit=checks.COMMAND_LIMIT) or version.command
     if not command:
         checks.refuse("versions", f"{named} has no command of its own: give it one, as in main.py --epochs 5.")

@@ -49,7 +49,7 @@ def fetch_again(definition: TrainingDefinition, *, by: User, request_id: uuid.UU
     with _fetched(newest.git_address, newest.git_ref, newest.git_folder, "", sealed=definition.git_access) as (source, got):
         if got.commit == newest.git_commit:
             return None
-        same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots")}
+        same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots", "network")}
         same["packages"] = newest.packages_choice
         version = add_version(
             definition, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), request_id=request_id, **same

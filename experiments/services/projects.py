@@ -34,12 +34,16 @@ def create_project(*, by: User, name: str, description: str = "", request_id: uu
 
 
 def _limit(project: Project) -> None:
-    """To the quota of new projects, where there is one."""
-    if ClusterRules.current().new_project_quota is None:
+    """To what new projects get."""
+    now = ClusterRules.current()
+    if now.new_project_quota is None and now.new_projects_network:
         return
     rules = snapshot.lock_rules()
-    rules.project_quota = {**rules.project_quota, str(project.pk): rules.new_project_quota}
-    rules.save(update_fields=["project_quota", "updated_at"])
+    if rules.new_project_quota is not None:
+        rules.project_quota = {**rules.project_quota, str(project.pk): rules.new_project_quota}
+    if not rules.new_projects_network:
+        rules.without_network = [*rules.without_network, str(project.pk)]
+    rules.save(update_fields=["project_quota", "without_network", "updated_at"])
 
 
 def update_project(project: Project, *, by: User, name: str, description: str) -> Project:

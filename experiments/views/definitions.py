@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, gitcode, services
 from experiments.definition_forms import FILE_AGAIN, AttributesForm, DefinitionForm, VersionForm, version_initial
 from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
-from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
+from experiments.models import ClusterRules, DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import code as source
 from experiments.selectors import environments
 from experiments.sent_once import RequestForm
@@ -83,6 +83,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "newest": versions[0],
         "environments": later(lambda: environments.of_version(versions[0])),
         "scripts": later(lambda: source.scripts(versions[0].bundle)),
+        "network_closed": not ClusterRules.current().may_use_network(definition.project_id),
         "training_note": later(lambda: source.training_note(versions[0])),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),

@@ -42,6 +42,8 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 several_machines=wish.several_machines,
                 priority_ceiling=wish.priority_ceiling,
                 new_project_quota=wish.new_project_quota,
+                new_projects_network=wish.new_projects_network,
+                without_network=wish.without_network,
                 reason=form.cleaned_data["reason"],
             ),
         )

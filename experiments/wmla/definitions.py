@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
 from experiments import access, services
-from experiments.models import ModelDraft, Project, User
+from experiments.models import DefinitionVersion, ModelDraft, Project, User
 from experiments.services import checks
 from experiments.views.shown import person
 from experiments.wmla import answers
@@ -120,10 +120,13 @@ def _put_code(request: HttpRequest, key: str) -> HttpResponse:
                 upload=upload,
                 file_name=name,
                 command=draft.command,
+                network=DefinitionVersion.Network.OUTWARD,
             )
         else:
             before = draft.version.definition
-            made = services.add_version(before, by=person(request), upload=upload, file_name=name, command=draft.command)
+            made = services.add_version(
+                before, by=person(request), upload=upload, file_name=name, command=draft.command, network=before.newest().network
+            )
     draft.version = made
     draft.save(update_fields=["version"])
     return answers.found({"attachment_id": str(made.pk), "content_format": "native", "persisted": True}, status=201)

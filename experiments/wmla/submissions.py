@@ -118,7 +118,7 @@ def _version(
 ) -> DefinitionVersion:
     slots = max(1, said.devices) if framework.one_process else said.slots or DEFAULT_SLOTS
     attributes: dict[str, Any] = {"framework": "pytorch", "device": _device(said.device_type), "distributed": framework.distributed}
-    attributes["max_slots"] = slots
+    attributes |= {"max_slots": slots, "network": DefinitionVersion.Network.OUTWARD}  # as a script of WMLA has it, which cannot ask
     known = DefinitionVersion.objects.filter(definition__project=project, definition__name=name)
     environment = NamedEnvironment.objects.filter(name__iexact=said.environment_name).first()
     alike = known.filter(bundle=bundle, named=environment.newest() if environment else None, **attributes)

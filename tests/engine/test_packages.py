@@ -6,6 +6,8 @@ import errno
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,40 @@ def test_what_the_data_folder_has_nothing_to_do_with_gets_no_such_advice(monkeyp
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     refused = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
     assert advice.after(refused) == advice.after(FileNotFoundError(errno.ENOENT, "No such file", str(tmp_path / "train.pt"))) == ""
+
+
+def unresolved() -> BaseException:
+    with pytest.raises(urllib.error.URLError) as raised:
+        urllib.request.urlopen("http://no-such-host.invalid/model.pt", timeout=10)
+    return raised.value
+
+
+def wrapped() -> BaseException:
+    """As libraries do it: their own error, from one that was raised while another was handled."""
+    with pytest.raises(RuntimeError) as raised:
+        try:
+            try:
+                raise OSError(errno.ENETUNREACH, "Network is unreachable")
+            except OSError:
+                raise ValueError("the connection failed")  # noqa: B904
+        except ValueError as error:
+            raise RuntimeError("We could not reach the hub") from error
+    return raised.value
+
+
+@pytest.mark.parametrize("error", [unresolved, wrapped])
+def test_who_reaches_no_network_is_told_how_to_get_it(error, monkeypatch):
+    monkeypatch.setenv("EDT_NETWORK", "none")
+    assert "save a new version with the network The internet" in advice.after(error())
+    for other in ("outward", "machine"):
+        monkeypatch.setenv("EDT_NETWORK", other)
+        assert advice.after(error()) == ""
+
+
+def test_who_tries_a_private_network_is_told_who_opens_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDT_NETWORK", "outward")
+    assert "EDT_RUN_NETWORK_ALLOW" in advice.after(urllib.error.URLError(PermissionError(errno.EACCES, "Permission denied")))
+    assert advice.after(PermissionError(errno.EACCES, "Permission denied", str(tmp_path))) == ""
 
 
 def python(code: str, **env: str) -> str:

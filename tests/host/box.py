@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -35,9 +36,10 @@ Path(os.environ["RESULT_DIR"], "findings.json").write_text(json.dumps(findings))
 """
 
 
-def try_in_the_box(host: HostUnderTest, body: str, *, run: int = 7, env: dict[str, str] | None = None) -> dict:
+def try_in_the_box(host: HostUnderTest, body: str, *, run: int = 7, env: dict[str, str] | None = None, network: bool = False) -> dict:
     """Runs `body` as user code; it fills `findings[name] = attempt(callable)`: ["done", ...] or [error, ...]."""
-    host.want(host.spec(run, "script", "main.py", code={"main.py": ATTEMPT % body}, env=env))
+    spec = host.spec(run, "script", "main.py", code={"main.py": ATTEMPT % body}, env=env)
+    host.want(dataclasses.replace(spec, network=network))
     host.apply()
     seen = host.until_run(run, lambda seen: seen.state == "exited", deadline_s=40)
     assert seen.exit_code == 0, host.console(run) + host.log()

@@ -43,6 +43,12 @@ def slots(*ids: int, node: str = NODE) -> tuple[SlotRef, ...]:
     return tuple(SlotRef(i, node, i, "cpu") for i in ids)
 
 
+def has_ended(pid: int) -> bool:
+    """Also where its parent has not taken notice of it yet: nothing of it is left but its number."""
+    found = processes.look(pid)
+    return found is None or found.state == "Z"
+
+
 class HostUnderTest:
     """A node host process and what the studio would do with it."""
 

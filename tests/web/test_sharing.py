@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import reverse
 
 from experiments import services
-from experiments.models import ClusterChange, ClusterRules, Grant, Slot, User
+from experiments.models import ClusterChange, ClusterRules, Grant, Project, Slot, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -14,6 +14,7 @@ def everything(studio: Seeded, **changed: str) -> dict[str, str]:
     """The form of the rules as the browser sends it."""
     sent = {"policy": "fair_share", "reason": ""}
     sent |= {f"weight-{name}": "1" for name in User.objects.values_list("username", flat=True)}
+    sent |= {"new_projects_network": "on"} | {f"network-{pk}": "on" for pk in Project.objects.values_list("pk", flat=True)}
     return sent | changed
 
 
@@ -60,6 +61,21 @@ def test_the_ceiling_of_priority_and_the_quota_of_new_projects_are_rules_too(stu
     assert len(ClusterRules.current().project_quota) <= 1
     refused = client.post(reverse("sharing"), everything(studio, priority_ceiling="0"))
     assert "greater than or equal to 1" in refused.content.decode()
+
+
+def test_the_network_is_closed_to_a_project_and_to_those_to_come(studio: Seeded, as_: As) -> None:
+    client, pk = as_(studio.dora), str(studio.digits.pk)
+    sent = everything(studio)
+    del sent[f"network-{pk}"], sent["new_projects_network"]
+    client.post(reverse("sharing"), sent)
+    page = as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert f"dora closed the network to project {pk}" in page
+    assert "dora no longer allows new projects the network" in page
+    made = services.create_project(by=studio.alice, name="Closed")
+    assert sorted(ClusterRules.current().without_network) == sorted([pk, str(made.pk)])
+    client.post(reverse("sharing"), everything(studio))
+    assert not ClusterRules.current().without_network
+    assert f"opened the network to project {', '.join(sorted([pk, str(made.pk)]))}" in client.get(reverse("sharing")).content.decode()
 
 
 def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:

@@ -1,5 +1,5 @@
 """What a person can do about an error that scripts from elsewhere meet here: a package that is not there, a data folder that cannot be
-written to."""
+written to, a network that is closed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import errno
 import importlib.machinery
 import importlib.util
 import os
+import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,11 +24,22 @@ DATA_IS_READ_ONLY = (
     "The data folder (DATA_DIR) is read-only for scripts: upload what it should have as a data asset of the project, or let the script "
     "store what it downloads in os.environ['RESULT_DIR']."
 )
+NO_NETWORK = (
+    "This run reaches no network, since its training definition does not ask for it: save a new version with the network The internet, or "
+    "upload what it downloads as a data asset"
+)
+PRIVATE_NETWORK = (
+    "This run reaches the internet, but no private network and nothing of the machine that it runs on: ask an administrator to name what "
+    "it needs there in EDT_RUN_NETWORK_ALLOW"
+)
+_UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+_MOST_CAUSES = 50
 
 
 def after(error: BaseException) -> str:
     """Sentences to follow the error's message; nothing where there is none to give."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
+    found = found or _on_network(error)
     return f". {found}" if found else ""
 
 
@@ -59,6 +72,30 @@ def _on_refused(error: OSError) -> str:
         return ""
     folders = [Path(os.environ[name]).resolve() for name in ("DATA_DIR", "DLI_DATA_FS") if os.environ.get(name)]
     return DATA_IS_READ_ONLY if any(path.resolve().is_relative_to(folder) for folder in folders) else ""
+
+
+def _on_network(error: BaseException) -> str:
+    """Of an address that the run's network does not reach (EDT_NETWORK, see the node host); libraries raise theirs from it."""
+    reach = os.environ.get("EDT_NETWORK", "")
+    if reach == "none" and any(isinstance(each, socket.gaierror) or each.errno in _UNREACHABLE for each in _below(error)):
+        return f"{NO_NETWORK}."
+    # A route that prohibits answers so, and so does no file without a name.
+    if reach == "outward" and any(each.errno == errno.EACCES and each.filename is None for each in _below(error)):
+        return f"{PRIVATE_NETWORK}."
+    return ""
+
+
+def _below(error: BaseException) -> Iterator[OSError]:
+    """The error and all it comes from; of urllib's the reason, and of requests' what it was made with."""
+    left: list[object] = [error]
+    for _ in range(_MOST_CAUSES):
+        if not left:
+            return
+        each = left.pop()
+        if isinstance(each, OSError):
+            yield each
+        if isinstance(each, BaseException):
+            left += [each.__cause__, each.__context__, getattr(each, "reason", None), *each.args[:3]]
 
 
 def _is_there(top: str) -> bool:

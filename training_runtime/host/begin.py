@@ -172,7 +172,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         raise SandboxRefused(f"{settings.node} has no address under which other machines reach it (EDT_NODE_ADDRESS)")
     home = fabric.folder(settings.folder)
     layer = str(packages or "")
-    box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer)
+    several = bool(settings.address) and spec.elastic and not spec.torchrun
+    box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
     temporary = str(Path(spec.result_dir, "tmp"))
     if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
         temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
@@ -187,7 +188,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     variables = environment.run_environment(spec, places=places, warm=warm)
     if settings.slots is not None:
         variables["EDT_NODE_SLOTS"] = str(settings.slots)
-    if settings.address:
+    variables["EDT_NETWORK"] = box.reach
+    if several:
         variables["EDT_ADDRESS"] = settings.address
     variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
     if layer:

@@ -6,12 +6,15 @@ Thin wrappers that raise OSError; what they are used for is decided in `sandbox`
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import os
 import platform
+import socket
+import struct
 from pathlib import Path
 
-CAP_DAC_READ_SEARCH = 2
+CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_SYS_ADMIN = 2, 12, 21
 LAST_CAPABILITY = 63
 
 _PR_SET_PDEATHSIG = 1
@@ -28,7 +31,11 @@ _SECBIT_NOROOT_LOCKED = 0b11
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP, _NAME_BYTES = 0x8913, 0x8914, 1, 16
 
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -118,6 +125,33 @@ def private_namespaces() -> None:
     _mount(b"none", "/", None, _MS_REC | _MS_PRIVATE, None)
 
 
+def own_mounts() -> None:
+    """A mount namespace, and nothing mounted in it is seen outside. Needs CAP_SYS_ADMIN."""
+    _check(_libc().unshare(_CLONE_NEWNS), "unshare")
+    _mount(b"none", "/", None, _MS_REC | _MS_PRIVATE, None)
+
+
+def own_network() -> None:
+    """A network namespace with nothing but a loopback, which is up. Needs CAP_SYS_ADMIN."""
+    _check(_libc().unshare(_CLONE_NEWNET), "unshare")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        flags = struct.unpack_from("h", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, _flags_of("lo", 0)), _NAME_BYTES)[0]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _flags_of("lo", flags | _IFF_UP))
+
+
+def _flags_of(interface: str, flags: int) -> bytes:
+    """A struct ifreq; see netdevice(7)."""
+    return struct.pack(f"{_NAME_BYTES}sh22x", interface.encode(), flags)
+
+
+def own_user_namespace() -> None:
+    """The same user and group in a user namespace, with all capabilities over what else is made for it; see user_namespaces(7)."""
+    uid, gid = os.geteuid(), os.getegid()
+    _check(_libc().unshare(_CLONE_NEWUSER), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        Path(f"/proc/self/{name}").write_text(text)
+
+
 def join_namespace(descriptor: int) -> None:
     """That which the descriptor stands for."""
     _check(_libc().setns(descriptor, 0), "setns")
@@ -131,6 +165,11 @@ def mount_private_shared_memory() -> None:
 def mount_proc_without_others() -> None:
     """A /proc that does not show processes of other users."""
     _mount(b"proc", "/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
+
+
+def mount_empty(folder: str) -> None:
+    """In its place a folder with nothing in it, which only root can change."""
+    _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=64k")
 
 
 def bind_mount(folder: int, target: str) -> None:

@@ -14,16 +14,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, sandbox, seccomp
+from training_runtime.host import kernel, network, sandbox, seccomp
+from training_runtime.host.network import Reach
 from training_runtime.host.sandbox import Abilities, Box, Level, Policy
 from training_runtime.protocol import RunSpec
 
-_NETWORK = "the network is open to user code"
+_OPEN = "the network of this machine is open to user code"
+_KEPT = "a run reaches no network unless its training definition asks for it"
+_REACHES: dict[Reach, tuple[str, ...]] = {
+    "outward": (f"{_KEPT}; then the internet alone: nothing of this machine, and no private network",),
+    "none": (f"{_KEPT}; then that of this machine",),
+    "machine": (_OPEN,),
+}
 _FILTERED = "system calls that no training needs are refused"
 _WEAKER: dict[Level, tuple[str, ...]] = {
-    "user+landlock": (_NETWORK,),
-    "landlock": (_NETWORK, "runs share the studio's user: its Unix sockets can be reached", "runs share /dev/shm"),
-    "user": (_NETWORK, "no Landlock in this kernel: files that every user may read are open to user code"),
+    "user+landlock": (),
+    "landlock": ("runs share the studio's user: its Unix sockets can be reached", "runs share /dev/shm"),
+    "user": ("no Landlock in this kernel: files that every user may read are open to user code",),
     "limits": ("user code is not boxed in: run only code that you trust",),
     "off": ("the sandbox is switched off (EDT_SANDBOX=off): run only code that you trust",),
 }
@@ -33,6 +40,7 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
     """Tries the levels on files made in `folder` (the host's own). Takes some 20 ms; the calling process must be single-threaded."""
     if policy.mode == "off":
         return Abilities("off", private=False, notes=_WEAKER["off"])
+    can, remarks = _reach(policy)
     is_root = os.geteuid() == 0
     own_users = is_root and policy.uid_base > 0
     candidates: tuple[Level, ...] = ("user+landlock", "landlock", "user") if own_users else ("landlock",)
@@ -42,13 +50,24 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
         unfiltered = _in_child(_try_refused_calls)
         found.append(f"no system call is refused: {unfiltered}" if unfiltered else _FILTERED)
         for level in candidates:
-            tried = Abilities(level, private, (), filtered=not unfiltered)
+            tried = Abilities(level, private, (), filtered=not unfiltered, reach=can)
             if problem := _trial(tried, folder=Path(name), policy=policy):
                 found.append(f"{level}: {problem}")
             else:
-                notes = _WEAKER[level] + _remarks(level, private=private) + tuple(found)
+                notes = remarks + _WEAKER[level] + _remarks(level, private=private) + tuple(found)
                 return dataclasses.replace(tried, private=private and level != "landlock", notes=notes)
-    return Abilities("limits", private=False, notes=_WEAKER["limits"] + tuple(found), filtered=not unfiltered)
+    return Abilities("limits", private=False, notes=_WEAKER["limits"] + remarks + tuple(found), filtered=not unfiltered, reach=can)
+
+
+def _reach(policy: Policy) -> tuple[Reach, tuple[str, ...]]:
+    """The least of the network that a run can be left with that asks for it, and what to say of it."""
+    if policy.network == "shared":
+        return "machine", (f"{_OPEN} (EDT_RUN_NETWORK=shared)",)
+    if problem := _in_child(lambda: network.probe("none")):
+        return "machine", (*_REACHES["machine"], f"networks of runs cannot be kept apart: {problem}")
+    if problem := _in_child(lambda: network.probe("outward")):
+        return "none", (*_REACHES["none"], f"no network but this machine's can be given: {network.missing('none')} ({problem})")
+    return "outward", _REACHES["outward"]
 
 
 def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:

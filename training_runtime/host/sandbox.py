@@ -8,11 +8,12 @@ Levels, strongest first; `probe.strongest` finds the one that really works on th
   off            nothing but the scrubbed environment, for debugging
 At all but the last the kernel refuses a list of system calls, where it can (see `seccomp`).
 
-What no level protects against: the network is open (workers need it), so user code can reach what listens on TCP ports of this machine and
-beyond; a bug in the kernel or the GPU driver; contents of GPU memory left by another run; using up disk space, memory or processor time;
-what runs tell each other on purpose; a run tampering with its own results and its own journal. At `landlock` a path-named Unix socket of
-the same user can be connected to (the kernel has no right for it), and below version 6 of Landlock processes of the same user can be
-signalled.
+At all of them a run reaches as much of the network as `network` says.
+
+What no level protects against: a bug in the kernel or the GPU driver; contents of GPU memory left by another run; using up disk space,
+memory or processor time; what runs tell each other on purpose; a run tampering with its own results and its own journal. At `landlock` a
+path-named Unix socket of the same user can be connected to (the kernel has no right for it), and below version 6 of Landlock processes of
+the same user can be signalled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from pathlib import Path
 from typing import Literal
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, seccomp
+from training_runtime.host import kernel, network, seccomp
+from training_runtime.host.network import Reach
 from training_runtime.protocol import RunSpec
 
 Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
@@ -47,6 +49,7 @@ _KERNEL = ("/proc", "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 TEMPORARY = "/tmp"  # noqa: S108
+SOCKETS = "/run"
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
 
 
@@ -66,7 +69,8 @@ class Box:
     `read_search`: an ancestor of something that the run must read is closed to its user (an interpreter under /root, a home of mode 0700),
     so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which then bounds what can be read.
     `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc. `own_tmp`: /tmp is the run's
-    own `tmp` folder; not where something that it needs lies in the machine's /tmp. `filtered`: system calls are (see `seccomp`).
+    own `tmp` folder; not where something that it needs lies in the machine's /tmp. `own_run`: /run, with the sockets of the machine's
+    services, is empty; likewise. `filtered`: system calls are (see `seccomp`). `reach`, `opened`, `closed`: see `network`.
     """
 
     level: Level
@@ -81,6 +85,10 @@ class Box:
     max_processes: int = 8192
     max_files: int = 65536
     filtered: bool = False
+    own_run: bool = False
+    reach: Reach = "machine"
+    opened: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
     @property
     def landlock(self) -> bool:
@@ -89,20 +97,21 @@ class Box:
 
 @dataclass(frozen=True)
 class Abilities:
-    """What the probe found: the strongest level that works here, whether namespaces do, what a person should know, and whether system calls
-    can be filtered."""
+    """What the probe found: the strongest level that works here, whether namespaces do, what a person should know, whether system calls
+    can be filtered, and the least of the network that a run can be left with that asks for it."""
 
     level: Level
     private: bool
     notes: tuple[str, ...]
     filtered: bool = False
+    reach: Reach = "machine"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES, EDT_RUN_PROCESSES, EDT_RUN_MEMORY).
-    `least`: the weakest level at which user code may run. `uid_base` 0: runs keep the studio's user. `run_memory`: see
-    `cgroup_values.limits`."""
+    """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES, EDT_RUN_PROCESSES, EDT_RUN_MEMORY,
+    EDT_RUN_NETWORK, EDT_RUN_NETWORK_ALLOW, EDT_RUN_NETWORK_DENY). `least`: the weakest level at which user code may run. `uid_base` 0: runs
+    keep the studio's user. `run_memory`: see `cgroup_values.limits`."""
 
     mode: Mode = "best-effort"
     least: Level = "off"
@@ -111,6 +120,9 @@ class Policy:
     max_file_bytes: int = 1 << 40
     max_processes: int = 8192
     run_memory: float | None = None
+    network: network.Mode = "best-effort"
+    opened: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
 
 def run_user(run: int, policy: Policy) -> int:
@@ -125,12 +137,13 @@ def runtime_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, str(package))))
 
 
-def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "") -> Box:
+def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "", several: bool = False) -> Box:
     """The box of one run. Raises SandboxRefused where user code must not run at all under this policy. `environment`: the folder of its
-    packages."""
+    packages; `several`: it may have workers on other machines."""
     execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
     read = tuple(path for path in (spec.data_dir,) if path)
-    return _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir)
+    reach = network.reach(asked=spec.network, several=several, can=abilities.reach, mode=policy.network)
+    return _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
 
 
 def box_for_building(folder: str, abilities: Abilities, *, policy: Policy, read: tuple[str, ...], run: int | None = None) -> Box:
@@ -139,7 +152,16 @@ def box_for_building(folder: str, abilities: Abilities, *, policy: Policy, read:
     return _box(abilities, policy, uid=uid, execute=(), read=read, write=folder)
 
 
-def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tuple[str, ...], read: tuple[str, ...], write: str) -> Box:
+def _box(
+    abilities: Abilities,
+    policy: Policy,
+    *,
+    uid: int | None,
+    execute: tuple[str, ...],
+    read: tuple[str, ...],
+    write: str,
+    reach: Reach = "machine",
+) -> Box:
     level = abilities.level
     uid = uid if level in ("user+landlock", "user") else None
     needed = (*runtime_folders(), *execute, *read, write)
@@ -149,23 +171,28 @@ def _box(abilities: Abilities, policy: Policy, *, uid: int | None, execute: tupl
         level, uid = "limits", None
     if LEVELS.index(level) > LEVELS.index(policy.least):
         raise SandboxRefused(TOO_WEAK.format(level, policy.least, LACKS[policy.least]))
+    private, places = abilities.private and uid is not None, (*execute, *read, write)
     return Box(
         level=level,
         uid=uid,
         read_search=uid is not None and not open_to_it,
-        private=abilities.private and uid is not None,
-        own_tmp=abilities.private and uid is not None and not any(_below_tmp(path) for path in (*execute, *read, write)),
+        private=private,
+        own_tmp=private and not any(_below(TEMPORARY, path) for path in places),
+        own_run=private and reach != "machine" and not any(_below(SOCKETS, path) for path in places),
         execute=execute,
         read=read,
         write=write,
         max_file_bytes=policy.max_file_bytes,
         max_processes=policy.max_processes,
         filtered=abilities.filtered,
+        reach=reach,
+        opened=policy.opened,
+        closed=policy.closed,
     )
 
 
-def _below_tmp(path: str) -> bool:
-    return Path(path).resolve().is_relative_to(TEMPORARY)
+def _below(folder: str, path: str) -> bool:
+    return Path(path).resolve().is_relative_to(folder)
 
 
 def reachable(path: str) -> bool:
@@ -194,6 +221,9 @@ def enter(box: Box) -> None:
         kernel.mount_private_shared_memory()
         with contextlib.suppress(OSError):  # noted by the probe
             kernel.mount_proc_without_others()
+    if box.own_run:
+        kernel.mount_empty(SOCKETS)
+    network.enter(box.reach, opened=box.opened, closed=box.closed, own_mounts=box.private)
     if box.uid is not None:
         _hand_over(Path(box.write), box.uid)
     if box.own_tmp:

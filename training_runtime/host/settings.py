@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training_runtime.host import network
 from training_runtime.host.cgroup_values import LEAST_BYTES
 from training_runtime.host.reconcile import Rules
 from training_runtime.host.room import Marks
@@ -170,7 +171,25 @@ def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
         max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
         max_processes=_processes(environment),
         run_memory=_run_memory(environment),
+        network=_network(environment),
+        opened=_networks(environment, "EDT_RUN_NETWORK_ALLOW"),
+        closed=_networks(environment, "EDT_RUN_NETWORK_DENY"),
     )
+
+
+def _network(environment: Mapping[str, str]) -> network.Mode:
+    modes: dict[str, network.Mode] = {"": "best-effort", "best-effort": "best-effort", "required": "required", "shared": "shared"}
+    mode = environment.get("EDT_RUN_NETWORK", "")
+    if mode not in modes:
+        raise ValueError(f"EDT_RUN_NETWORK={mode!r}: one of best-effort, required, shared")
+    return modes[mode]
+
+
+def _networks(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    try:
+        return network.networks(environment.get(name, ""))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _processes(environment: Mapping[str, str]) -> int:
