@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.engine.harness import DEADLINE_S
 from tests.engine.scripts import TORCHELASTIC
-from tests.host.conftest import HostUnderTest, make_host, until  # noqa: F401 - a fixture
+from tests.host.conftest import HostUnderTest, has_ended, make_host, until  # noqa: F401 - a fixture
 from training_runtime import journal
 
 SAMPLES = 480
@@ -64,13 +64,13 @@ def test_its_slots_come_and_go_and_its_driver_dies_and_every_sample_is_shown_onc
     host.want(spec, 1, reason="bob needs one")
     host.apply()
     host.until_run(7, lambda run: run.holding == (1,), deadline_s=DEADLINE_S)
-    assert not Path(f"/proc/{leaving}").exists(), "the slot was free while its process was there"
+    assert has_ended(leaving), "the slot was free while its process was there"
     go_on(host, 100, starts=4)
 
     host.want(spec, reason="carol needs it")
     host.apply()
     host.until_run(7, lambda run: run.holding == (), deadline_s=DEADLINE_S)
-    assert not Path(f"/proc/{generations(host)[-1].members[0].pid}").exists()
+    assert has_ended(generations(host)[-1].members[0].pid)
     assert host.run(7).state == "running", "it waits for slots"
 
     host.want(spec, 1, 2, reason="two are free")
