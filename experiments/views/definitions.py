@@ -100,7 +100,8 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 def new_version(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     definition = access.definition(user, pk, need="write")
-    form = VersionForm(request.POST or None, request.FILES or None, initial=version_initial(definition))
+    asked = {"network": request.GET["network"]} if request.GET.get("network") in DefinitionVersion.Network else {}  # by a failed run's page
+    form = VersionForm(request.POST or None, request.FILES or None, initial=version_initial(definition) | asked)
     if request.method == "POST" and form.is_valid():
         version = attempt(form, lambda: _add(definition, user, form))
         if version:
@@ -251,6 +252,7 @@ def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[st
         ("Framework", lambda v: v.get_framework_display()),
         ("Device per slot", lambda v: v.get_device_display()),
         ("Distributed training type", lambda v: v.get_distributed_display()),
+        ("Network", lambda v: v.get_network_display()),
         ("Maximum number of slots", lambda v: str(v.max_slots)),
         ("Packages", lambda v: v.packages_words),
     )

@@ -18,9 +18,10 @@ from django.test import Client
 from django.urls import reverse
 
 from experiments import services
-from experiments.models import DataUpload, DefinitionVersion, Project, TrainingDefinition, User
+from experiments.models import DataUpload, DefinitionVersion, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As, code, definition_form
+from training_runtime.elastic import advice
 
 
 def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User, as_: As) -> None:
@@ -328,3 +329,22 @@ def test_who_has_all_packages_already_has_none_built_and_later_versions_neither(
     assert "The studio&#x27;s packages alone" in changes
     assert "packages" in client.post(add, definition_form(upload=None, packages="others")).content.decode()
     assert definition.newest().number == 3
+
+
+def test_a_run_that_failed_for_want_of_the_network_leads_to_a_version_that_asks_for_it(project: Project, alice: User, as_: As) -> None:
+    version = cast.definition(project, by=alice)
+    run = services.run_experiment(cast.experiment(project, by=alice, versions=[version]), by=alice)[0]
+    TrainingRun.objects.filter(pk=run.pk).update(state="failed", error_message=f"URLError: no such name. {advice.NO_NETWORK}.")
+    address = f"{reverse('new_version', args=[version.definition.pk])}?network=outward"
+    client = as_(alice)
+    assert f'href="{address}">Save a version that reaches the internet' in client.get(reverse("run", args=[run.pk])).content.decode()
+    assert '<option value="outward" selected>' in client.get(address).content.decode()
+    assert '<option value="none" selected>' in client.get(address.replace("outward", "intranet")).content.decode()
+    client.post(reverse("new_version", args=[version.definition.pk]), definition_form(upload=None, network="outward"))
+    newest = version.definition.newest()
+    assert newest.network == "outward"
+    assert "The internet" in client.get(reverse("changes", args=[newest.pk])).content.decode()
+    page = client.get(reverse("definition", args=[version.definition.pk])).content.decode()
+    assert "without private networks" in page
+    services.set_policy(by=alice, policy="fair_share", without_network=[str(project.pk)])
+    assert "its runs cannot start" in client.get(reverse("definition", args=[version.definition.pk])).content.decode()
