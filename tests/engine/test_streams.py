@@ -116,23 +116,6 @@ def test_samples_are_the_same_in_any_pieces_and_leave_generators_where_they_stoo
     assert (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-@pytest.mark.parametrize("kind", MAKES)
-def test_who_takes_up_the_position_goes_on_with_the_same_samples(kind: str) -> None:
-    make = MAKES[kind]
-    whole = all_of(make(), 60)
-    for at in (1, 13, 14, 20, 33, 40):
-        first, other = make(), make()
-        first.settle(at)
-        other.position.load_state_dict(first.position.state_dict())
-        assert told(other.__getitems__([at + 3])) == whole[at + 3 : at + 4]
-        other.settle(at + 7)
-        first.settle(at + 7)
-        assert other.position.state_dict().keys() == first.position.state_dict().keys()
-        for mark in ("turn", "start", "total"):
-            assert getattr(other.position, mark) == getattr(first.position, mark)
-        assert told(other.__getitems__(range(at + 7, at + 12))) == whole[at + 7 : at + 12]
-
-
 def test_a_stream_that_says_where_it_is_and_one_with_a_length_are_not_gone_through_again() -> None:
     for make, position in ((MAKES["that says where it is"], 17), (MAKES["with a length"], 20 * 50 + 1)):
         first, other = make(), make()
@@ -159,15 +142,6 @@ def test_samples_that_a_collate_function_changes_are_as_they_were_when_a_step_is
     (sample,) = stream.__getitems__([3])
     sample["i"].zero_()
     assert stream.__getitems__([3])[0]["i"].tolist() == [3, 0]
-
-
-def test_another_runs_position_is_not_taken() -> None:
-    stream = made(Plain(), samples=14)
-    stream.position.load_state_dict({"number": 50, "turn": 2, "start": 40, "total": 9, "own": None})
-    whole = all_of(made(Plain(), samples=14), 60)
-    assert told(stream.__getitems__([0, 1])) == whole[:2]
-    stream.settle(55)
-    assert told(stream.__getitems__([55])) == whole[55:56]
 
 
 class Counts(Plain):

@@ -100,7 +100,7 @@ class Stream:
         """All samples before `number` are in the state."""
         if number == self.position.number:
             return
-        reader = self._reader_before(number)
+        reader = self._reader_before(number, last=number - 1)  # through the end of a pass, whose sum is that of all who have come here
         with reader.drawing():
             while reader.number < number:
                 self._check(reader)
@@ -132,14 +132,15 @@ class Stream:
                     found.append(sample)
         return found
 
-    def _reader_before(self, number: int) -> _Reader:
-        """One that has not read `number` yet. It is dropped where the stream raises: the next one begins anew."""
+    def _reader_before(self, number: int, *, last: int | None = None) -> _Reader:
+        """One that has not read `number` yet, in the pass of `last` (of `number` itself, where that is not said) or before. It is dropped
+        where the stream raises: the next one begins anew."""
         if number < self.position.number:  # of another run
             self.position.load_state_dict(vars(Position()))
         at, reader = self.position, self._reader
         if reader is None or reader.broken or reader.number > number:
             self._kept.clear()
-            turn = number // self.length if self.length else 0
+            turn = (number if last is None else last) // self.length if self.length else 0
             if at.number and turn <= at.turn:
                 reader = _Reader(self, at.turn, at.start)
                 if at.own is not None:
@@ -151,7 +152,9 @@ class Stream:
 
     def _check(self, reader: _Reader) -> None:
         at = self.position
-        if reader.number == at.number and reader.number and (reader.turn, reader.start, reader.total) != (at.turn, at.start, at.total):
+        if reader.number == reader.start:
+            return  # it has read nothing of its pass
+        if reader.number == at.number and (reader.turn, reader.start, reader.total) != (at.turn, at.start, at.total):
             raise UserError(NOT_THE_SAME.format(self.name, f" (its first {at.number - at.start} of pass {at.turn + 1})"))
 
 
