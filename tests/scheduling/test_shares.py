@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -120,6 +121,21 @@ def test_nor_is_less_time_left():
     longer = a_run(1, "alice", held=frozenset({1, 2, 3}), remaining_s=900.0)
     sooner = a_run(2, "alice", held=frozenset({4, 5}), remaining_s=60.0)
     assert decide(machine(5), [longer, sooner]).grants == {1: longer.held, 2: sooner.held}
+
+
+@pytest.mark.parametrize("rules", [FAIR, PRIORITY])
+@pytest.mark.parametrize("claimed_s", [0.0, 1e-9, 1e9])
+def test_what_a_run_says_of_its_end_takes_no_slot_from_another_person(rules, claimed_s):
+    """A script can write into its own journal whatever it likes: it decides among its person's own runs alone."""
+    persons = {1: "alice", 2: "alice", 3: "bob", 4: "carol", 5: "carol"}
+    for count in range(1, 13):
+        honest = [a_run(number, person, remaining_s=300.0) for number, person in persons.items()]
+        forged = [replace(honest[0], remaining_s=claimed_s), *honest[1:]]
+        of_person = [Counter(), Counter()]
+        for totals, runs in zip(of_person, (honest, forged), strict=True):
+            for number, size in sizes(decide(machine(count), runs, rules)).items():
+                totals[persons[number]] += size
+        assert of_person[0] == of_person[1], count
 
 
 def test_useful_sizes_do_not_make_a_plan_undo_itself():
