@@ -48,14 +48,14 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
         if (kind := tarcheck.kind_of(draft, name=shown)) != "zip":
             draft, sha256, size_bytes = _repacked(draft, kind, shown, limits, cleanup)
         known = Bundle.objects.filter(sha256=sha256).first()
-        if known is not None and code_dir(known).is_dir() and _zip_path(sha256).is_file():
+        if known is not None and code_dir(known).is_dir() and zip_path(sha256).is_file():
             return known
         with zipcheck.opened(draft, name=shown) as archive:
             found = zipcheck.contents(archive, limits=limits)
             folder = _unpack(archive, found, limits, cleanup)
         with files_stay():
             _place(folder, sha256)
-            draft.replace(_zip_path(sha256))
+            draft.replace(zip_path(sha256))
             return _row(sha256, size_bytes, found)
 
 
@@ -84,7 +84,7 @@ def unpacked(bundle: Bundle) -> Path:
     limits = _limits()
     name = f"bundles/{bundle.sha256}.zip"
     try:
-        with contextlib.ExitStack() as cleanup, zipcheck.opened(_zip_path(bundle.sha256), name=name) as archive:
+        with contextlib.ExitStack() as cleanup, zipcheck.opened(zip_path(bundle.sha256), name=name) as archive:
             _place(_unpack(archive, zipcheck.contents(archive, limits=limits), limits, cleanup), bundle.sha256)
     except OSError as error:
         raise BundleRefused(f"The code of this run is not there and cannot be unpacked from {name} ({error.strerror}).") from None
@@ -220,6 +220,7 @@ def _row(sha256: str, size_bytes: int, found: Contents) -> Bundle:
     return Bundle.objects.get_or_create(sha256=sha256, defaults=facts)[0]
 
 
-def _zip_path(sha256: str) -> Path:
+def zip_path(sha256: str) -> Path:
+    """The kept upload."""
     path: Path = settings.EDT_HOME / "bundles" / f"{sha256}.zip"
     return path

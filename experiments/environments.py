@@ -43,11 +43,7 @@ NOT_READY = "-"  # the folder of an environment that is not there: the host wait
 
 def brought(bundle: Bundle, command: str) -> tuple[str, str]:
     """What the bundle's code requires, as text, and its key; both empty where it says nothing. Raises BundleRefused."""
-    folder = bundles.unpacked(bundle)
-    script = bundles.parse_command(command)[0] if command else ""
-    script = script.removeprefix(f"{bundle.root}/") if bundle.root else script
-    names = [name for name in _candidates(script) if (folder / name).is_file()]
-    path = requirements.find(names, script)
+    folder, path = bundles.unpacked(bundle), file_of(bundle, command)
     if not path:
         return "", ""
 
@@ -62,6 +58,15 @@ def brought(bundle: Bundle, command: str) -> tuple[str, str]:
     except requirements.Refused as refused:
         raise bundles.BundleRefused(str(refused)) from None
     return (requirements.to_text(lines), requirements.key(lines)) if lines else ("", "")
+
+
+def file_of(bundle: Bundle, command: str) -> str:
+    """Which of its files says what the command requires; empty where none does."""
+    folder = bundles.unpacked(bundle)
+    script = bundles.parse_command(command)[0] if command else ""
+    script = script.removeprefix(f"{bundle.root}/") if bundle.root else script
+    names = [name for name in _candidates(script) if (folder / name).is_file()]
+    return requirements.find(names, script)
 
 
 def typed(text: str, *, title: str) -> tuple[str, str]:

@@ -130,6 +130,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/priority/", run_actions.priority, name="set_priority"),
     path("runs/<int:pk>/slots/", run_actions.slots, name="set_slots"),
     path("runs/<int:pk>/continue/", run_actions.go_on, name="continue_run"),
+    path("runs/<int:pk>/add-package/", run_actions.add_package, name="add_package"),
     path("runs/<int:pk>/change/", run_actions.change, name="change_run"),
     path("runs/<int:pk>/preview/", run_actions.preview, name="preview_run"),
     path("runs/<int:pk>/delete/", run_actions.delete, name="delete_run"),

@@ -36,6 +36,7 @@ from experiments.services.named_environments import (
     retire_named_environment,
 )
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
+from experiments.services.packages import add_package, missing_package
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.runs import (
     annotate_run,
@@ -54,6 +55,7 @@ from experiments.services.variables import delete_variable, set_variable
 __all__ = [
     "add_data",
     "add_member",
+    "add_package",
     "add_version",
     "add_version_from_git",
     "add_webhook",
@@ -89,6 +91,7 @@ __all__ = [
     "has_checkpoint",
     "make_sample",
     "mark_read",
+    "missing_package",
     "pause_run",
     "receive",
     "remove_member",

@@ -20,7 +20,8 @@ from experiments import access, scheduling, services
 from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
 from experiments.selectors.run_pages import named_ids
-from experiments.views.shown import act, page, person, refused, run_crumbs
+from experiments.sent_once import RequestForm
+from experiments.views.shown import act, done, page, person, refused, run_crumbs
 
 
 def _back(request: HttpRequest, run: TrainingRun) -> str:
@@ -105,6 +106,22 @@ def go_on(request: HttpRequest, pk: int) -> HttpResponse:
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=reverse("run_results", args=[pk]))
     return redirect("run", made.pk)
+
+
+@require_POST
+def add_package(request: HttpRequest, pk: int) -> HttpResponse:
+    """The package that the run failed for the want of, into the next version of its definition; to the definition's page."""
+    user = person(request)
+    run = access.run(user, pk, need="write")
+    form = RequestForm(request.POST)
+    if not form.is_valid():
+        return refused(request, "The form was not complete: load the page again.", to=reverse("run", args=[pk]))
+    try:
+        version, package = services.add_package(run, by=user, request_id=form.cleaned_data["request_id"])
+    except ValidationError as error:
+        return refused(request, " ".join(error.messages), to=reverse("run", args=[pk]))
+    said = f"Version {version.number} requires {package} too. Run the experiment with that version."
+    return done(request, said, to=reverse("definition", args=[version.definition_id]))
 
 
 @require_safe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from experiments import access, accounting, selectors
+from experiments import access, accounting, selectors, services
 from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import environments, present, run_pages
@@ -39,6 +40,8 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "crumbs": run_crumbs(run),
         "slots": later(lambda: selectors.run_slots(run)),
         "packages": later(lambda: environments.of_run(run)),
+        "missing_package": services.missing_package(run) if may_write and run.error_message else "",
+        "request_id": uuid.uuid4(),
     }
 
 

@@ -65,6 +65,7 @@ MEMBERS = {
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
     "watch_metric", "watch_experiment", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
+    "add_package",
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
@@ -72,7 +73,7 @@ WRITES = {
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
-    "delete_experiment", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
+    "delete_experiment", "add_package", "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
