@@ -267,7 +267,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, secrets: va
 
 
 def _spec(run: TrainingRun, *, on: Node, secrets: dict[str, str]) -> RunSpec:
-    station = run.home_id != on.pk
+    station, rules = run.home_id != on.pk, ClusterRules.current()
     data_root = datastore.root(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
@@ -288,13 +288,9 @@ def _spec(run: TrainingRun, *, on: Node, secrets: dict[str, str]) -> RunSpec:
         max_restarts=_max_restarts(run),
         environment=environments.folder_of(run, on),
         secrets=secrets,
-        network=_may_use_network(run),
+        network=run.version.network == DefinitionVersion.Network.OUTWARD and rules.may_use_network(run.experiment.project_id),
+        release_grace_s=rules.release_grace_s,
     )
-
-
-def _may_use_network(run: TrainingRun) -> bool:
-    asked = run.version.network == DefinitionVersion.Network.OUTWARD
-    return asked and ClusterRules.current().may_use_network(run.experiment.project_id)
 
 
 def _max_restarts(run: TrainingRun) -> int:

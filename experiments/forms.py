@@ -201,7 +201,7 @@ class SharingForm(forms.Form):
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
     """
 
-    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota", "new_projects_network")
+    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota", "new_projects_network", "release_grace_s")
 
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
     several_machines = forms.BooleanField(label="A run may use several machines", required=False)
@@ -220,6 +220,15 @@ class SharingForm(forms.Form):
         required=False,
         help_text="Slots that a project's runs hold together at most, for projects that are made from now on. Empty is none.",
         widget=forms.NumberInput(attrs={"placeholder": "none", "class": "input"}),
+    )
+    release_grace_s = forms.IntegerField(
+        label="Seconds for leaving a slot",
+        min_value=1,
+        max_value=3600,
+        required=False,
+        help_text="A worker that is asked for its slot finishes its step and leaves. One that has not left by then is ended, and others "
+        "do its step again. For runs that start from now on.",
+        widget=forms.NumberInput(attrs={"class": "input"}),
     )
     new_projects_network = forms.BooleanField(label="Runs of new projects may use the network", required=False)
     reason = forms.CharField(
@@ -273,6 +282,7 @@ class SharingForm(forms.Form):
             priority_ceiling=sent["priority_ceiling"],
             new_project_quota=sent["new_project_quota"],
             new_projects_network=sent["new_projects_network"],
+            release_grace_s=sent["release_grace_s"],
             without_network=self._without_network(),
         )
 

@@ -18,7 +18,7 @@ from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
 OF_FACTS = ("several_machines", "priority_ceiling")  # rules by which the planner's facts are made
-NOT_PLANNED = ("draining", "new_project_quota", "without_network", "new_projects_network")
+NOT_PLANNED = ("draining", "new_project_quota", "without_network", "new_projects_network", "release_grace_s")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class ClusterWish:
     new_project_quota: int | None = None
     without_network: list[str] | None = None
     new_projects_network: bool | None = None
+    release_grace_s: int | None = None
 
 
 @dataclass(frozen=True)

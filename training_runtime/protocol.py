@@ -55,6 +55,7 @@ class RunSpec:
     (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device. `torchrun`: the
     script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
     how often it is started again after a worker has failed. `network`: its definition asks for the network, and its project may have it.
+    `release_grace_s`: how long a worker may stay on a slot that was asked back before it is ended; 0: as the machine's setting says.
     """
 
     run: int
@@ -76,6 +77,7 @@ class RunSpec:
     environment: str = ""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     network: bool = False
+    release_grace_s: float = 0.0
 
 
 @dataclass(frozen=True)

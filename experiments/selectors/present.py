@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from experiments import slotuse
-from experiments.models import Grant, PresentUse, Slot, TrainingRun
+from experiments.models import ClusterRules, Grant, PresentUse, Slot, TrainingRun
 from experiments.snapshot import NODE_SILENT_S
 
 NOT_YET = "not measured yet"
@@ -40,12 +40,13 @@ class SlotNow:
 @dataclass(frozen=True)
 class RunNow:
     """The slots that a run holds. `share`: their average; `memory`: their sum; of those of which each is known, None where it is of none.
-    `at`: when it was measured."""
+    `at`: when it was measured. `grace_s`: how long a worker has to leave a slot that is asked back."""
 
     slots: list[SlotNow]
     share: float | None
     memory: int | None
     at: dt.datetime | None
+    grace_s: int
 
     @property
     def unknown(self) -> int:
@@ -61,7 +62,13 @@ def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
     shares = [each.use.share for each in slots if each.use.share is not None]
     # Slots that share a GPU each say what is in use of all of it.
     sizes = {_device(each.grant.slot): each.use.memory for each in slots if each.use.memory is not None}
-    return RunNow(slots, sum(shares) / len(shares) if shares else None, sum(sizes.values()) if sizes else None, at.get(run.pk))
+    return RunNow(
+        slots=slots,
+        share=sum(shares) / len(shares) if shares else None,
+        memory=sum(sizes.values()) if sizes else None,
+        at=at.get(run.pk),
+        grace_s=ClusterRules.current().release_grace_s,
+    )
 
 
 def _device(slot: Slot) -> tuple[int, str, int]:

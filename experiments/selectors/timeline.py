@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from django.db.models import F, Q
 
-from experiments.models import ClusterChange, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.models import ClusterChange, ClusterRules, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
 from experiments.models.definitions import TORCHRUN
 from experiments.snapshot import is_silent
 
 MOST_BARS = 5000
 MOST_REASON = 300
+STUCK_AFTER = 2  # times the grace that a worker has for leaving; but at least
 STUCK_S = 60.0  # a worker leaves within a step or a grace period; what takes longer is waiting for a device or a file system
 VERBS: dict[str, str] = {
     RunState.STARTING: "starts",
@@ -107,9 +108,15 @@ def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
     for row in sorted(rows, key=lambda row: (row.granted_at, row.id)):
         bars[row.slot].append(_bar(row, begin, end))
     held = {row.slot: row for row in rows if row.released_at is None}
+    stuck_s = max(STUCK_S, STUCK_AFTER * ClusterRules.current().release_grace_s)
     slots = Slot.objects.select_related("node").filter(Q(retired=False) | Q(pk__in=list(bars)))
     return [
-        Lane(slot, _lane_state(slot, held.get(slot.pk), end), bars[slot.pk], slot.node.last_seen_at if is_silent(slot.node, end) else None)
+        Lane(
+            slot,
+            _lane_state(slot, held.get(slot.pk), end, stuck_s),
+            bars[slot.pk],
+            slot.node.last_seen_at if is_silent(slot.node, end) else None,
+        )
         for slot in slots.order_by("node__name", "device", "index")
     ]
 
@@ -139,11 +146,11 @@ def _bar(grant: Held, begin: dt.datetime, end: dt.datetime) -> Bar:
     )
 
 
-def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime) -> str:
+def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime, stuck_s: float) -> str:
     if is_silent(slot.node, now):
         return "silent"
     if grant is not None and grant.asked_at is not None:
-        return "stuck" if (now - grant.asked_at).total_seconds() > STUCK_S else "leaving"
+        return "stuck" if (now - grant.asked_at).total_seconds() > stuck_s else "leaving"
     if grant is not None:
         return "held"
     return "draining" if slot.draining or slot.retired or slot.node.draining or slot.node.storage_problem else "free"

@@ -21,10 +21,12 @@ POLICIES = {"fair_share": "fair share", "priority": "priority"}
 MOST_SLOTS = 1_000_000
 REASON_LIMIT = 400
 MOST_PRIORITY = 10_000
+LEAST_GRACE_S, MOST_GRACE_S = 1, 3600
 OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was done, in words
     "several_machines": lambda _, after: ("allowed" if after else "no longer allows") + " runs to use several machines",
     "priority_ceiling": lambda before, after: f"changed the highest priority without an administrator from {before} to {after}",
     "without_network": lambda before, after: _networks(before, after),
+    "release_grace_s": lambda before, after: f"changed the time for leaving a slot from {before} s to {after} s",
     "new_projects_network": lambda _, after: f"{'allows' if after else 'no longer allows'} new projects the network",
     "new_project_quota": lambda before, after: f"changed the quota of new projects from {_slots(before)} to {_slots(after)}",
 }
@@ -103,7 +105,7 @@ def set_policy(
 ) -> ClusterRules:
     """Policy, quotas in slots, by username and by project id; `others` are further rules by name (see OTHERS). None leaves these as they
     are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota,
-    without_network, new_projects_network.
+    without_network, new_projects_network, release_grace_s.
     """
     if policy not in POLICIES:
         checks.refuse("policy", "Choose one of: Fair share, Priority.")
@@ -198,7 +200,9 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
         before = getattr(rules, name)
         if value == before or (value is None and name != "new_project_quota"):
             continue
-        if name == "priority_ceiling":
+        if name == "release_grace_s":
+            checks.whole(value, field=name, least=LEAST_GRACE_S, most=MOST_GRACE_S)
+        elif name == "priority_ceiling":
             checks.whole(value, field=name, least=1, most=MOST_PRIORITY)
         elif name == "new_project_quota" and value is not None:
             checks.whole(value, field=name, least=0, most=MOST_SLOTS)

@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 from django import template
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments.models import RunState, TrainingRun
+from experiments.models import Grant, RunState, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.selectors import FeedItem, JobFilter, RunFilter
 from experiments.snapshot import is_silent
@@ -109,6 +110,16 @@ def running_time(run: TrainingRun, now: dt.datetime) -> SafeString:
         return SafeString(spell(span.total_seconds()))
     start = now - span
     return format_html('<span data-since="{}">{}</span>', unix(start), spell(span.total_seconds()))
+
+
+@register.simple_tag
+def leaving_time(grant: Grant, grace_s: int) -> SafeString:
+    """How long the worker on a slot that was asked back has until it is ended; static/js/times.js counts it down."""
+    if grant.release_requested_at is None:
+        return SafeString("")
+    until = grant.release_requested_at + dt.timedelta(seconds=grace_s)
+    left = (until - timezone.now()).total_seconds()
+    return format_html('<span data-until="{}">{}</span>', unix(until), f"within {spell(left)}" if left > 0 else "now")
 
 
 @register.filter

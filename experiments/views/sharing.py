@@ -44,6 +44,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 new_project_quota=wish.new_project_quota,
                 new_projects_network=wish.new_projects_network,
                 without_network=wish.without_network,
+                release_grace_s=wish.release_grace_s,
                 reason=form.cleaned_data["reason"],
             ),
         )

@@ -1,5 +1,5 @@
 // @ts-check
-/* Times in the reader's zone, exact ones on hover; running times that tick between updates. */
+/* Times in the reader's zone, exact ones on hover; running times that tick between updates, and those left that count down. */
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
@@ -59,6 +59,10 @@ function tick(root) {
   const now = Date.now() / 1000;
   for (const element of root.querySelectorAll('[data-since]')) {
     write(element, spell(now - Number(element.getAttribute('data-since'))));
+  }
+  for (const element of root.querySelectorAll('[data-until]')) {
+    const left = Number(element.getAttribute('data-until')) - now;
+    write(element, left > 0 ? `within ${spell(left)}` : 'now');
   }
 }
 

@@ -101,6 +101,7 @@ def test_the_snapshot_names_all_that_a_driver_needs(run: TrainingRun, node: Node
     assert (Path(spec.code_dir) / "main.py").is_file()
     assert Path(spec.result_dir).is_dir()
     assert (spec.data_dir, spec.data_root, spec.elastic) == (str(home / "data"), str(home / "data"), True)
+    assert (spec.network, spec.release_grace_s) == (False, 30)
     assert [slot.id for slot in wanted.slots] == cast.slot_ids(node)
     assert not wanted.stop
     assert wanted.reason

@@ -342,6 +342,12 @@ def test_a_slot_that_is_not_given_back_costs_its_worker_and_then_the_driver() ->
     assert last.interrupts, "for no crash of its own"
 
 
+def test_a_run_with_a_time_of_its_own_for_leaving_slots_has_that() -> None:
+    late = seen("alive", members=slots(1), holding=(1, 2), overdue_since=100.0, release_grace_s=5.0)
+    assert decide(wish(1), late, now=101, rules=RULES) == Decision((), 105.0)
+    assert actions(wish(1), late, now=105.0) == (KillWorkers(7, "a slot that was asked back was still in use after 5 s"),)
+
+
 def test_a_driver_that_is_on_its_slots_itself_is_told_to_end_and_begins_again() -> None:
     """No worker can be taken from it: nobody but the script knows what it has computed."""
     late = seen("alive", members=(), holding=(1, 2), overdue_since=100.0, in_driver=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -114,13 +115,15 @@ def test_a_run_whose_folder_is_moved_away_says_so(own_host: HostUnderTest) -> No
     assert f"{host.result(7)} was moved or deleted while it ran" in ended.detail
 
 
-def test_a_driver_that_keeps_a_slot_is_made_to_give_it_back(idle_host: HostUnderTest) -> None:
+@pytest.mark.parametrize("said_by", ["the machine", "the studio"])
+def test_a_driver_that_keeps_a_slot_is_made_to_give_it_back(idle_host: HostUnderTest, said_by: str) -> None:
     host = idle_host
-    host.start(environment={"EDT_RELEASE_GRACE_S": "0.3"})
-    host.want(host.spec(7, "grasping"), 1, 2)
+    host.start(environment={"EDT_RELEASE_GRACE_S": "0.3"} if said_by == "the machine" else None)
+    spec = dataclasses.replace(host.spec(7, "grasping"), release_grace_s=0.0 if said_by == "the machine" else 0.3)
+    host.want(spec, 1, 2)
     host.apply()
     host.until_holding(7, 1, 2)
-    host.want(host.spec(7, "grasping"), 1)
+    host.want(spec, 1)
     host.apply()
     until(lambda: "KillWorkers: a slot that was asked back was still in use after 1.5 s" in host.log(), what="its worker is killed")
     host.until_run(7, lambda run: 2 not in run.holding)

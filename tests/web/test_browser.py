@@ -222,3 +222,15 @@ def test_the_theme_changes_at_once_and_stays(visit: Visit, site: Site) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to main content")).to_be_focused()
+
+
+def test_the_time_that_is_left_for_leaving_a_slot_counts_down(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "cluster")
+    page.evaluate("""() => {
+      const left = Object.assign(document.createElement('p'), { id: 'left' });
+      left.dataset.until = String(Date.now() / 1000 + 5.9);
+      document.body.append(left);
+    }""")
+    for said in ("within 5 s", "within 4 s", "now"):
+        expect(page.locator("#left")).to_have_text(said, timeout=10_000)

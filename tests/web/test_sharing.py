@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.urls import reverse
+from django.utils import timezone
 
 from experiments import services
 from experiments.models import ClusterChange, ClusterRules, Grant, Project, Slot, User
@@ -61,6 +64,24 @@ def test_the_ceiling_of_priority_and_the_quota_of_new_projects_are_rules_too(stu
     assert len(ClusterRules.current().project_quota) <= 1
     refused = client.post(reverse("sharing"), everything(studio, priority_ceiling="0"))
     assert "greater than or equal to 1" in refused.content.decode()
+
+
+def test_the_time_for_leaving_a_slot_is_a_rule_and_counts_down_on_the_runs_page(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    client.post(reverse("sharing"), everything(studio, release_grace_s="90"))
+    assert "dora changed the time for leaving a slot from 30 s to 90 s" in client.get(reverse("sharing")).content.decode()
+    for wrong in ("0", "3601"):
+        client.post(reverse("sharing"), everything(studio, release_grace_s=wrong))
+    client.post(reverse("sharing"), everything(studio, release_grace_s=""))
+    assert ClusterRules.current().release_grace_s == 90
+    grant = Grant.objects.filter(run=studio.running, released_at=None).first()
+    assert grant is not None
+    for asked_ago, said in ((20, "within 1 min"), (95, ">now<")):
+        asked = timezone.now() - dt.timedelta(seconds=asked_ago)
+        Grant.objects.filter(pk=grant.pk).update(release_requested_at=asked)
+        page = as_(studio.alice).get(reverse("run_overview", args=[studio.running.pk])).content.decode()
+        assert f'leaving <span data-until="{asked.timestamp() + 90:.3f}">' in page
+        assert said in page
 
 
 def test_the_network_is_closed_to_a_project_and_to_those_to_come(studio: Seeded, as_: As) -> None:

@@ -189,6 +189,8 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     if settings.slots is not None:
         variables["EDT_NODE_SLOTS"] = str(settings.slots)
     variables["EDT_NETWORK"] = box.reach
+    if spec.release_grace_s:
+        variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
     if several:
         variables["EDT_ADDRESS"] = settings.address
     variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)

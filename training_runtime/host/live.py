@@ -9,7 +9,7 @@ from pathlib import Path
 
 from training_runtime.crashes import ended_how
 from training_runtime.host.processes import Traces
-from training_runtime.host.reconcile import Phase, SeenRun, at_work_since
+from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Phase, SeenRun, at_work_since
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
@@ -122,6 +122,7 @@ class LiveRun:
             ended_at=self.ended_at,
             lived_s=max(0.0, self.ended_at - self.began_at) if self.began_at else 0.0,
             overdue_since=self._overdue_since(),
+            release_grace_s=LATER_THAN_THE_DRIVER * self.spec.release_grace_s if self.spec is not None else None,
             evicted_at=self.evicted_at,
             wrote_at=self.wrote_at,
             folder_lost=self.folder_lost,

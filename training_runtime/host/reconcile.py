@@ -22,6 +22,8 @@ from training_runtime.protocol import SlotRef, WantedRun
 Phase = Literal["launching", "alive", "clearing", "ended"]
 LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
+LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its slot, at the latest after four times EDT_RELEASE_GRACE_S
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -62,7 +64,7 @@ class SeenRun:
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
     `wrote_at`: when it was last seen to write its state. `folder_lost`: its result folder is not there any more.
     `got_on`: this attempt has done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free
-    when it has ended.
+    when it has ended. `release_grace_s`: the run's own time for that rule, where it has one.
     """
 
     run: int
@@ -86,6 +88,7 @@ class SeenRun:
     ended_at: float = 0.0
     lived_s: float = 0.0
     overdue_since: float | None = None
+    release_grace_s: float | None = None
     evicted_at: float | None = None
     wrote_at: float = 0.0
     folder_lost: bool = False
@@ -259,10 +262,11 @@ def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
         return None
     if facts.in_driver and facts.terminated_at is None:
         return Terminate(facts.run, "its slots were asked back, and its script is on them", interrupts=True)
-    due = max(facts.overdue_since, facts.evicted_at or 0.0) + rules.release_grace_s
+    grace_s = facts.release_grace_s or rules.release_grace_s
+    due = max(facts.overdue_since, facts.evicted_at or 0.0) + grace_s
     if now < due:
         return due
-    late = f"a slot that was asked back was still in use after {rules.release_grace_s:g} s"
+    late = f"a slot that was asked back was still in use after {grace_s:g} s"
     if facts.members and facts.evicted_at is None and not facts.in_driver:
         return KillWorkers(facts.run, late)
     return KillDriver(facts.run, late, interrupts=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from training_runtime.host import network
 from training_runtime.host.cgroup_values import LEAST_BYTES
-from training_runtime.host.reconcile import Rules
+from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Rules
 from training_runtime.host.room import Marks
 from training_runtime.host.sandbox import LEVELS, Level, Policy
 
@@ -22,7 +22,6 @@ _PRELOAD = "torch,torch.distributed,numpy"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
 LEAST_PROCESSES = 16
-LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its slot, at the latest after four times EDT_RELEASE_GRACE_S
 
 
 @dataclass(frozen=True)
