@@ -315,8 +315,9 @@ def staged(*, use_postgres: bool) -> Iterator[tuple[Studio, postgres.Server | No
         import django
 
         django.setup()
-        from experiments.models import Slot
+        from experiments.models import ClusterRules, Slot
 
+        ClusterRules.objects.update_or_create(pk=1, defaults={"people_trust_each_other": True})  # it is played in weak boxes too
         wait_until(lambda: Slot.objects.count() == JOBS, lambda: f"the node has said what it has\n{studio.tail()}")
         yield studio, server, disk
 

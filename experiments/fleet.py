@@ -6,6 +6,7 @@ What a host says is believed about its own processes, and checked in shape by `p
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import logging
 import os
@@ -19,6 +20,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
 from experiments import (
+    apart,
     bundles,
     datastore,
     environments,
@@ -113,7 +115,8 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         guests = TrainingRun.objects.filter(pk__in=held, state__in=LIVE).exclude(Q(home=node) | Q(home=None)).select_related(*related)
         runs = sorted((*at_home, *guests), key=lambda run: run.pk)
         secrets = variables.Secrets(runs)
-        found = [_wanted_run(run, held.get(run.pk, []), on=node, secrets=secrets, now=now) for run in runs]
+        strict = apart.doors().strict(node)
+        found = [_wanted_run(run, held.get(run.pk, []), on=node, secrets=secrets, strict=strict, now=now) for run in runs]
         listed = tuple(each for each in found if each is not None)
         wishes, drop = environments.wanted(node)
         return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence, environments=wishes, drop=drop)
@@ -244,7 +247,9 @@ def _slot_ref(slot: Slot) -> SlotRef:
     return SlotRef(id=slot.pk, node=slot.node.name, index=slot.place, device=cast(Device, slot.device))
 
 
-def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, secrets: variables.Secrets, now: dt.datetime) -> WantedRun | None:
+def _wanted_run(
+    run: TrainingRun, slots: list[SlotRef], *, on: Node, secrets: variables.Secrets, strict: bool, now: dt.datetime
+) -> WantedRun | None:
     """None for a run whose code cannot be run any more, or whose secrets cannot be read, which fails, and for one whose folder cannot be
     made, which waits: the others of the node are not kept waiting by either."""
     station = run.home_id != on.pk
@@ -253,7 +258,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], *, on: Node, secrets: va
     try:
         # One that trains is not ended for a key that was replaced.
         values = secrets.of(run) if run.started_at is None else secrets.readable_of(run)
-        spec = _spec(run, on=on, secrets=values)
+        spec = dataclasses.replace(_spec(run, on=on, secrets=values), apart=strict)
     except OSError as error:
         log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
         return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room

@@ -201,10 +201,14 @@ class SharingForm(forms.Form):
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
     """
 
-    OF_ALL = ("policy", "several_machines", "priority_ceiling", "new_project_quota", "new_projects_network", "release_grace_s")
+    OF_ALL = (
+        *("policy", "several_machines", "people_trust_each_other", "priority_ceiling", "new_project_quota"),
+        *("new_projects_network", "release_grace_s"),
+    )
 
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
     several_machines = forms.BooleanField(label="A run may use several machines", required=False)
+    people_trust_each_other = forms.BooleanField(label="The people here trust each other", required=False)
     priority_ceiling = forms.IntegerField(
         label="Highest priority without an administrator",
         min_value=1,
@@ -284,6 +288,7 @@ class SharingForm(forms.Form):
             new_projects_network=sent["new_projects_network"],
             release_grace_s=sent["release_grace_s"],
             without_network=self._without_network(),
+            people_trust_each_other=sent["people_trust_each_other"],
         )
 
     def _without_network(self) -> list[str]:

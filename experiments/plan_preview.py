@@ -17,7 +17,7 @@ from training_runtime.scheduling.changes import difference, machines
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
-OF_FACTS = ("several_machines", "priority_ceiling")  # rules by which the planner's facts are made
+OF_FACTS = ("several_machines", "priority_ceiling", "people_trust_each_other")  # rules by which the planner's facts are made
 NOT_PLANNED = ("draining", "new_project_quota", "without_network", "new_projects_network", "release_grace_s")
 
 
@@ -51,6 +51,7 @@ class ClusterWish:
     without_network: list[str] | None = None
     new_projects_network: bool | None = None
     release_grace_s: int | None = None
+    people_trust_each_other: bool | None = None
 
 
 @dataclass(frozen=True)

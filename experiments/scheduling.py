@@ -60,10 +60,10 @@ def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
     with transaction.atomic():
         rules = snapshot.lock_rules()
-        environments.want(nodes=snapshot.heard(now), now=now)
+        environments.want(nodes=snapshot.heard(now, rules), now=now)
         seen = snapshot.take(rules, now=now, lock=True)
         decision = _with_words(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
-        homes = _settle(seen, decision, now)
+        homes = _settle(seen, decision, now) | _send_off(seen)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
@@ -184,6 +184,17 @@ def _settle(seen: Snapshot, decision: Plan, now: dt.datetime) -> set[int]:
         settled.add(run_id)
     bulk.update([seen.runs[run] for run in sorted(settled)], ["home", "leave_revision", "attempt", "moved_at"])
     return settled
+
+
+def _send_off(seen: Snapshot) -> set[int]:
+    """Ask for the runs back that were to begin on a machine that has come to refuse them: its host may start their scripts before they have
+    slots. What has begun stays, and goes on where it holds slots. The runs for which that is news."""
+    waiting = [run for _, run in sorted(seen.runs.items()) if run.home_id in seen.closed and run.state == RunState.QUEUED]
+    asked = [run for run in waiting if run.leave_revision is None and not seen.held_by(run.pk)]
+    for run in asked:
+        run.leave_revision = seen.nodes[run.home_id or 0].revision
+    bulk.update(asked, ["leave_revision"])
+    return {run.pk for run in asked}
 
 
 def let_go(node: Node, *, there: Collection[int], revision: int) -> int:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from experiments import environments, several
+from experiments import apart, environments, several
 from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.environments.readiness import Verdict
 from training_runtime.protocol import Device
+from training_runtime.scheduling.apart import waits
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
 
 NODE_SILENT_S = 15.0
@@ -28,8 +29,8 @@ PLANNED = tuple(state for state in LIVE if state != RunState.STOPPING)
 class Snapshot:
     """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not. `pools`: what
     the machines are called that share runs, by node. `unheard`: of runs whose driver is heard of, the slots on other machines that are not:
-    no fact of theirs, they stay as they are until something is heard. `unready`: runs that wait for their environment, and why: to the
-    planner they want nothing yet."""
+    no fact of theirs, they stay as they are until something is heard. `unready`: runs that wait for their environment, or that every
+    machine refuses that they could be on, and why: to the planner they want nothing yet. `closed`: the machines that do (`apart`)."""
 
     slot_facts: tuple[SlotFacts, ...]
     run_facts: tuple[RunFacts, ...]
@@ -43,6 +44,7 @@ class Snapshot:
     pools: Mapping[int, str]
     unheard: Mapping[int, tuple[int, ...]]
     unready: Mapping[int, str]
+    closed: frozenset[int]
 
     @cached_property
     def _grants_of(self) -> Mapping[int, Sequence[Grant]]:
@@ -61,9 +63,11 @@ def is_silent(node: Node, now: dt.datetime) -> bool:
     return node.last_seen_at is None or (now - node.last_seen_at).total_seconds() > NODE_SILENT_S
 
 
-def heard(now: dt.datetime) -> list[Node]:
+def heard(now: dt.datetime, rules: ClusterRules) -> list[Node]:
     """The machines on which something can be begun."""
-    return [node for node in Node.objects.filter(removed_at=None).order_by("pk") if not is_silent(node, now)]
+    found = [node for node in Node.objects.filter(removed_at=None).order_by("pk") if not is_silent(node, now)]
+    closed = apart.doors(rules).closed(found)
+    return [node for node in found if node.pk not in closed]
 
 
 def lock_rules() -> ClusterRules:
@@ -86,21 +90,20 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     slots = {slot.pk: slot for slot in Slot.objects.order_by("pk") if slot.pk in grants or not (slot.retired or slot.node_id in silent)}
     for slot in slots.values():
         slot.node = nodes[slot.node_id]
-    kept: defaultdict[int, set[int]] = defaultdict(set)
-    unheard: defaultdict[int, list[int]] = defaultdict(list)
-    for slot_id, grant in grants.items():
-        if slots[slot_id].node_id in silent and _has_home_elsewhere(grant, silent):
-            unheard[grant.run_id].append(slot_id)
-        elif grant.release_requested_at is None:
-            kept[grant.run_id].add(slot_id)
-    pools = several.pools({slot.node_id: slot.node for slot in slots.values()}.values()) if rules.several_machines else {}
+    kept, unheard = _held(grants, slots, silent)
+    closed = apart.doors(rules).closed(nodes.values())
+    with_slots = {slot.node_id: slot.node for slot in slots.values() if slot.node_id not in closed}
+    pools = several.pools(with_slots.values()) if rules.several_machines else {}
     largest = max(Counter(slot.node_id for slot in slots.values()).values(), default=0)
     lost = frozenset(slot for of_run in unheard.values() for slot in of_run)
     planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and not _is_done(run)}
     avoids = _avoided(planned, nodes) if pools else {}
     heard = [node for node in nodes.values() if node.pk not in silent and node.removed_at is None]
-    verdicts = environments.verdicts(nodes=heard)
+    begins = [node for node in heard if node.pk not in closed]
+    verdicts = environments.verdicts(nodes=begins)
     unready = {pk: each.waits or each.fails for pk, each in verdicts.items() if pk in planned and not each.on and not kept[pk]}
+    unready |= _refused([run for run in planned.values() if not kept[run.pk]], heard, closed, slots.values())
+    apart_in = frozenset(pools.get(node.pk) or node.name for node in begins) if closed else None
     return Snapshot(
         slot_facts=tuple(
             _slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent, lost=slot.pk in lost, pool=pools.get(slot.node_id, ""))
@@ -112,9 +115,10 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
                 pool=pools.get(run.home_id or 0, ""),
                 alone=bool(pools) and (run.version.starts_over or (run.engines is None and run.min_slots <= largest)),
                 always_alone=bool(pools) and run.version.starts_over,
-                avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, heard, pools),
+                avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, begins, pools),
                 paused=run.paused or run.pk in unready,
-                ready_in=_ready_in(run, verdicts, heard, pools),
+                ready_in=_ready_in(run, verdicts, begins, pools),
+                apart_in=apart_in,
             )
             for run in planned.values()
         ),
@@ -128,7 +132,22 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         pools=pools,
         unheard={run: tuple(sorted(of_run)) for run, of_run in unheard.items() if of_run},
         unready=unready,
+        closed=closed,
     )
+
+
+def _held(
+    grants: Mapping[int, Grant], slots: Mapping[int, Slot], silent: Collection[int]
+) -> tuple[defaultdict[int, set[int]], defaultdict[int, list[int]]]:
+    """Per run, the slots that it holds and was not asked for, and those of which nothing is heard although its driver is."""
+    kept: defaultdict[int, set[int]] = defaultdict(set)
+    unheard: defaultdict[int, list[int]] = defaultdict(list)
+    for slot_id, grant in grants.items():
+        if slots[slot_id].node_id in silent and _has_home_elsewhere(grant, silent):
+            unheard[grant.run_id].append(slot_id)
+        elif grant.release_requested_at is None:
+            kept[grant.run_id].add(slot_id)
+    return kept, unheard
 
 
 def _ready_in(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[Node], pools: Mapping[int, str]) -> frozenset[str] | None:
@@ -143,6 +162,23 @@ def _without(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[
     """The machines, of those that share runs, where its environment is not built. Where its driver is it has it."""
     on = verdicts[run.pk].on if run.pk in verdicts else frozenset()
     return frozenset(node.name for node in heard if on and pools.get(node.pk) and node.name not in on and node.pk != run.home_id)
+
+
+def _refused(runs: Iterable[TrainingRun], heard: Iterable[Node], closed: Collection[int], slots: Iterable[Slot]) -> dict[int, str]:
+    """Of runs that hold nothing, those that every machine refuses that they could be on, and why they wait."""
+    if not closed:
+        return {}
+    devices: defaultdict[int, set[str]] = defaultdict(set)
+    for slot in slots:
+        if not slot.retired:
+            devices[slot.node_id].add(slot.device)
+    found = {}
+    for run in runs:
+        device = {run.version.device} & {"cpu", "gpu"}
+        able = [node for node in heard if devices[node.pk] >= device and devices[node.pk] and (not _stays(run) or node.pk == run.home_id)]
+        if able and all(node.pk in closed for node in able):
+            found[run.pk] = waits([(node.name, node.sandbox_level) for node in able])
+    return found
 
 
 def _is_done(run: TrainingRun) -> bool:

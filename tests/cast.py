@@ -96,23 +96,25 @@ def run(
     return services.run_experiment(made, by=by, now=now)[0]
 
 
-def facts(name: str = "local", *, gpus: int = 0, address: str = "") -> NodeFacts:
+def facts(name: str = "local", *, gpus: int = 0, address: str = "", level: str = "user+landlock") -> NodeFacts:
     return NodeFacts(
         name=name,
         cpu_count=2,
         memory_bytes=4 << 30,
         gpus=("H200",) * gpus,
         torch_version="2.13.0",
-        sandbox_level="uid",
+        sandbox_level=level,
         sandbox_notes=(),
         address=address,
         processor="Xeon (6/207, avx2)",
     )
 
 
-def node(name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None, address: str = "") -> Node:
-    """A node that has just been heard of. `address`: it can share runs with others that have one."""
-    return fleet.register(facts(name, gpus=gpus, address=address), now=now or timezone.now(), slots=slots)
+def node(
+    name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None, address: str = "", level: str = "user+landlock"
+) -> Node:
+    """A node that has just been heard of. `address`: it can share runs with others that have one. `level`: of its box."""
+    return fleet.register(facts(name, gpus=gpus, address=address, level=level), now=now or timezone.now(), slots=slots)
 
 
 def slots_of(run: TrainingRun) -> set[int]:
@@ -149,7 +151,7 @@ class Host:
             for each in wanted.runs
         ]
         runs += [_ended(run, code) for run, code in (knows or {}).items()]
-        about = facts(self.node.name, address=self.node.address)
+        about = facts(self.node.name, address=self.node.address, level=self.node.sandbox_level)
         observation = Observation(revision=self.revision, node=about, runs=tuple(runs), storage_problem=storage_problem)
         fleet.record(observation, now=now)
         return observation

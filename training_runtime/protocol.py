@@ -54,8 +54,8 @@ class RunSpec:
     up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
     (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device. `torchrun`: the
     script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
-    how often it is started again after a worker has failed. `network`: its definition asks for the network, and its project may have it.
-    `release_grace_s`: how long a worker may stay on a slot that was asked back before it is ended; 0: as the machine's setting says.
+    how often it is started again after a worker has failed. `network`: it may have it. `release_grace_s`: for leaving a slot that is asked
+    back, 0: the machine's. `apart`: it must not start in a box that does not keep people's code apart, as the node has said it does.
     """
 
     run: int
@@ -78,6 +78,7 @@ class RunSpec:
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     network: bool = False
     release_grace_s: float = 0.0
+    apart: bool = False
 
 
 @dataclass(frozen=True)

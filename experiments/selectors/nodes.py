@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from experiments import apart
 from experiments.models import GenerationRecord, Node
 from experiments.models.definitions import TORCHRUN
 from experiments.selectors.timeline import Lane
 from experiments.snapshot import is_silent
+from training_runtime.scheduling.apart import Standing
 
 MOST_NODES = 200
 
@@ -19,7 +21,7 @@ MOST_NODES = 200
 @dataclass(frozen=True)
 class NodeRow:
     """A node as the cluster page lists it. `state`: "ready", "full" (nothing can be written there), "draining" or "silent"; `devices`: how
-    many of each kind, as "4 × H200"."""
+    many of each kind, as "4 × H200". `door`: how it stands to running people's code."""
 
     node: Node
     state: str
@@ -27,6 +29,7 @@ class NodeRow:
     held: int
     away: int
     devices: list[str]
+    door: Standing
 
 
 def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
@@ -34,6 +37,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
     of: dict[int, list[Lane]] = defaultdict(list)
     for lane in lanes:
         of[lane.slot.node_id].append(lane)
+    doors = apart.doors()
     return [
         NodeRow(
             node=node,
@@ -42,6 +46,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
             held=sum(lane.is_held() for lane in of[node.pk]),
             away=sum(lane.slot.draining and not lane.is_held() for lane in of[node.pk]),
             devices=_devices(node, of[node.pk]),
+            door=doors.of(node),
         )
         for node in Node.objects.filter(removed_at=None).order_by("name")[:MOST_NODES]
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
-from experiments import access, ingest, journal_rows
+from experiments import access, apart, ingest, journal_rows
 from experiments.models import (
     Grant,
     JournalCursor,
@@ -165,6 +165,16 @@ def open_grants(node: Node) -> dict[int, Grant]:
     """The grants that are open on the node, by slot id."""
     found = Grant.objects.filter(slot__node=node, released_at__isnull=True).select_related("run__submitted_by")
     return {grant.slot_id: grant for grant in found}
+
+
+def trusted_machines(run: TrainingRun) -> list[Node]:
+    """The machines where the run is or was last, whose boxes do not keep people's code apart, because an administrator said that they trust
+    each other."""
+    doors = apart.doors()
+    if not doors.trusted or run.outside:
+        return []
+    there = Q(pk=run.home_id) | Q(slots__grants__run=run, slots__grants__released_at__isnull=True)
+    return [node for node in Node.objects.filter(there).distinct().order_by("name") if doors.of(node).state == "trusted"]
 
 
 def left_out(run: TrainingRun) -> list[str]:

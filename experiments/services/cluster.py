@@ -28,6 +28,9 @@ OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was 
     "without_network": lambda before, after: _networks(before, after),
     "release_grace_s": lambda before, after: f"changed the time for leaving a slot from {before} s to {after} s",
     "new_projects_network": lambda _, after: f"{'allows' if after else 'no longer allows'} new projects the network",
+    "people_trust_each_other": lambda _, after: (
+        f"{'said' if after else 'no longer says'} that the people here trust each other with their code, where a box does not keep it apart"
+    ),
     "new_project_quota": lambda before, after: f"changed the quota of new projects from {_slots(before)} to {_slots(after)}",
 }
 

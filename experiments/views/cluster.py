@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, clock, selectors
+from experiments import access, apart, clock, selectors
 from experiments.models import RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
@@ -57,6 +57,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _, _ in strips])),
         "nodes": later(lambda: nodes.rows(lanes, now=now)),
         "rules": later(lambda: access.rules(user)),
+        "closed": later(apart.closed_machines),
     }
     parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
@@ -227,6 +228,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "section": "cluster",
         "node": found,
+        "door": later(lambda: apart.doors().of(found)),
         "silent": is_silent(found, now),
         "refused": found.refused_at is not None and (now - found.refused_at).total_seconds() < REFUSED_LASTS_S,
         "runs_there": later(lambda: run_pages.runs_of(found)),

@@ -39,6 +39,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "may_control": may_write or user.is_staff,
         "crumbs": run_crumbs(run),
         "slots": later(lambda: selectors.run_slots(run)),
+        "trusted_machines": later(lambda: run_pages.trusted_machines(run)),
         "packages": later(lambda: environments.of_run(run)),
         "missing_package": services.missing_package(run) if may_write and run.error_message else "",
         "request_id": uuid.uuid4(),

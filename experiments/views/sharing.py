@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, clock, scheduling, services, several
+from experiments import access, apart, clock, scheduling, services, several
 from experiments.forms import ReasonForm, SharingForm, attempt
 from experiments.models import Node, Slot, User
 from experiments.scheduling import ClusterWish
@@ -45,6 +45,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 new_projects_network=wish.new_projects_network,
                 without_network=wish.without_network,
                 release_grace_s=wish.release_grace_s,
+                people_trust_each_other=wish.people_trust_each_other,
                 reason=form.cleaned_data["reason"],
             ),
         )
@@ -57,6 +58,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "people": form.people_rows(),
         "projects": form.project_rows(),
         "obstacles": several.obstacles(nodes_in_service(now=clock.now())),
+        "boxes": later(apart.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})

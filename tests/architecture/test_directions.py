@@ -47,6 +47,7 @@ LAYERS = (
     ("access",),
     ("services",),
     ("scheduling", "environments", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
+    ("apart",),
     ("states", "accounts"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck"),
     ("logins", "addresses", "variables"),

@@ -71,16 +71,35 @@ def prepared_home() -> tuple[Path, dict[str, str]]:
     environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     environment.pop("DATABASE_URL", None)
     subprocess.run([sys.executable, "manage.py", "prepare"], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
-    code = f"for name, staff in {PEOPLE}.items():\n    print(give_password(name, staff=staff))"
-    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", f"from experiments.accounts import give_password\n{code}"]
+    imports = "from experiments.accounts import give_password\nfrom experiments.models import ClusterRules\nClusterRules.current()"
+    code = f"{imports}\nfor name, staff in {PEOPLE}.items():\n    print(give_password(name, staff=staff))"
+    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
     said = subprocess.run(shell, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True).stdout
     return home, dict(zip(PEOPLE, said.split(), strict=True))
+
+
+@functools.cache
+def keeps_people_apart(**settings: str) -> bool:
+    """Whether the host's box does on this machine, with these settings of its own, as it would find out at its start."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from training_runtime.host import probe, settings\n"
+        "from training_runtime.scheduling.apart import KEEP_APART\n"
+        "home = pathlib.Path(sys.argv[1])\n"
+        "print(probe.strongest(home, settings.sandbox_policy(os.environ, home=home)).level in KEEP_APART)"
+    )
+    with tempfile.TemporaryDirectory(prefix="edt-probe-") as home:
+        Path(home).chmod(0o755)
+        command = [sys.executable, "-c", code, home]
+        said = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **settings}, check=True, capture_output=True, text=True)
+    return said.stdout.strip() == "True"
 
 
 @dataclass
 class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
-    `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one."""
+    `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one.
+    The people of a prepared one trust each other where the box of this machine does not keep their code apart."""
 
     slots: int = 4
     address: str = ""
@@ -111,6 +130,9 @@ class Studio:
             prepared, passwords = prepared_home()
             shutil.copytree(prepared, self.home, dirs_exist_ok=True)
             self.passwords = dict(passwords)
+            if not keeps_people_apart(**{name: value for name, value in self.settings.items() if name in ("EDT_SANDBOX", "EDT_UID_BASE")}):
+                with contextlib.closing(sqlite3.connect(self.home / "db.sqlite3")) as database, database:
+                    database.execute("UPDATE experiments_clusterrules SET people_trust_each_other = 1")
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(

@@ -5,6 +5,7 @@ The user code is real, the host is real, and so is the kernel.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -224,6 +225,24 @@ def test_a_required_box_that_cannot_be_had_refuses_the_run_with_a_clear_message(
     with pytest.raises(ValueError, match="EDT_SANDBOX='strong': one of best-effort, off, required"):
         sandbox_policy({"EDT_SANDBOX": "strong"}, home=tmp_path)
     assert sandbox.box_for(spec, weak, policy=sandbox.Policy(), fabric_home=str(tmp_path)).level == "limits"
+
+
+def test_a_run_that_is_to_be_kept_apart_from_other_peoples_is_not_started_without_a_user_of_its_own(tmp_path: Path) -> None:
+    from training_runtime.errors import SandboxRefused
+    from training_runtime.protocol import RunSpec
+
+    spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1, apart=True)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    hidden = dataclasses.replace(spec, data_dir=str(closed))
+    for level, each in (("landlock", spec), ("limits", spec), ("off", spec), ("user", hidden)):
+        found = sandbox.Abilities(level, private=False, notes=())
+        with pytest.raises(SandboxRefused, match="does not keep people's code apart, as this machine had said it does: that needs"):
+            sandbox.box_for(each, found, policy=sandbox.Policy(), fabric_home=str(tmp_path))
+        free = dataclasses.replace(each, apart=False)
+        assert sandbox.box_for(free, found, policy=sandbox.Policy(), fabric_home=str(tmp_path)).uid is None
+    strong = sandbox.Abilities("user+landlock", private=True, notes=())
+    assert sandbox.box_for(spec, strong, policy=sandbox.Policy(), fabric_home=str(tmp_path)).uid is not None
 
 
 def test_the_box_can_be_switched_off_for_debugging(idle_host: HostUnderTest) -> None:

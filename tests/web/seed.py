@@ -186,7 +186,7 @@ def _facts() -> NodeFacts:
         "User code runs as uid 64001 of its own, without new privileges.",
         "Files: its run folder, code and data read-only (Landlock).",
     )
-    return NodeFacts("local", 16, 128 << 30, ("NVIDIA H200",) * 4, "2.13.0", "separate user, own session, Landlock", notes)
+    return NodeFacts("local", 16, 128 << 30, ("NVIDIA H200",) * 4, "2.13.0", "user+landlock", notes)
 
 
 def _definition(project: Project, by: User, name: str) -> DefinitionVersion:

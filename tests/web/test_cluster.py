@@ -218,7 +218,7 @@ def page_row(page: str, slot: Slot) -> str:
 def test_a_node_and_a_slot_are_drained_and_used_again(studio: Seeded, as_: As) -> None:
     client, slot = as_(studio.dora), Slot.objects.get(index=3)
     page = reverse("node", args=["local"])
-    assert "own session, Landlock" in client.get(page).content.decode()
+    assert "<b>user+landlock</b>" in client.get(page).content.decode()
     for wanted in ("yes", "no"):
         client.post(reverse("slot_drain", args=["local", slot.pk]), {"draining": wanted})
         client.post(reverse("node_drain", args=["local"]), {"draining": wanted})

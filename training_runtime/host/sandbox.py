@@ -53,6 +53,10 @@ SOCKETS = "/run"
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
 
 
+NOT_APART = (
+    "the box of this run would be {!r}, which does not keep people's code apart, as this machine had said it does: {}. Or let an "
+    "administrator say under Rules of sharing that the people here trust each other"
+)
 TOO_WEAK = "the box of this machine is {!r}, and EDT_SANDBOX asks for {!r} at least: {}"
 LACKS: dict[Level, str] = {
     "user+landlock": "that needs Linux 5.13 with Landlock, and the studio's host started as root without EDT_UID_BASE=0",
@@ -138,12 +142,15 @@ def runtime_folders() -> tuple[str, ...]:
 
 
 def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "", several: bool = False) -> Box:
-    """The box of one run. Raises SandboxRefused where user code must not run at all under this policy. `environment`: the folder of its
-    packages; `several`: it may have workers on other machines."""
+    """The box of one run. Raises SandboxRefused where user code must not run at all under this policy, or must have a user of its own
+    (`RunSpec.apart`) and would not. `environment`: the folder of its packages; `several`: it may have workers on other machines."""
     execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
     read = tuple(path for path in (spec.data_dir,) if path)
     reach = network.reach(asked=spec.network, several=several, can=abilities.reach, mode=policy.network)
-    return _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
+    box = _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
+    if spec.apart and box.uid is None:
+        raise SandboxRefused(NOT_APART.format(box.level, LACKS["user"]))
+    return box
 
 
 def box_for_building(folder: str, abilities: Abilities, *, policy: Policy, read: tuple[str, ...], run: int | None = None) -> Box:

@@ -9,7 +9,7 @@ from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import RunFacts
 
 Block = Literal["paused", "no_device", "too_large", "bound", "person_quota", "project_quota", "room"]
-Bound = Literal["", "stays", "moved", "kind", "environment"]  # why it cannot use every machine: see RunFacts
+Bound = Literal["", "stays", "moved", "kind", "environment", "apart"]  # why it cannot use every machine: see RunFacts
 
 
 @dataclass(slots=True)

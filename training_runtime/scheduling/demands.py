@@ -67,12 +67,18 @@ def demands_of(
 
 def _bounds(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
     """Where a run that trains on one machine can have slots, None: anywhere; and why. It is not sent from where it has slots for want of an
-    environment: its process has that already."""
+    environment, nor because its machine has come to refuse what is new: its process has been let in already."""
     rooms, bound = _bounds_of_old(run, least=least, capacity=capacity, now=now)
-    if run.ready_in is None:
-        return rooms, bound
-    ready = run.ready_in | ({run.room} if run.held and run.room else set())
-    return (ready, "environment") if rooms is None else (rooms & ready, bound)
+    own = {run.room} if run.held and run.room else set()
+    if run.ready_in is not None:
+        ready = run.ready_in | own
+        rooms, bound = (ready, "environment") if rooms is None else (rooms & ready, bound)
+    if run.apart_in is not None:
+        apart = run.apart_in | own
+        if rooms is None or (bound == "moved" and not rooms & apart):
+            return apart, "apart"
+        return rooms & apart, bound if rooms <= apart else "apart"
+    return rooms, bound
 
 
 def _bounds_of_old(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:

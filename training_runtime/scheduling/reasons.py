@@ -24,6 +24,7 @@ BOUND = {
     "moved": "where it has just moved to: to go on elsewhere would cost it more than to wait for a while",
     "environment": "where its environment is built: elsewhere it is not yet",
     "kind": "the machines of the kind that it has trained on: on another its results would differ",
+    "apart": "where people's code is kept apart: elsewhere nothing new is run until an administrator says that they trust each other",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 MINUTES = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)
@@ -315,7 +316,8 @@ def _why_none(demand: Demand, scene: Scene) -> str:
         most = max(at_once.values()) if run.device is None else at_once[run.device]
         return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service{_together(run.device, scene)}"
     if block == "bound":
-        return f"waits: {_bound(demand, needs, scene)}; it can be stopped and continued as a new run"
+        way_out = "" if demand.bound == "apart" else "; it can be stopped and continued as a new run"
+        return f"waits: {_bound(demand, needs, scene)}{way_out}"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
     return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene, to=run)}"
 
@@ -349,7 +351,8 @@ def _bound(demand: Demand, needs: str, scene: Scene) -> str:
     """What is free where a run can be that cannot use every machine, and why it cannot."""
     limits, rooms = scene.shares.limits, demand.rooms or frozenset()
     free = max((limits.machines[each].room.get(room, 0) for each in _usable_classes(demand, scene) for room in rooms), default=0)
-    there = f"{free or 'none'} {'is' if free == 1 else 'are'} free on {listed(sorted(rooms))}"
+    where = listed(sorted(rooms)) or "any machine that it can use"
+    there = f"{free or 'none'} {'is' if free == 1 else 'are'} free on {where}"
     return f"{needs}, and {there}, {BOUND[demand.bound]}"
 
 

@@ -62,6 +62,9 @@ class Command(BaseCommand):
             due = time.monotonic() + LOOK_EVERY_S
             now = timezone.now()
             tale.turn(now)
+            if tale.said:
+                self._say(f"{tale.said}\n")
+                tale.said = ""
             drawing.show(picture.look(tale.runs, began_at=tale.began_at or now, now=now))
             if tale.over():
                 told = True

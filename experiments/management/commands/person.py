@@ -8,7 +8,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
+from experiments import apart
 from experiments.accounts import give_password
+from training_runtime.scheduling.apart import REMEDY
 
 
 class Command(BaseCommand):
@@ -24,3 +26,7 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
         self.stdout.write(f"{username}  {password}")
+        if closed := apart.closed_machines():
+            where = ", ".join(f"{node.name} ({node.sandbox_level})" for node in closed)
+            self.stderr.write(f"{apart.people()} people can run code here, and the box of {where} does not keep it apart.")
+            self.stderr.write(f"Nothing new is run there; what is at work goes on. To change that: {REMEDY}.")
