@@ -190,7 +190,7 @@ SEEN = st.builds(
     connected=st.booleans(),
     overdue_since=TIMES,
     evicted_at=TIMES,
-    folder_lost=st.booleans(),
+    doomed=st.sampled_from(("", "its folder was moved or deleted")),
     lived_s=st.sampled_from([0.0, 20.0, 1000.0]),
     got_on=st.booleans(),
     in_driver=st.booleans(),
@@ -373,5 +373,5 @@ def test_workers_of_a_run_that_does_not_suspend_may_write_down_their_state() -> 
 
 
 def test_a_run_whose_folder_is_gone_is_ended_and_not_started_again() -> None:
-    assert [type(a) for a in actions(wish(1), seen("alive", members=slots(1), folder_lost=True))] == [Kill]
-    assert actions(wish(1), seen("ended", exit_code=-9, folder_lost=True)) == ()
+    assert [type(a) for a in actions(wish(1), seen("alive", members=slots(1), doomed="its folder was moved"))] == [Kill]
+    assert actions(wish(1), seen("ended", exit_code=-9, doomed="its folder was moved")) == ()

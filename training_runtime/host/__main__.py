@@ -16,7 +16,7 @@ from typing import IO
 
 from training_runtime import storage
 from training_runtime.errors import HostBusy
-from training_runtime.host import adoption, cgroup_bases, fabric, kernel, node_facts, probe, state
+from training_runtime.host import adoption, cgroup_bases, disk_values, disk_watch, fabric, kernel, node_facts, probe, state
 from training_runtime.host.cgroup import Groups
 from training_runtime.host.node import Node
 from training_runtime.host.room import Watch
@@ -76,7 +76,9 @@ def _serve(settings: Settings) -> int:
     storage.patiently(lambda: fabric.build(settings.folder), say=log.error)
     abilities = storage.patiently(lambda: probe.strongest(settings.folder, settings.policy), say=log.error)
     groups = _groups(settings)
-    abilities = dataclasses.replace(abilities, notes=abilities.notes + groups.words())
+    disk = disk_watch.look(settings.home / "runs")
+    said = disk_values.words(settings.disk, disk) if disk is not None else ""
+    abilities = dataclasses.replace(abilities, notes=(*abilities.notes, *groups.words(), *([said] if said else [])))
     log.info("sandbox level=%s: %s", abilities.level, "; ".join(abilities.notes))
     node = Node(settings.folder, groups)
     try:

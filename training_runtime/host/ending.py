@@ -177,6 +177,8 @@ def check_cleared(node: Node, run: LiveRun) -> None:
     look_for_folder(run)
     if run.folder_lost and run.stop_asked_at is None and run.exit_code:
         run.exit_code, run.problem = 1, f"The run's folder {run.result_dir} was moved or deleted while it ran: put it back and run it anew."
+    elif run.over_limit and run.stop_asked_at is None and run.exit_code:
+        run.exit_code, run.problem = 1, run.over_limit
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
     run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
     run.got_on = not run.station and has_trained(run.result_dir, run.journal_start)

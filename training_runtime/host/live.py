@@ -29,7 +29,8 @@ class LiveRun:
     here, see `protocol.RunSpec`; it writes no journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was
     there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one.
     `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
-    the attempt began; `folder_lost`: it is another now, or none.
+    the attempt began; `folder_lost`: it is another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the
+    disk.
     `got_on`: when it ended, this attempt had trained.
     """
 
@@ -86,6 +87,7 @@ class LiveRun:
     written: tuple[str, int] = ("", 0)
     folder: tuple[int, int] | None = None
     folder_lost: bool = False
+    over_limit: str = ""
     got_on: bool = False
 
     @property
@@ -125,7 +127,7 @@ class LiveRun:
             release_grace_s=LATER_THAN_THE_DRIVER * self.spec.release_grace_s if self.spec is not None else None,
             evicted_at=self.evicted_at,
             wrote_at=self.wrote_at,
-            folder_lost=self.folder_lost,
+            doomed="its folder was moved or deleted" if self.folder_lost else "it takes too much of the disk" if self.over_limit else "",
             got_on=self.got_on,
             in_driver=any(worker.pid == self.pid for worker in self.workers),
         )

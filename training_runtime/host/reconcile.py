@@ -62,7 +62,7 @@ class SeenRun:
     those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is
     killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
-    `wrote_at`: when it was last seen to write its state. `folder_lost`: its result folder is not there any more.
+    `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again if it were started again.
     `got_on`: this attempt has done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free
     when it has ended. `release_grace_s`: the run's own time for that rule, where it has one.
     """
@@ -91,7 +91,7 @@ class SeenRun:
     release_grace_s: float | None = None
     evicted_at: float | None = None
     wrote_at: float = 0.0
-    folder_lost: bool = False
+    doomed: str = ""
     got_on: bool = False
     in_driver: bool = False
 
@@ -241,8 +241,8 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
         return None if wish.stop else again
     if wish.stop or facts.stop_asked_at is not None:
         return _stop(facts, wish.reason, now, rules)
-    if facts.folder_lost:
-        return Kill(run, "its folder was moved or deleted") if facts.killed_at is None else _clear(facts, now, rules)
+    if facts.doomed:
+        return Kill(run, facts.doomed) if facts.killed_at is None else _clear(facts, now, rules)
     slots, reason = ((), storage) if storage else (wish.slots, wish.reason)
     if facts.members != slots and facts.connected and facts.phase == "alive":
         return TellMembers(run, slots, reason)
@@ -339,7 +339,7 @@ def goes_on(facts: SeenRun, rules: Rules) -> bool:
         return facts.phase == "ended"
     crashed = facts.exit_code is not None and facts.exit_code < 0
     again = crashed and (facts.restarts < rules.max_restarts or _is_steady(facts, rules))
-    return facts.stop_asked_at is None and not facts.folder_lost and (again or facts.exit_code == LOST)
+    return facts.stop_asked_at is None and not facts.doomed and (again or facts.exit_code == LOST)
 
 
 def _is_steady(facts: SeenRun, rules: Rules) -> bool:

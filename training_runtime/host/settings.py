@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training_runtime.host import network
+from training_runtime.host import disk_values, network
 from training_runtime.host.cgroup_values import LEAST_BYTES
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Rules
 from training_runtime.host.room import Marks
@@ -49,6 +49,7 @@ class Settings:
     marks: Marks = field(default_factory=Marks)
     checkpoint_minutes: float = 10.0
     building: Building = field(default_factory=Building)
+    disk: disk_values.Limits = field(default_factory=disk_values.Limits)
 
     @property
     def folder(self) -> Path:
@@ -84,7 +85,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     try:
         rules, policy, marks = _rules(environment), sandbox_policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
-        building = _building(environment)
+        building, disk = _building(environment), disk_limits(environment)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
@@ -101,6 +102,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         marks,
         checkpoint_minutes,
         building,
+        disk,
     )
 
 
@@ -207,6 +209,19 @@ def _run_memory(environment: Mapping[str, str]) -> float | None:
             f"EDT_RUN_MEMORY={memory:g}: a share of the machine's memory up to 1, or bytes from {LEAST_BYTES} on; 0: no limit of its own"
         )
     return memory
+
+
+def disk_limits(environment: Mapping[str, str]) -> disk_values.Limits:
+    usual = disk_values.Limits()
+    disk = _number(environment, "EDT_RUN_DISK", 0.0) if environment.get("EDT_RUN_DISK") else None
+    if disk is not None and 1 < disk < disk_values.LEAST_BYTES:
+        raise ValueError(
+            f"EDT_RUN_DISK={disk:g}: a share of the file system up to 1, or bytes from {disk_values.LEAST_BYTES} on; 0: no limit of its own"
+        )
+    files = int(_number(environment, "EDT_RUN_FILES", float(usual.files)))
+    if 0 < files < disk_values.LEAST_FILES:
+        raise ValueError(f"EDT_RUN_FILES={files} must be at least {disk_values.LEAST_FILES}, files and folders together; 0: no limit")
+    return disk_values.Limits(disk, files)
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:

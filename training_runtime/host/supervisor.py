@@ -17,6 +17,7 @@ from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia
+from training_runtime.host.disk_watch import DiskWatch
 from training_runtime.host.environments import Environments
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
@@ -56,6 +57,7 @@ class Supervisor:
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
         self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment, base=facts.base)
         self._room = room
+        self._disk = DiskWatch(settings, node=node)
         self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
@@ -114,6 +116,7 @@ class Supervisor:
     def _pause(self, wake_at: float | None) -> float:
         """Seconds until something is due by the clock."""
         due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
+        due += [self._disk.due]
         due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
@@ -124,6 +127,7 @@ class Supervisor:
         self._tell_subscribers(time.monotonic())
         self._server.close()
         self._environments.end()
+        self._disk.end()
         self._node.unwatch(self._warm)
         self._warm.end()
         self._node.groups.end()
@@ -306,6 +310,7 @@ class Supervisor:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
         if now >= self._room.due:
             self._look_for_room(now)
+        self._disk.look_if_due(now)
         if now >= self._renewed_at + _SAFETY_NET_S:
             self._renewed_at = now
             self._server.renew()
