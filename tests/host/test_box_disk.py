@@ -187,6 +187,25 @@ def measurers(host: HostUnderTest) -> list[processes.Process]:
     return [each for each in host.processes() if b"disk_use" in Path(f"/proc/{each.pid}/cmdline").read_bytes()]
 
 
+def test_a_run_that_pretends_to_write_its_state_for_ever_is_ended_at_its_limit_when_it_is_to_stop(idle_host: HostUnderTest) -> None:
+    """The host waits for a state that is being written, a quarter of an hour at most."""
+    host = idle_host
+    host.start(environment=LIMITS | {"EDT_STOP_GRACE_S": "100"})
+    code = (
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nresult = os.environ['RESULT_DIR']\n"
+        "while not os.path.exists(result + '/go'): time.sleep(0.01)\nfile = open(result + '/checkpoint/.engine.pt.new', 'wb')\n"
+        "while True:\n  file.write(b'x' * (1 << 18))\n  file.flush()\n  time.sleep(0.01)\n"
+    )
+    run_script(host, code)
+    host.until_run(7, lambda run: run.state == "running")
+    host.want(host.spec(7, "script", "main.py"), stop=True)
+    host.apply()
+    (host.result(7) / "go").touch()
+    seen = host.until_run(7, lambda run: run.state == "exited", deadline_s=60)
+    assert seen.exit_code == -9, seen
+    assert "a run takes too much of the disk" in host.log()
+
+
 def test_without_limits_nobody_measures(idle_host: HostUnderTest) -> None:
     host = idle_host
     host.start(environment={"EDT_RUN_DISK": "0", "EDT_RUN_FILES": "0"})

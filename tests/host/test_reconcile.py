@@ -375,3 +375,26 @@ def test_workers_of_a_run_that_does_not_suspend_may_write_down_their_state() -> 
 def test_a_run_whose_folder_is_gone_is_ended_and_not_started_again() -> None:
     assert [type(a) for a in actions(wish(1), seen("alive", members=slots(1), doomed="its folder was moved"))] == [Kill]
     assert actions(wish(1), seen("ended", exit_code=-9, doomed="its folder was moved")) == ()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"members": slots(1), "storage": FULL},
+        {"stop_asked_at": 99.0, "wrote_at": 100.0},  # it writes state, which is waited for otherwise
+        {"phase": "clearing", "orphaned_at": 99.0, "wrote_at": 100.0},
+        {"members": slots(1), "holding": (1,), "shutdown_since": 99.0},
+    ],
+)
+def test_a_run_that_takes_too_much_of_the_disk_is_given_no_time_to_take_more(facts: dict) -> None:
+    known = {name: value for name, value in facts.items() if name not in ("phase", "storage", "shutdown_since")}
+    for doomed in ("", "it takes too much of the disk"):
+        decision = decide(
+            wish(1),
+            seen(facts.get("phase", "alive"), doomed=doomed, **known),
+            now=100.0,
+            rules=RULES,
+            storage=facts.get("storage", ""),
+            shutdown_since=facts.get("shutdown_since"),
+        )
+        assert any(isinstance(action, Kill) for action in decision.actions) is bool(doomed), decision

@@ -34,6 +34,7 @@ MEASURE_S = 30.0  # so long it counts at most; what it has found by then is a lo
 HANGS_S = 60.0
 AGAIN_S = 10.0  # after one that did not come to an end
 AT_ONCE = 2  # so that a run with a million files keeps no other waiting
+_MEASURED = ("alive", "clearing")  # whoever outlives the driver may write too
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -82,7 +83,7 @@ class DiskWatch:
 
     def look_if_due(self, now: float) -> None:
         """Has those measured whose turn it is."""
-        runs = [run for run in self._node.runs.values() if run.phase == "alive" and not run.station and not run.over_limit]
+        runs = [run for run in self._node.runs.values() if run.phase in _MEASURED and not run.station and not run.over_limit]
         if not runs or (self._limits.disk == 0 and not self._limits.files):
             self._forget(set())
             self.due = None
@@ -175,7 +176,7 @@ class DiskWatch:
 
     def _take(self, each: _Measurer, run: LiveRun, said: dict[str, object]) -> None:
         took_s, disk = float(str(said.pop("took_s"))), look(self._runs)
-        if "problem" in said or disk is None or run.phase != "alive":  # its folder is gone, say, which `ending.look_at` finds
+        if "problem" in said or disk is None or run.phase not in _MEASURED:  # its folder is gone, say, which `ending.look_at` finds
             self._not_before[run] = time.monotonic() + AGAIN_S
             return
         try:

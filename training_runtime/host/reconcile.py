@@ -17,8 +17,7 @@ from typing import Literal
 from training_runtime.crashes import GOT_ON_S, ended_how
 from training_runtime.protocol import SlotRef, WantedRun
 
-# launching: a child is being forked or boxes itself in; alive: the driver runs; clearing: the driver is gone, other processes of the run
-# may not be; ended: nothing of it is left.
+# launching: a child is forked or boxes itself in; alive: the driver runs; clearing: it is gone, others may not be; ended: nobody is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
 LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
@@ -27,12 +26,11 @@ LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its sl
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of an administrator. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL. `orphan_grace_s`:
-    how long workers may take to write down their state when their driver is gone. `stopped_driver_s`: how long a driver may be stopped by
-    a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; `steady_s`: one that has
-    lived so long begins to count anew. `restart_pause_s`, `restart_longest_pause_s`, `driver_steady_s`: the same of drivers, which begin
-    again at once after a first crash; `got_on_s` where they have trained. `release_grace_s`: how long a slot that was asked back may
-    stay in use."""
+    """Settings of an administrator, in seconds. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL.
+    `orphan_grace_s`: for workers to write down their state when their driver is gone. `stopped_driver_s`: for which a driver may be stopped
+    by a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; one that has lived for
+    `steady_s` begins to count anew. `restart_...`, `driver_steady_s`: the same of drivers, which begin again at once after a first crash;
+    `got_on_s` where they have trained. `release_grace_s`: for which a slot that was asked back may stay in use."""
 
     stop_grace_s: float = 10.0
     term_grace_s: float = 2.0
@@ -62,9 +60,9 @@ class SeenRun:
     those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is
     killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
-    `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again if it were started again.
-    `got_on`: this attempt has done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free
-    when it has ended. `release_grace_s`: the run's own time for that rule, where it has one.
+    `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again. `got_on`: this attempt has
+    done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free when it has ended.
+    `release_grace_s`: the run's own time for that rule, where it has one.
     """
 
     run: int
@@ -355,6 +353,8 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
         return _clear(facts, now, rules)
     if facts.stop_asked_at is None:
         return AskToStop(facts.run, reason)
+    if facts.doomed and facts.killed_at is None:
+        return Kill(facts.run, facts.doomed)
     if facts.terminated_at is None:
         due = at_work_since(facts.stop_asked_at, facts.wrote_at) + rules.stop_grace_s
         return due if now < due else Terminate(facts.run, f"it did not stop within {rules.stop_grace_s:g} s")
@@ -367,7 +367,7 @@ def _stop(facts: SeenRun, reason: str, now: float, rules: Rules) -> Step:
 def _clear(facts: SeenRun, now: float, rules: Rules) -> Step:
     """Kill what is left, again and again: new processes may have been forked while the old ones were being killed. But first workers that
     have lost their driver may write down what they know."""
-    orphaned_at = facts.orphaned_at if facts.killed_at is None else None
+    orphaned_at = facts.orphaned_at if facts.killed_at is None and not facts.doomed else None
     if orphaned_at is not None and now < (due := at_work_since(orphaned_at, facts.wrote_at) + rules.orphan_grace_s):
         return due
     due = now if facts.killed_at is None else facts.killed_at + rules.kill_again_s
@@ -383,7 +383,7 @@ def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
     """Let the engine write its checkpoint and give back its slots, then end the driver; the run itself goes on at the next start."""
     if facts.phase == "ended":
         return None
-    if facts.phase == "clearing" or facts.killed_at is not None:
+    if facts.phase == "clearing" or facts.killed_at is not None or facts.doomed:
         return _clear(facts, now, rules)
     if facts.stop_asked_at is not None:
         return _stop(facts, "", now, rules)
