@@ -7,7 +7,8 @@ train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WOR
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
 "drawn WORDS" writes them with Python's escapes and without an end of line, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one,
-"strange" adds very many of everything, "changed" tells the cluster page to look again. It ends, and leaves nothing, when its input ends.
+"strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
+machines. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -99,6 +100,14 @@ def _server():  # type: ignore[no-untyped-def]
     parts = application.application_mapping
     whole = ProtocolTypeRouter({"http": ASGIStaticFilesHandler(parts["http"]), "websocket": parts["websocket"]})
     return uvicorn.Server(web.config(whole, log_level="error", timeout_graceful_shutdown=2))
+
+
+def _box(level: str) -> None:
+    from experiments import notify
+    from experiments.models import Node
+
+    Node.objects.update(sandbox_level=level)
+    notify.changed("cluster", "nodes")
 
 
 def _addresses(studio: Seeded) -> dict[str, str]:
@@ -218,6 +227,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
             _silent.set()
             with _speaking:
                 Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
+        case ["box", level]:
+            _box(level)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
 

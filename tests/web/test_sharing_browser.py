@@ -37,6 +37,30 @@ def test_an_administrator_sees_what_rules_and_drains_would_do(width: int, theme:
     is_readable_and_fits(page)
 
 
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_a_weak_box_is_told_where_people_look_and_an_administrator_answers_for_it(width: int, theme: str, visit: Visit, site: Site) -> None:
+    page, alice = visit(width=width, theme=theme, username="dora"), visit(width=width, theme=theme)
+    page.goto(site.pages["url"] + site.pages["cluster"])  # without curves: she is in no project
+    expect(page.locator("#tiles")).not_to_contain_text("Nothing new is run")
+    site.tell("box limits")
+    expect(page.locator("#tiles")).to_contain_text("Nothing new is run on local (limits)")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    page.locator("#tiles").get_by_role("link", name="Rules of sharing").click()
+    for yes, said in ((True, "an administrator has said that they trust each other"), (False, "so it runs nothing new")):
+        page.get_by_label("The people here trust each other").set_checked(yes)
+        expect(page.locator("#preview")).not_to_contain_text("Change something above")
+        page.get_by_role("button", name="Apply").click()
+        expect(page.locator("#boxes")).to_contain_text(said)
+        is_readable_and_fits(page)
+        go(alice, site, "run")
+        expect(alice.locator("#head").get_by_text("This studio's people trust each other")).to_have_count(int(yes))
+        is_readable_and_fits(alice)
+        go(page, site, "node")
+        is_readable_and_fits(page)
+        go(page, site, "sharing")
+    site.tell("box user+landlock")
+
+
 def test_rules_are_changed_without_script(visit: Visit, site: Site) -> None:
     page = visit(username="dora", script=False)
     go(page, site, "sharing")
