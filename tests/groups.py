@@ -32,6 +32,16 @@ def around_runs(host: Path) -> list[Path]:
     return sorted({Path(base) for base in json.loads(file.read_text()).values()}) if file.exists() else []
 
 
+def members(host: Path) -> dict[int, str]:
+    """The processes in them, whosever, and which group that is."""
+    found: dict[int, str] = {}
+    for base in around_runs(host):
+        for file in base.glob("**/cgroup.procs"):
+            with contextlib.suppress(OSError):
+                found |= dict.fromkeys(map(int, file.read_text().split()), str(file.parent))
+    return found
+
+
 def are_gone(host: Path) -> bool:
     """Removes them; the kernel takes a moment to empty one whose processes were killed."""
     for base in around_runs(host):

@@ -34,6 +34,7 @@ class SlowHost:
         self.processes: dict[int, set[int]] = {}
         self.revision = 0
         self.exits: dict[int, int] = {}
+        self.attempts: dict[int, int] = {}  # of the runs that were ever here
         self.stations: set[int] = set()  # of the processes here, those of runs whose driver is elsewhere
 
     def ask(self, now: dt.datetime) -> None:
@@ -54,6 +55,7 @@ class SlowHost:
             if run not in wanted and not self.processes[run]:
                 del self.processes[run]
         roles = {each.spec.run for each in apply.runs if each.spec.station}
+        self.attempts |= {each.spec.run: each.spec.attempt for each in apply.runs if each.spec.run not in self.exits}
         for run, slots in wanted.items():
             if (run in roles) != (run in self.stations) and not self.processes.get(run):
                 self.stations ^= {run}  # the other role begins once nothing of this one is left
@@ -63,10 +65,13 @@ class SlowHost:
 
     def look(self) -> None:
         runs = [
-            RunObservation(run=run, attempt=1, state="running", holding=tuple(sorted(slots)), station=run in self.stations)
+            RunObservation(run=run, attempt=self.attempts[run], state="running", holding=tuple(sorted(slots)), station=run in self.stations)
             for run, slots in self.processes.items()
         ]
-        ended = [RunObservation(run=run, attempt=1, state="exited", holding=(), exit_code=code) for run, code in self.exits.items()]
+        ended = [
+            RunObservation(run=run, attempt=self.attempts[run], state="exited", holding=(), exit_code=code)
+            for run, code in self.exits.items()
+        ]
         self.seen.append(Observation(revision=self.revision, node=cast.facts(self.node.name, address="10.0.0.1"), runs=(*runs, *ended)))
 
     def tell(self, now: dt.datetime) -> None:

@@ -30,11 +30,11 @@ has_landlock = kernel.landlock_abi() > 0
 _bases = itertools.count(1_000_000 + os.getpid() % 1000 * 1_000_000, 1000)
 
 
-def until(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str = "") -> T:
+def until(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str | Callable[[], str] = "") -> T:
     """The first true value of `condition`; fails after the deadline."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what or condition}"
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what() if callable(what) else what or condition}"
         time.sleep(0.005)
     return value
 
@@ -186,6 +186,7 @@ class HostUnderTest:
         for process in found.values():
             if 0 < self.uid_base <= process.uid < self.uid_base + 1000 or _names(process.pid, str(self.home)):
                 members.add(process.pid)
+        members |= groups.members(self.folder).keys()
         members |= processes.descendants(members, found)
         return [found[pid] for pid in members if pid in found and found[pid].state not in "ZX" and pid != os.getpid()]
 
@@ -194,7 +195,11 @@ class HostUnderTest:
             self.process.kill()
             self.process.wait()
         until(self.all_killed, what="every process of the test is gone")
-        until(lambda: groups.are_gone(self.folder), what="every control group of the test is gone")
+        until(
+            lambda: self.all_killed() and groups.are_gone(self.folder),
+            deadline_s=60.0,
+            what=lambda: f"every control group of the test is gone: {groups.members(self.folder)}",
+        )
 
     def groups(self) -> list[Path]:
         """The control groups around those of its runs, one a hierarchy."""
