@@ -52,4 +52,4 @@ def opened(findings: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def refused(finding: list[str]) -> bool:
-    return finding[0] in ("PermissionError", "FileNotFoundError", "ProcessLookupError")
+    return finding[0] in ("PermissionError", "FileNotFoundError", "ProcessLookupError") or "Read-only file system" in finding[1]

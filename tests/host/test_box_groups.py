@@ -84,19 +84,17 @@ for line in Path("/proc/self/cgroup").read_text().splitlines():
     _, name, path = line.split(":", 2)
     for top in Path("/sys/fs/cgroup").iterdir() if Path("/sys/fs/cgroup/memory").is_dir() else [Path("/sys/fs/cgroup")]:
         group = Path(f"{top}{path}")
-        if "run-7.1" in path and group.is_dir():
+        if "run-7.1" in path:
             for file in (group / "cgroup.procs", group.parent / "cgroup.procs", group.parent.parent / "cgroup.procs", group / "tasks"):
-                if file.exists():
-                    findings[f"leave {file}"] = attempt(lambda: file.write_text("0"))
-            for file in group.glob("*.max"):
-                findings[f"limit {file}"] = attempt(lambda: file.write_text("max"))
-            for file in (*group.glob("memory.*limit_in_bytes"), *group.glob("cpu.shares")):
-                findings[f"limit {file}"] = attempt(lambda: file.write_text("100000"))
+                findings[f"leave {file}"] = attempt(lambda: os.close(os.open(file, os.O_WRONLY)))
+            for limit in ("memory.max", "pids.max", "memory.limit_in_bytes", "cpu.shares"):
+                findings[f"limit {group / limit}"] = attempt(lambda: os.close(os.open(group / limit, os.O_WRONLY)))
             findings[f"make in {group}"] = attempt((group / "own").mkdir)
 """,
     )
-    assert len(findings) > 3 * len(CONTROLLERS)
     assert opened(findings) == {}
+    refusals = [finding for finding in findings.values() if finding[0] != "FileNotFoundError"]  # each controller has its own names
+    assert len(refusals) > 3 * len(CONTROLLERS)
 
 
 HOGS = {

@@ -32,10 +32,10 @@ def numbers(table: dict[str, tuple[int | None, int | None]], machine: str) -> di
     return {name: number for name, both in table.items() if (number := both[COLUMN.index(machine)]) is not None}
 
 
-def answer(machine: str, number: int, *, first: int = 0, token: int | None = None) -> int:
+def answer(machine: str, number: int, *, first: int = 0, token: int | None = None, alone: bool = False) -> int:
     """What the kernel would make of the program: 0 where the call is allowed, else the error. Every jump must lead forwards to a return."""
     data = struct.pack("=IIQ6Q", number, TOKENS[machine] if token is None else token, 0, first, 0, 0, 0, 0, 0)
-    program, at, value = seccomp.instructions(machine), 0, 0
+    program, at, value = seccomp.instructions(machine, alone=alone), 0, 0
     while True:
         code, yes, no, constant = program[at]
         at += 1
@@ -58,6 +58,15 @@ def test_of_all_numbers_those_in_the_tables_are_refused_and_no_others(machine: s
 
 
 @pytest.mark.parametrize("machine", TOKENS)
+def test_a_process_that_is_alone_is_refused_those_that_runs_are_and_more(machine: str) -> None:
+    """See `file_box`: it starts no process, signals none and opens no socket, whatever the arguments."""
+    others = numbers(seccomp._REFUSED, machine) | numbers(seccomp._ALONE, machine)
+    expected = dict.fromkeys(numbers(seccomp._ABSENT, machine).values(), errno.ENOSYS) | dict.fromkeys(others.values(), errno.EPERM)
+    for first in (0, 1, 2, 17):
+        assert {number: found for number in range(1024) if (found := answer(machine, number, first=first, alone=True))} == expected
+
+
+@pytest.mark.parametrize("machine", TOKENS)
 def test_namespaces_are_refused_and_plain_processes_and_threads_are_not(machine: str) -> None:
     by_argument = numbers(seccomp._BY_ARGUMENT, machine)
     fork, thread = 0x01200011, 0x003D0F00
@@ -75,6 +84,12 @@ def test_namespaces_are_refused_and_plain_processes_and_threads_are_not(machine:
 def test_sockets_are_of_four_families(machine: str) -> None:
     number = numbers(seccomp._BY_ARGUMENT, machine)["socket"]
     assert {family for family in range(64) if answer(machine, number, first=family) == 0} == {1, 2, 10, 16}
+
+
+@pytest.mark.parametrize("machine", TOKENS)
+def test_limits_are_set_for_the_caller_alone(machine: str) -> None:
+    number = numbers(seccomp._BY_ARGUMENT, machine)["prlimit64"]
+    assert [answer(machine, number, first=pid) for pid in (0, 1, 4711, 1 << 32)] == [0, errno.EPERM, errno.EPERM, 0]
 
 
 @pytest.mark.parametrize("machine", TOKENS)

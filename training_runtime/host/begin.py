@@ -17,7 +17,7 @@ from pathlib import Path
 
 from training_runtime import journal, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import ending, environment, fabric, sandbox, sockets, talk
+from training_runtime.host import ending, environment, fabric, rootfs, sandbox, sockets, talk
 from training_runtime.host.environment import Places
 from training_runtime.host.journals import journal_size
 from training_runtime.host.launch import GO, Hello, Launch, Ready, to_line
@@ -176,7 +176,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     box = sandbox.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
     temporary = str(Path(spec.result_dir, "tmp"))
     if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
-        temporary = sandbox.TEMPORARY if box.own_tmp else str(Path(sandbox.SHARED_MEMORY, "tmp"))  # the same under a shorter name
+        temporary = rootfs.TEMPORARY if box.own_tmp else str(Path(rootfs.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
         work_dir=f"{spec.result_dir}/_submitted_code/{environment.folder_name(spec.name)}",
         log_dir=f"{spec.result_dir}/log/{environment.log_folder(settings.node, station=spec.station)}",

@@ -35,6 +35,9 @@ _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 
+_MOUNT_RDONLY, _MOUNT_NOSUID, _MOUNT_NODEV, _MOUNT_NOEXEC = 1, 2, 4, 8
+_MOUNT_SETATTR, _AT_RECURSIVE, _MNT_DETACH = 442, 0x8000, 2  # the same number on every architecture
+
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP, _NAME_BYTES = 0x8913, 0x8914, 1, 16
 
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -157,24 +160,41 @@ def join_namespace(descriptor: int) -> None:
     _check(_libc().setns(descriptor, 0), "setns")
 
 
-def mount_private_shared_memory() -> None:
-    """An empty /dev/shm of its own; it is freed with the last process of the namespace."""
-    _mount(b"tmpfs", "/dev/shm", b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=1777")  # noqa: S108
+def mount_private_shared_memory(folder: str) -> None:
+    """Shared memory of its own; it is freed with the last process of the namespace."""
+    _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=1777")
 
 
-def mount_proc_without_others() -> None:
+def mount_proc_without_others(folder: str) -> None:
     """A /proc that does not show processes of other users."""
-    _mount(b"proc", "/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
+    _mount(b"proc", folder, b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
 
 
 def mount_empty(folder: str) -> None:
     """In its place a folder with nothing in it, which only root can change."""
-    _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=64k")
+    _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=1m")
 
 
-def bind_mount(folder: int, target: str) -> None:
-    """The folder behind the descriptor appears at `target`: no name is looked up, so nobody can put a link in its place."""
-    _mount(f"/proc/self/fd/{folder}".encode(), target, None, _MS_BIND, None)
+def bind_mount(what: int, target: str, *, whole: bool = False) -> None:
+    """What is behind the descriptor appears at `target`, with all that is mounted below it where it is `whole`: no name is looked up, so
+    nobody can put a link in its place."""
+    _mount(f"/proc/self/fd/{what}".encode(), target, None, _MS_BIND | (_MS_REC if whole else 0), None)
+
+
+def bound_mount(target: str, *, writable: bool, devices: bool) -> None:
+    """What a mount and all below it allow here: never set-user-id programs. Linux 5.12 or later."""
+    allowed = _MOUNT_NOSUID | (0 if writable else _MOUNT_RDONLY) | (_MOUNT_NOEXEC if devices else _MOUNT_NODEV)
+    attributes = (ctypes.c_uint64 * 4)(allowed, 0, 0, 0)
+    result = _libc().syscall(_MOUNT_SETATTR, -1, os.fsencode(target), _AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
+    _check(result, f"mount_setattr {target}")
+
+
+def change_root(folder: str) -> None:
+    """The mount at `folder` becomes the root of this mount namespace, and the one before it is gone; the process is in it."""
+    os.chdir(folder)
+    _check(_libc().pivot_root(b".", b"."), "pivot_root")
+    _check(_libc().umount2(b".", _MNT_DETACH), "umount2")
+    os.chdir("/")
 
 
 def _mount(source: bytes, target: str, kind: bytes | None, flags: int, options: bytes | None) -> None:

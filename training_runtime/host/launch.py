@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import inheritance, kernel, layer, processes, sandbox, workdir
+from training_runtime.host import inheritance, kernel, layer, processes, rootfs, sandbox, workdir
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import RunSpec, build
 
@@ -160,7 +160,7 @@ def _settle_in(launch: Launch) -> None:
     if inherited is not None:
         inheritance.take(inherited, result)
     workdir.make(Path(launch.code), Path(launch.work_dir))
-    if launch.temporary.startswith(f"{sandbox.SHARED_MEMORY}/"):
+    if launch.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):
         _link(Path(launch.temporary), str(result / "tmp"))
     _take_console(Path(launch.log_dir, "console.log"))
     os.environ.clear()

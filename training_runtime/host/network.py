@@ -87,25 +87,30 @@ def own_addresses(table: str) -> list[str]:
     return sorted(found)
 
 
-def enter(to: Reach, *, opened: tuple[str, ...], closed: tuple[str, ...], own_mounts: bool) -> None:
-    """The calling process, with one thread, reaches no more than that from here on. `own_mounts`: it has a mount namespace of its own.
-    Raises OSError."""
+def enter(to: Reach, *, opened: tuple[str, ...], closed: tuple[str, ...]) -> None:
+    """The calling process, with one thread, reaches no more than that from here on; before it has a root of its own. Raises OSError."""
     if to == "machine":
         return
     own = own_addresses(_ADDRESSES.read_text())
     outside = _Outside.begin() if to == "outward" else None
-    if root := os.geteuid() == 0:
-        kernel.own_network()
-    else:
+    root = os.geteuid() == 0
+    if not root:
         kernel.own_user_namespace()
-        kernel.own_network()
+    kernel.own_network()
     if outside is not None:
         outside.attach()
         _route(routes(own, opened=opened, closed=closed), root=root)
+
+
+def settle(to: Reach, *, own_mounts: bool) -> None:
+    """After `enter`: names are found, and no right over the network is left. `own_mounts`: it has a mount namespace of its own."""
+    if to == "machine":
+        return
+    if to == "outward":
         if not own_mounts:
             kernel.own_mounts()
         _resolve_outside()
-    if not root:
+    if os.geteuid() != 0:
         kernel.set_capabilities(0)
 
 
@@ -177,7 +182,7 @@ def _resolve_outside() -> None:
     """Names are resolved by slirp4netns, which asks whom the machine asks."""
     text = f"nameserver {_RESOLVER}\noptions edns0\n"
     target = _RESOLV_CONF.resolve()
-    if not target.exists():  # it was in /run, of which the run has an empty one of its own
+    if not target.exists():  # it was in /run, which the run does not see
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
         return
@@ -195,11 +200,12 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=_PROGRAMS)
 
 
-def probe(to: Reach, *, own_mounts: bool = False) -> str:
+def probe(to: Reach) -> str:
     """Why this cannot be kept here, found by trying: for a child that ends after it. Empty where it can."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         try:
-            enter(to, opened=(), closed=(), own_mounts=own_mounts)
+            enter(to, opened=(), closed=())
+            settle(to, own_mounts=False)
             inside = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             socket.create_connection(inside.getsockname(), timeout=1).close()
         except OSError as error:

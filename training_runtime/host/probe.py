@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, network, sandbox, seccomp
+from training_runtime.host import kernel, network, rootfs, sandbox, seccomp
 from training_runtime.host.network import Reach
 from training_runtime.host.sandbox import Abilities, Box, Level, Policy
 from training_runtime.protocol import RunSpec
@@ -72,11 +72,13 @@ def _reach(policy: Policy) -> tuple[Reach, tuple[str, ...]]:
 
 def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
     notes = []
-    if level != "landlock" and not private:
-        notes.append("no mount namespaces here: runs share /dev/shm and see each other's process names")
+    if level != "landlock" and private:
+        notes.append("a run sees no file or folder of this machine but those that it may use")
+    elif level != "landlock":
+        notes.append("no root of its own for a run here: runs share /dev/shm and see each other's process names")
     if level == "landlock" and kernel.landlock_abi() < 6:
         notes.append("this kernel's Landlock does not stop signals to processes of the same user")
-    if level == "user+landlock" and not all(sandbox.reachable(path) for path in sandbox.runtime_folders()):
+    if level == "user+landlock" and not private and not all(sandbox.reachable(path) for path in sandbox.runtime_folders()):
         notes.append("the interpreter lies in a closed folder: runs keep the right to search folders, within what Landlock leaves open")
     return tuple(notes)
 
@@ -133,8 +135,8 @@ def _try_refused_calls() -> str:
 def _own_namespaces() -> None:
     def enter() -> str:
         kernel.private_namespaces()
-        kernel.mount_private_shared_memory()
-        return ""
+        rootfs.enter(rootfs.layout([("/usr", "read")]), temporary=False)
+        return "what is not shown can be seen" if Path("/etc").exists() else ""
 
     if problem := _in_child(enter):
         raise OSError(problem)

@@ -22,21 +22,22 @@ import contextlib
 import os
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, network, seccomp
+from training_runtime.host import kernel, network, rootfs, seccomp
 from training_runtime.host.network import Reach
+from training_runtime.host.rootfs import SHARED_MEMORY, TEMPORARY
 from training_runtime.protocol import RunSpec
 
 Level = Literal["user+landlock", "landlock", "user", "limits", "off"]
 LEVELS: tuple[Level, ...] = ("user+landlock", "landlock", "user", "limits", "off")
 Mode = Literal["best-effort", "off"]
 RUN_USERS = 50_000
-BUILDER = RUN_USERS - 1  # counted from the base: who builds environments
+BUILDER, READER = RUN_USERS - 1, RUN_USERS - 2  # counted from the base: who builds environments, who looks into files (see `file_box`)
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Not all of /etc and /sys: a run that may search closed folders (see Box.read_search) would read /etc/shadow and debugfs there.
@@ -45,10 +46,8 @@ _ETC = (
     *("passwd", "group", "nsswitch.conf", "resolv.conf", "hosts", "host.conf", "services", "protocols", "gai.conf", "mime.types", "fonts"),
     *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "ca-certificates", "OpenCL", "vulkan", "libibverbs.d", "nccl.conf"),
 )
-_KERNEL = ("/proc", "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
+_KERNEL = (rootfs.PROCESSES, "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
-SHARED_MEMORY = "/dev/shm"  # noqa: S108
-TEMPORARY = "/tmp"  # noqa: S108
 SOCKETS = "/run"
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
 
@@ -70,11 +69,12 @@ LACKS: dict[Level, str] = {
 class Box:
     """All that a child needs to know to lock itself in. `uid` is also the gid.
 
-    `read_search`: an ancestor of something that the run must read is closed to its user (an interpreter under /root, a home of mode 0700),
-    so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which then bounds what can be read.
-    `private`: own mount and IPC namespaces, with an own /dev/shm and without other users' processes in /proc. `own_tmp`: /tmp is the run's
-    own `tmp` folder; not where something that it needs lies in the machine's /tmp. `own_run`: /run, with the sockets of the machine's
-    services, is empty; likewise. `filtered`: system calls are (see `seccomp`). `reach`, `opened`, `closed`: see `network`.
+    `private`: own mount and IPC namespaces, with a root of its own (see `rootfs`), an own /dev/shm and without other users' processes in
+    /proc. `read_search`: something that the run must read is closed to its user (data of mode 0700), or without namespaces of its own the
+    way to it is (an interpreter under /root), so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which
+    then bounds what can be read. `own_tmp`: /tmp is the run's own `tmp` folder; not where something that it needs lies in the machine's
+    /tmp. `services`: it sees /run, with the sockets of the machine's resolver and other services. `filtered`: system calls are (see
+    `seccomp`). `reach`, `opened`, `closed`: see `network`.
     """
 
     level: Level
@@ -89,7 +89,7 @@ class Box:
     max_processes: int = 8192
     max_files: int = 65536
     filtered: bool = False
-    own_run: bool = False
+    services: bool = False
     reach: Reach = "machine"
     opened: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
@@ -130,9 +130,9 @@ class Policy:
 
 
 def run_user(run: int, policy: Policy) -> int:
-    """A run whose number comes to the builder's user shares that of another run, which is far enough away to have ended."""
+    """A run whose number comes to one of the two users above shares that of another run, which is far enough away to have ended."""
     number = run % RUN_USERS
-    return policy.uid_base + (number if number != BUILDER else RUN_USERS // 2)
+    return policy.uid_base + (number if number < READER else number // 2)
 
 
 def runtime_folders() -> tuple[str, ...]:
@@ -171,21 +171,23 @@ def _box(
 ) -> Box:
     level = abilities.level
     uid = uid if level in ("user+landlock", "user") else None
-    needed = (*runtime_folders(), *execute, *read, write)
+    private = abilities.private and uid is not None
+    readable_to_it = _open_itself if private else reachable
+    needed = (*runtime_folders(), *execute, *read)
     execute = (*_SYSTEM, *runtime_folders(), *policy.extra_read, *execute)
-    open_to_it = uid is None or all(reachable(path) for path in needed)
+    open_to_it = uid is None or (all(readable_to_it(path) for path in needed) and (private or _way_is_open(Path(write).resolve())))
     if level == "user" and not open_to_it:
         level, uid = "limits", None
     if LEVELS.index(level) > LEVELS.index(policy.least):
         raise SandboxRefused(TOO_WEAK.format(level, policy.least, LACKS[policy.least]))
-    private, places = abilities.private and uid is not None, (*execute, *read, write)
+    private = private and uid is not None
     return Box(
         level=level,
         uid=uid,
         read_search=uid is not None and not open_to_it,
         private=private,
-        own_tmp=private and not any(_below(TEMPORARY, path) for path in places),
-        own_run=private and reach != "machine" and not any(_below(SOCKETS, path) for path in places),
+        own_tmp=private and not any(_below(TEMPORARY, path) for path in (*execute, *read, write)),
+        services=reach == "machine",
         execute=execute,
         read=read,
         write=write,
@@ -205,16 +207,25 @@ def _below(folder: str, path: str) -> bool:
 def reachable(path: str) -> bool:
     """Whether a user without any rights of its own can enter this folder (search on every ancestor) and read it (and a sample of its
     files)."""
+    return _way_is_open(Path(path).resolve()) and _open_itself(path)
+
+
+def _way_is_open(folder: Path) -> bool:
+    try:
+        return all(ancestor.stat().st_mode & 0o001 for ancestor in folder.parents)
+    except OSError:
+        return False
+
+
+def _open_itself(path: str) -> bool:
     folder = Path(path).resolve()
     try:
-        if any(not ancestor.stat().st_mode & 0o001 for ancestor in folder.parents):
-            return False
         if not folder.is_dir():
             return bool(folder.stat().st_mode & 0o004)
         entries = [entry.stat(follow_symlinks=False).st_mode for _, entry in zip(range(64), os.scandir(folder), strict=False)]
+        return folder.stat().st_mode & 0o005 == 0o005 and all(mode & 0o004 for mode in entries)
     except OSError:
         return False
-    return folder.stat().st_mode & 0o005 == 0o005 and all(mode & 0o004 for mode in entries)
 
 
 def enter(box: Box) -> None:
@@ -223,14 +234,11 @@ def enter(box: Box) -> None:
     if box.level == "off":
         return
     _limit(box)
+    network.enter(box.reach, opened=box.opened, closed=box.closed)  # who gives it a way out of the machine sees all of the machine
     if box.private:
         kernel.private_namespaces()
-        kernel.mount_private_shared_memory()
-        with contextlib.suppress(OSError):  # noted by the probe
-            kernel.mount_proc_without_others()
-    if box.own_run:
-        kernel.mount_empty(SOCKETS)
-    network.enter(box.reach, opened=box.opened, closed=box.closed, own_mounts=box.private)
+        rootfs.enter(rootfs.layout(_shown(box)), temporary=box.own_tmp)
+    network.settle(box.reach, own_mounts=box.private)
     if box.uid is not None:
         _hand_over(Path(box.write), box.uid)
     if box.own_tmp:
@@ -243,6 +251,16 @@ def enter(box: Box) -> None:
         os.close(ruleset)
     if box.filtered:
         seccomp.install()
+
+
+def _shown(box: Box) -> Iterator[tuple[str, rootfs.Use]]:
+    """What there is in the box's own root, beside /proc and shared memory: what Landlock leaves open where there is Landlock."""
+    services = (SOCKETS,) if box.services else ()
+    for path in (*box.execute, *_KERNEL[1:], *(f"/etc/{name}" for name in _ETC), *box.read, *services):
+        yield path, "read"
+    for path in _devices():
+        yield path, "device"
+    yield box.write, "write"
 
 
 def _limit(box: Box) -> None:

@@ -10,6 +10,9 @@ Refused with ENOSYS, as by a kernel without it, where programs then go another w
   inotify              ENOSYS. Landlock has no rule for it: it tells the names of files in folders that may not even be listed
   namespaces, mounts   a user namespace would give every right over kernel code that is otherwise root's
   sockets              other families than Unix, IP and netlink would load protocols that nobody here speaks
+  prlimit              of a process that is named: where runs share a user, one could give the host no processor time, and end it
+And for a process that is `alone`, which reads what it is given and answers (see `file_box`), more with EPERM: to start or trace processes,
+to signal them, to speak to any, and to make links, devices and pipes.
 Open on purpose: process_vm_readv and pidfd_getfd, which MPI's and CUDA's exchange between processes of one run needs, and which the
 kernel gives to the run's own processes alone; its own fields of /proc would open the same.
 """
@@ -91,7 +94,55 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {  # EPERM
     "modify_ldt": (154, None),
     "lookup_dcookie": (212, 18),
 }
-_BY_ARGUMENT: dict[str, tuple[int | None, int | None]] = {"clone": (56, 220), "unshare": (272, 97), "socket": (41, 198)}
+_BY_ARGUMENT: dict[str, tuple[int | None, int | None]] = {
+    "clone": (56, 220),
+    "unshare": (272, 97),
+    "socket": (41, 198),
+    "prlimit64": (302, 261),
+}
+_ALONE: dict[str, tuple[int | None, int | None]] = {  # EPERM, beside all the above
+    "clone": (56, 220),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "prlimit64": (302, 261),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+}
 
 
 @dataclass(frozen=True)
@@ -111,28 +162,31 @@ class Unsupported(OSError):
     """There is no table of system calls for this processor."""
 
 
-def install() -> None:
+def install(*, alone: bool = False) -> None:
     """For this process, which must be single-threaded and have no_new_privs, and for all its descendants. Raises OSError where the kernel
-    does not take a filter."""
+    does not take a filter. `alone`: it needs no other process, from here on."""
     machine = platform.machine()
-    filters = program(machine)
+    filters = program(machine, alone=alone)
     buffer = ctypes.create_string_buffer(filters, len(filters))
     kernel.set_filter(_ARCHITECTURES[machine].seccomp, buffer, len(filters) // 8)
 
 
 @functools.cache
-def program(machine: str) -> bytes:
+def program(machine: str, *, alone: bool = False) -> bytes:
     """For seccomp(2): eight bytes an instruction. Raises Unsupported. Made once for all runs, in the process that they are forked from."""
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions(machine))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions(machine, alone=alone))
 
 
-def instructions(machine: str) -> list[Instruction]:
+def instructions(machine: str, *, alone: bool = False) -> list[Instruction]:
     """Found by halving, so a call that is allowed costs some seven comparisons; newer kernels remember that it is and make none."""
     here = _ARCHITECTURES.get(machine)
     if here is None:
         raise Unsupported(errno.ENOTSUP, f"there is no table of system calls for {machine}")
     bodies = {name: [_error(errno.ENOSYS)] for name in _ABSENT} | {name: [_error(errno.EPERM)] for name in _REFUSED} | _by_argument()
-    numbers = {name: both[here.column] for name, both in (_ABSENT | _REFUSED | _BY_ARGUMENT).items()}
+    tables = _ABSENT | _REFUSED | _BY_ARGUMENT
+    if alone:
+        bodies, tables = bodies | {name: [_error(errno.EPERM)] for name in _ALONE}, tables | _ALONE
+    numbers = {name: both[here.column] for name, both in tables.items()}
     found = sorted((number, bodies[name]) for name, number in numbers.items() if number is not None)
     return [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
@@ -155,6 +209,7 @@ def _by_argument() -> dict[str, list[Instruction]]:
             _error(errno.EAFNOSUPPORT),
             _allow(),
         ],
+        "prlimit64": [first, (_EQUAL, 1, 0, 0), _error(errno.EPERM), _allow()],
     }
 
 
