@@ -7,9 +7,12 @@ LOG_DIR/stdout) is that file alone: notebooks read it as a table.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
+import threading
+import weakref
 import zipfile
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -28,7 +31,10 @@ from experiments.wmla.described import run_of
 ELOG = "log/driver/stdout"
 CONSOLE = "log/driver/console.log"
 MOST_JSON_BYTES = 16 << 20  # of a log that is asked for as one JSON string: its end
-CHUNK_BYTES = 256 * 1024
+SHARE = 4  # of the room on the disk, one in so many is for zips that are being made and sent, together
+
+_drafts: weakref.WeakKeyDictionary[IO[bytes], int] = weakref.WeakKeyDictionary()  # and what each will hold
+_one_asks = threading.Lock()
 
 
 def _train_log(request: HttpRequest, exec_id: str) -> HttpResponseBase:
@@ -72,7 +78,7 @@ def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
     if not models:
         answers.refuse(f"{id_of(run)} has written no model yet: its folder RESULT_DIR/model is empty.")
     with contextlib.ExitStack() as on_failure:
-        draft = on_failure.enter_context(tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp"))
+        draft = on_failure.enter_context(_draft(sum(each.size_bytes for each in models)))
         _pack(run, models, cast(BinaryIO, draft))
         size = draft.tell()
         answer = downloads.attachment(request, cast(BinaryIO, draft), name="result.zip", kind="application/zip")
@@ -80,6 +86,21 @@ def _result(request: HttpRequest, exec_id: str) -> HttpResponseBase:
     # As the original writes it, without blanks and with the size at the end: its clients take the line apart by that.
     answer["Content-Disposition"] = f"attachment;filename=dlpd-model-{run.pk}-{id_of(run)}-result.zip;size={size}"
     return answer
+
+
+def _draft(size: int) -> IO[bytes]:
+    """A file for a zip of so much, gone when it is closed. Refused where that is too much for the disk: a script may make files of any size
+    that take no room, being full of holes, and their zip would."""
+    with _one_asks:
+        waiting = sum(each for draft, each in _drafts.items() if not draft.closed)
+        if waiting + size > (shutil.disk_usage(settings.EDT_HOME / "tmp").free + waiting) // SHARE:
+            answers.refuse(
+                f"The model has {size >> 20} MiB, and the studio has no room to make a zip of it: take its files one by one "
+                "(?file=model/NAME), or Download all on the page of its results."
+            )
+        draft = tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp")  # noqa: SIM115
+        _drafts[draft] = size
+        return draft
 
 
 def _result_file(request: HttpRequest, run: TrainingRun, path: str) -> HttpResponseBase:
@@ -99,9 +120,9 @@ def _pack(run: TrainingRun, files: list[RunFile], into: BinaryIO) -> None:
                 opened, _ = selectors.open_file(run, each.path)
             except FileNotFoundError:
                 continue  # gone since it was listed
-            info = zipfile.ZipInfo(each.path, date_time=each.modified_at.timetuple()[:6])
-            with opened, archive.open(info, "w", force_zip64=True) as entry:
-                while chunk := opened.read(CHUNK_BYTES):
+            info = zipfile.ZipInfo(downloads.in_zip(each.path), date_time=each.modified_at.timetuple()[:6])
+            with archive.open(info, "w", force_zip64=True) as entry:
+                for chunk in downloads.pieces(opened, each.size_bytes):  # no more than there is room for, if it grows meanwhile
                     entry.write(chunk)
     into.seek(0, 2)
 

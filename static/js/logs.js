@@ -70,6 +70,7 @@ function tail(box, following) {
       if (response.status === 404 || response.redirected) return location.reload();
       const answer = await response.json();
       if (state) state.textContent = '';
+      if (answer.size < end) return location.reload(); // its middle was left out: what stands here is no part of it any more
       if (answer.begin === ends.get(topic) && answer.end > end) add(topic, answer);
     } catch {
       if (state) state.textContent = 'The studio does not answer; trying again.';

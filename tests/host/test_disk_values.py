@@ -147,6 +147,7 @@ def test_the_notes_of_a_machine_say_what_a_run_may_have(limits: Limits, expected
         ("EDT_RUN_DISK=much", "is not a number"),
         ("EDT_RUN_DISK=-1", "must not be negative"),
         ("EDT_RUN_FILES=3", "must be at least 100"),
+        ("EDT_RUN_LOG=1000", "must be at least 4194304"),
     ],
 )
 def test_a_setting_that_is_none_is_refused_with_what_would_be_one(setting: str, problem: str) -> None:

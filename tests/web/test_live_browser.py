@@ -258,6 +258,19 @@ def test_a_followed_log_grows_and_a_search_of_it_stays_true(visit: Visit, site: 
     expect(page.locator(".log-found li")).to_have_count(2)
 
 
+def test_a_log_whose_middle_was_left_out_meanwhile_is_shown_anew(visit: Visit, site: Site) -> None:
+    page = visit()
+    site.tell("log" + " a long line" * 20)
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/")
+    expect(page.locator("#log")).to_contain_text("a long line")
+    site.tell("cut-log 12 MiB were left out here")
+    expect(page.locator("#log")).to_contain_text("12 MiB were left out here", timeout=20_000)
+    expect(page.locator("#log")).not_to_contain_text("a long line")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.tell("log and on")
+    expect(page.locator("#log")).to_contain_text("and on")
+
+
 def test_a_progress_bar_stays_one_line_of_the_log_however_often_it_is_drawn(visit: Visit, site: Site) -> None:
     page = visit()
     page.goto(site.pages["url"] + site.pages["run"] + "logs/")

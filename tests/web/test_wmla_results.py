@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +108,23 @@ def test_one_file_of_the_result_is_sent_as_it_is_and_nothing_beside_the_model(sc
     for path in ("checkpoint/engine.pt", "model/../checkpoint/engine.pt", "model/passwd", "model/none.pth", "model/", "model/%00"):
         answer = script.get(address + path, Accept="application/json")
         assert (answer.status_code, "has written no file" in answer.json()["message"]) == (400, True), path
+
+
+def test_what_has_no_room_as_a_zip_is_refused_as_long_as_there_is_none(
+    script: Script, run: TrainingRun, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, "model/a.pth", bytes(200_000))
+    monkeypatch.setattr("experiments.wmla.logs.SHARE", shutil.disk_usage(home).free // 300_000)
+    first, address = script.get(f"{DL}/execs/wmla-{run.pk}/result"), f"{DL}/execs/wmla-{run.pk}/result"
+    second = script.get(address, Accept="application/json")
+    assert (first.status_code, second.status_code) == (200, 400), "the first one is still being sent"
+    assert "no room to make a zip of it" in second.json()["message"]
+    assert len(wmla.body(first)) > 200_000
+    assert len(wmla.body(script.get(address))) > 200_000
+    with open(runfiles.folder(run) / "model" / "holes.pth", "wb") as holes:
+        holes.truncate(900 << 30)
+    assert script.get(address).status_code == 400
+    assert list((home / "tmp").iterdir()) == []
 
 
 def test_a_job_without_a_model_says_so(script: Script, run: TrainingRun, home: object) -> None:

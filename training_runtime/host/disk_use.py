@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training_runtime.host import kernel, processes
+from training_runtime.host import kernel, log_cut, processes
 from training_runtime.host.disk_values import Use
 from training_runtime.host.processes import Traces
 from training_runtime.protocol import build
@@ -38,12 +38,14 @@ _NICE = 10
 
 @dataclass(frozen=True)
 class Order:
-    """`most_files`: it need not be counted any further, 0: all of it; nor for longer than `limit_s`."""
+    """`most_files`: it need not be counted any further, 0: all of it; nor for longer than `limit_s`. `most_log`: its logs are cut to so
+    many bytes before that, 0: they are not."""
 
     folder: str
     traces: Traces
     most_files: int
     limit_s: float
+    most_log: int = 0
 
 
 @dataclass
@@ -82,6 +84,8 @@ def measure(order: Order) -> Use:
     """What the run takes now. Raises OSError where its folder cannot be opened."""
     count = _Count(order.most_files, time.monotonic() + order.limit_s)
     top = os.open(order.folder, _FOLDER)
+    if order.most_log:
+        log_cut.cut(top, order.most_log)
     device = os.fstat(top).st_dev
     count.add(os.fstat(top))
     _walk(top, count)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 GIB = 1 << 30
 LEAST_BYTES = 1 << 20
 LEAST_FILES = 100
+LEAST_LOG = 4 << 20
 NO_HOG = (
     10  # a run that takes less than such a part of the file system is none, however little room there is: it is suspended with the others
 )
@@ -25,10 +26,11 @@ SELDOM_COST = 30  # and a thirtieth where the free space says that nothing is wr
 class Limits:
     """Settings of an administrator. `disk`: of one run, in bytes, or up to 1 a share of the file system; 0: none of its own; None: nine
     tenths of the room that there was when the run was first measured. `files`: files and folders together, each name counts; 0: no
-    limit."""
+    limit. `log`: bytes of each of its logs, see `log_cut`; 0: no limit."""
 
     disk: float | None = None
     files: int = 1_000_000
+    log: int = 256 << 20
 
 
 @dataclass(frozen=True)

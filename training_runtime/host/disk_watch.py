@@ -84,7 +84,7 @@ class DiskWatch:
     def look_if_due(self, now: float) -> None:
         """Has those measured whose turn it is."""
         runs = [run for run in self._node.runs.values() if run.phase in _MEASURED and not run.station and not run.over_limit]
-        if not runs or (self._limits.disk == 0 and not self._limits.files):
+        if not runs or not (self._limits.disk != 0 or self._limits.files or self._limits.log):
             self._forget(set())
             self.due = None
             return
@@ -127,7 +127,7 @@ class DiskWatch:
         idle = next((each for each in self._measurers if each.run is None), None)
         if idle is None and len(self._measurers) >= AT_ONCE:
             return False
-        order = Order(run.result_dir, run.traces(), self._limits.files, MEASURE_S)
+        order = Order(run.result_dir, run.traces(), self._limits.files, MEASURE_S, self._limits.log)
         try:
             each = idle or self._start(disk)
             each.run, each.disk, each.asked_at = run, disk, now

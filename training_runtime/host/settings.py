@@ -221,7 +221,10 @@ def disk_limits(environment: Mapping[str, str]) -> disk_values.Limits:
     files = int(_number(environment, "EDT_RUN_FILES", float(usual.files)))
     if 0 < files < disk_values.LEAST_FILES:
         raise ValueError(f"EDT_RUN_FILES={files} must be at least {disk_values.LEAST_FILES}, files and folders together; 0: no limit")
-    return disk_values.Limits(disk, files)
+    log = int(_number(environment, "EDT_RUN_LOG", float(usual.log)))
+    if 0 < log < disk_values.LEAST_LOG:
+        raise ValueError(f"EDT_RUN_LOG={log} must be at least {disk_values.LEAST_LOG}, bytes of a log; 0: no limit")
+    return disk_values.Limits(disk, files, log)
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:
