@@ -7,6 +7,7 @@ grants every few seconds, which is also how the studio knows that the node is th
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,7 @@ from training_runtime.protocol import Observation, RunObservation
 
 log = logging.getLogger(__name__)
 QUEUE_PREFIX = "node."
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as the host takes it
 GREW_PAUSE_S = 0.1  # a run's journal is announced at most so often; its last growth always is
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 HEARTBEAT_S = 4.0

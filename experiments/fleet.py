@@ -33,6 +33,7 @@ from experiments import (
     snapshot,
     states,
     stations,
+    stores,
     variables,
 )
 from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
@@ -281,7 +282,7 @@ def _spec(run: TrainingRun, *, on: Node, secrets: dict[str, str]) -> RunSpec:
         argv=bundles.entry(run.version.bundle, run.command),
         code_dir=str(bundles.unpacked(run.version.bundle)),
         result_dir=str(runfiles.make(run)),
-        data_dir=str(data_root / run.data_folder),
+        data_dir=str(stores.inside(data_root, run.data_folder)),
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,

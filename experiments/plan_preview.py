@@ -18,7 +18,10 @@ from training_runtime.scheduling.facts import Plan, Policy, RunFacts
 from training_runtime.scheduling.plan import plan
 
 OF_FACTS = ("several_machines", "priority_ceiling", "people_trust_each_other")  # rules by which the planner's facts are made
-NOT_PLANNED = ("draining", "new_project_quota", "without_network", "new_projects_network", "release_grace_s")
+NOT_PLANNED = (
+    *("draining", "new_project_quota", "without_network", "new_projects_network", "release_grace_s"),
+    *("project_disk", "new_project_disk"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class ClusterWish:
     several_machines: bool | None = None
     priority_ceiling: int | None = None
     new_project_quota: int | None = None
+    project_disk: Mapping[str, int] | None = None
+    new_project_disk: int | None = None
     without_network: list[str] | None = None
     new_projects_network: bool | None = None
     release_grace_s: int | None = None

@@ -18,7 +18,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import ProtectedError, Q, QuerySet
 
-from experiments import bundles, environments, installation, removal, tombstones
+from experiments import bundles, environments, installation, removal, stores, tombstones
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -149,16 +149,17 @@ def _to_trash(stone: Tombstone) -> None:
 
 def _places(stone: Tombstone) -> list[Path]:
     home: Path = settings.EDT_HOME
+    key = stores.named(stone.key)
     match stone.kind:
         case Kind.RUN:
-            return [home / "runs" / stone.key]
+            return [home / "runs" / key]
         case Kind.ASSET:
-            return [home / "assets" / stone.key]
+            return [home / "assets" / key]
         case Kind.BUNDLE:
-            return [home / "bundles" / f"{stone.key}.zip", home / "code" / stone.key]
-    places = [home / "uploads" / stone.key, home / "assets" / f".{stone.key}"]
-    if not DataAsset.objects.filter(key=stone.key).exists():  # checked in full, and given up before it became one
-        places.append(home / "assets" / stone.key)
+            return [home / "bundles" / f"{key}.zip", home / "code" / key]
+    places = [home / "uploads" / key, home / "assets" / f".{key}"]
+    if key != stores.NOWHERE and not DataAsset.objects.filter(key=key).exists():  # checked in full, and given up before it became one
+        places.append(home / "assets" / key)
     return places
 
 

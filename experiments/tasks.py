@@ -7,7 +7,7 @@ import logging
 from celery import shared_task
 from django.conf import settings
 
-from experiments import agent, clock, deliveries, evictions, ingest, notify, pruning, scheduling, states
+from experiments import agent, clock, deliveries, diskuse, evictions, ingest, notify, pruning, scheduling, states
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ def schedule() -> None:
 @shared_task
 def apply_node(name: str) -> None:
     """Make what runs on this machine equal to what the database grants. On the node's own queue."""
+    if not agent.NODE_NAME.fullmatch(name):  # it is part of a path
+        log.warning("A message for a node that cannot be called so is left out: %.80r", name)
+        return
     try:
         agent.apply(settings.EDT_HOME, name)
     except HostUnavailable as error:
@@ -51,6 +54,12 @@ def deliver() -> None:
     """Send e-mails and webhooks that are due, and go on while there are any."""
     while deliveries.send_due(clock.now):
         pass
+
+
+@shared_task
+def count_disk() -> None:
+    """See what runs take of the disk."""
+    diskuse.count(clock.now())
 
 
 @shared_task

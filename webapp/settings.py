@@ -148,6 +148,7 @@ CELERY_BEAT_SCHEDULE = {
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
+    "count-disk": {"task": "experiments.tasks.count_disk", "schedule": 30.0, "options": {"expires": 30.0}},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},
 }
 

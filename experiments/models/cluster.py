@@ -151,6 +151,8 @@ class ClusterRules(models.Model):
     several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.several)
     priority_ceiling = models.PositiveIntegerField(default=DEFAULT_PRIORITY)  # what is asked above it counts once an administrator agrees
     new_project_quota = models.PositiveIntegerField(null=True, blank=True)  # slots
+    project_disk = models.JSONField(default=dict, blank=True)  # project id -> GB that its runs, data and code may take together
+    new_project_disk = models.PositiveIntegerField(null=True, blank=True)  # GB
     without_network = models.JSONField(default=list, blank=True)  # ids of projects whose runs may not use the network, as text
     new_projects_network = models.BooleanField(default=True)
     release_grace_s = models.PositiveIntegerField(default=30)  # seconds for leaving a slot that was asked back

@@ -121,6 +121,11 @@ class TrainingRun(models.Model):
         null=True
     )  # what its script took, the last time, from getting a machine until train(): written by ingest
 
+    # what its folder takes of the disk: written by diskuse
+    disk_bytes = models.BigIntegerField(null=True)
+    disk_files = models.PositiveIntegerField(null=True)  # and folders
+    disk_counted_at = models.DateTimeField(null=True)
+
     # how long its slots were at work, where its machine can tell: written by fleet
     busy_s = models.FloatField(null=True)  # slot-seconds, of all attempts; null: not known
     busy_counted_s = models.FloatField(null=True, default=0)  # the host's count of this attempt when last heard of; null: it cannot tell

@@ -11,8 +11,8 @@ from typing import Never, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Choices, Count, Model, QuerySet
 
-from experiments import datastore
-from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Slot, User
+from experiments import datastore, diskuse
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Project, Slot, User
 from training_runtime import variables as runtime_variables
 
 NAME_LIMIT = 120
@@ -66,6 +66,21 @@ def network(version: DefinitionVersion, *, project: int, field: str = "versions"
             f"{version.definition.name} asks for the network, which is closed to runs of this project: ask an administrator to open it on "
             "the page Sharing, or save a version that does without.",
         )
+
+
+def room(project: Project, *, field: str | None = None, more_bytes: int = 0) -> None:
+    """Whether the project may take that much more of the disk; of a run nobody knows how much it will take. `field`: None for a refusal
+    of the whole."""
+    use = diskuse.of_project(project.pk)
+    if use.may is None or use.bytes + more_bytes < use.may:
+        return
+    taken, may = diskuse.spelled(use.bytes), diskuse.spelled(use.may)
+    wants = f", and this would be {diskuse.spelled(more_bytes)} more" if more_bytes else ""
+    words = (
+        f"The project {project.name} takes {taken} of the {may} of disk that it may take{wants}: delete runs or data that nobody needs, or "
+        "ask an administrator for more on the page Rules of sharing."
+    )
+    raise ValidationError({field: [words]} if field else words)
 
 
 def text(value: str, *, field: str = "description", limit: int = DESCRIPTION_LIMIT) -> str:

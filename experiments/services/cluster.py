@@ -21,6 +21,7 @@ POLICIES = {"fair_share": "fair share", "priority": "priority"}
 MOST_SLOTS = 1_000_000
 REASON_LIMIT = 400
 MOST_PRIORITY = 10_000
+MOST_GB = 1_000_000
 LEAST_GRACE_S, MOST_GRACE_S = 1, 3600
 OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was done, in words
     "several_machines": lambda _, after: ("allowed" if after else "no longer allows") + " runs to use several machines",
@@ -32,6 +33,10 @@ OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was 
         f"{'said' if after else 'no longer says'} that the people here trust each other with their code, where a box does not keep it apart"
     ),
     "new_project_quota": lambda before, after: f"changed the quota of new projects from {_slots(before)} to {_slots(after)}",
+    "project_disk": lambda before, after: " and ".join(
+        _quotas(before, after, names={key: f"the disk of project {key}" for key in {*before, *after}}, words=_gb)
+    ),
+    "new_project_disk": lambda before, after: f"changed the disk of new projects from {_gb(before)} to {_gb(after)}",
 }
 
 
@@ -108,7 +113,7 @@ def set_policy(
 ) -> ClusterRules:
     """Policy, quotas in slots, by username and by project id; `others` are further rules by name (see OTHERS). None leaves these as they
     are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota,
-    without_network, new_projects_network, release_grace_s.
+    without_network, new_projects_network, release_grace_s, project_disk, new_project_disk.
     """
     if policy not in POLICIES:
         checks.refuse("policy", "Choose one of: Fair share, Priority.")
@@ -201,7 +206,7 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
     said = []
     for name, value in others.items():
         before = getattr(rules, name)
-        if value == before or (value is None and name != "new_project_quota"):
+        if value == before or (value is None and name not in ("new_project_quota", "new_project_disk")):
             continue
         if name == "release_grace_s":
             checks.whole(value, field=name, least=LEAST_GRACE_S, most=MOST_GRACE_S)
@@ -209,6 +214,11 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
             checks.whole(value, field=name, least=1, most=MOST_PRIORITY)
         elif name == "new_project_quota" and value is not None:
             checks.whole(value, field=name, least=0, most=MOST_SLOTS)
+        elif name == "new_project_disk" and value is not None:
+            checks.whole(value, field=name, least=1, most=MOST_GB)
+        elif name == "project_disk":
+            for gb in value.values():
+                checks.whole(gb, field=name, least=1, most=MOST_GB)
         said.append(OTHERS[name](before, value))
         setattr(rules, name, value)
     return said
@@ -224,9 +234,15 @@ def _slots(slots: int | None) -> str:
     return "none" if slots is None else "1 slot" if slots == 1 else f"{slots} slots"
 
 
-def _quotas(before: Mapping[str, int], after: Mapping[str, int], *, names: Mapping[str, str]) -> list[str]:
+def _gb(gb: int | None) -> str:
+    return "no limit" if gb is None else f"{gb} GB"
+
+
+def _quotas(
+    before: Mapping[str, int], after: Mapping[str, int], *, names: Mapping[str, str], words: Callable[[int | None], str] = _slots
+) -> list[str]:
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    return [f"changed {names[key]} from {_slots(before.get(key))} to {_slots(after.get(key))}" for key in changed]
+    return [f"changed {names[key]} from {words(before.get(key))} to {words(after.get(key))}" for key in changed]
 
 
 def _check_quota(quota: Mapping[str, int], *, known: set[str], field: str) -> None:

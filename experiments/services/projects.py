@@ -36,14 +36,16 @@ def create_project(*, by: User, name: str, description: str = "", request_id: uu
 def _limit(project: Project) -> None:
     """To what new projects get."""
     now = ClusterRules.current()
-    if now.new_project_quota is None and now.new_projects_network:
+    if now.new_project_quota is None and now.new_project_disk is None and now.new_projects_network:
         return
     rules = snapshot.lock_rules()
     if rules.new_project_quota is not None:
         rules.project_quota = {**rules.project_quota, str(project.pk): rules.new_project_quota}
+    if rules.new_project_disk is not None:
+        rules.project_disk = {**rules.project_disk, str(project.pk): rules.new_project_disk}
     if not rules.new_projects_network:
         rules.without_network = [*rules.without_network, str(project.pk)]
-    rules.save(update_fields=["project_quota", "without_network", "updated_at"])
+    rules.save(update_fields=["project_quota", "project_disk", "without_network", "updated_at"])
 
 
 def update_project(project: Project, *, by: User, name: str, description: str) -> Project:

@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from experiments import diskuse
 from experiments.models import Grant, RunState, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.selectors import FeedItem, JobFilter, RunFilter
@@ -163,12 +164,7 @@ def size(count: int | None) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""
     if count is None:
         return "–"
-    value = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+    return diskuse.spelled(count)
 
 
 @register.filter

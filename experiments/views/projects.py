@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, selectors, services
+from experiments import access, diskuse, selectors, services
 from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
 from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
@@ -78,6 +78,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab(project, "overview"),
         "summary": later(lambda: projects.summary(project)),
+        "disk": later(lambda: diskuse.of_project(project.pk)),
         "experiments": later(lambda: projects.experiments(project, limit=5)),
         "jobs": later(lambda: projects.project_jobs(project, JobFilter(state="live", limit=10), now=timezone.now())[0]),
         "feed": later(lambda: selectors.feed(limit=12, project=project)),

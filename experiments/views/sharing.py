@@ -12,12 +12,13 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, apart, clock, scheduling, services, several
-from experiments.forms import ReasonForm, SharingForm, attempt
+from experiments import access, apart, clock, diskuse, scheduling, services, several
+from experiments.forms import ReasonForm, attempt
 from experiments.models import Node, Slot, User
 from experiments.scheduling import ClusterWish
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
+from experiments.sharing_forms import SharingForm
 from experiments.views.shown import act, done, later, page, person, refused
 
 HISTORY_ROWS = 50
@@ -42,6 +43,8 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 several_machines=wish.several_machines,
                 priority_ceiling=wish.priority_ceiling,
                 new_project_quota=wish.new_project_quota,
+                project_disk=wish.project_disk,
+                new_project_disk=wish.new_project_disk,
                 new_projects_network=wish.new_projects_network,
                 without_network=wish.without_network,
                 release_grace_s=wish.release_grace_s,
@@ -56,7 +59,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "crumbs": [("Cluster", reverse("cluster"))],
         "form": form,
         "people": form.people_rows(),
-        "projects": form.project_rows(),
+        "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
         "obstacles": several.obstacles(nodes_in_service(now=clock.now())),
         "boxes": later(apart.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),

@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ClusterChange, ClusterRules, Grant, Project, Slot, User
+from experiments.models import ClusterChange, ClusterRules, Grant, Project, Slot, TrainingRun, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -97,6 +97,24 @@ def test_the_network_is_closed_to_a_project_and_to_those_to_come(studio: Seeded,
     client.post(reverse("sharing"), everything(studio))
     assert not ClusterRules.current().without_network
     assert f"opened the network to project {', '.join(sorted([pk, str(made.pk)]))}" in client.get(reverse("sharing")).content.decode()
+
+
+def test_the_disk_of_a_project_is_a_rule_and_its_members_read_what_it_takes(studio: Seeded, as_: As) -> None:
+    client, pk = as_(studio.dora), str(studio.digits.pk)
+    TrainingRun.objects.filter(pk=studio.running.pk).update(disk_bytes=3 * 10**9, disk_files=12, disk_counted_at=timezone.now())
+    client.post(reverse("sharing"), everything(studio, **{f"disk-{pk}": "2", "new_project_disk": "50"}))
+    assert ClusterRules.current().project_disk == {pk: 2}
+    page = as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert f"dora changed the disk of project {pk} from no limit to 2 GB" in page
+    assert "dora changed the disk of new projects from no limit to 50 GB" in page
+    assert "takes 3.0 GB<" in page
+    overview = as_(studio.bob).get(reverse("project", args=[pk])).content.decode()
+    assert "On the disk of 2.0 GB: 3.0 GB of runs" in overview
+    assert "No run begins and no data is taken until there is room" in overview
+    assert "in 12 files and folders" in as_(studio.bob).get(reverse("run_overview", args=[studio.running.pk])).content.decode()
+    client.post(reverse("sharing"), everything(studio))
+    assert ClusterRules.current().project_disk == {}
+    assert "greater than or equal to 1" in client.post(reverse("sharing"), everything(studio, **{f"disk-{pk}": "0"})).content.decode()
 
 
 def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:

@@ -1,0 +1,132 @@
+"""What projects take of the disk: their runs' folders, which are counted here from time to time, their data and their code.
+
+A run's folder was written by user code. So it is not walked here: that is done by the program that the node host measures with
+(`python -m training_runtime.host.disk_use`), which bears whatever it finds. A run that lives is counted every few minutes, and once more
+when it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet, Sum
+
+from experiments import runfiles
+from experiments.models import ClusterRules, DataAsset, DefinitionVersion, TrainingRun
+from experiments.models.runs import LIVE
+
+log = logging.getLogger(__name__)
+GB = 10**9  # as pages say sizes
+COUNTED_AGAIN = dt.timedelta(minutes=2)  # of a run that lives
+RUN_S = 10.0  # so long one is counted at most; what was found by then is a lower bound
+TURN_S = 20.0
+AT_ONCE = 500
+_MEASURES = [sys.executable, "-m", "training_runtime.host.disk_use"]
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """Of a project, in bytes. `may`: as an administrator has set it; None: as much as there is."""
+
+    runs: int = 0
+    data: int = 0
+    code: int = 0
+    may: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.runs + self.data + self.code
+
+    @property
+    def is_full(self) -> bool:
+        return self.may is not None and self.bytes >= self.may
+
+
+def spelled(count: int) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def of_projects(projects: Iterable[int]) -> dict[int, DiskUse]:
+    """What each of these takes, as far as it is counted. Code is stored once, however many versions have it."""
+    wanted, may = list(projects), ClusterRules.current().project_disk
+    runs = _sums(TrainingRun.objects.filter(experiment__project__in=wanted), "experiment__project", "disk_bytes")
+    data = _sums(DataAsset.objects.filter(project__in=wanted), "project", "size_bytes")
+    held = DefinitionVersion.objects.filter(definition__project__in=wanted).order_by()
+    code: dict[int, int] = {}
+    for project, _, size in held.values_list("definition__project", "bundle", "bundle__size_bytes").distinct():
+        code[project] = code.get(project, 0) + size
+    limits = {pk: may[str(pk)] * GB if str(pk) in may else None for pk in wanted}
+    return {pk: DiskUse(runs.get(pk, 0), data.get(pk, 0), code.get(pk, 0), limits[pk]) for pk in wanted}
+
+
+def of_project(project: int) -> DiskUse:
+    return of_projects([project])[project]
+
+
+def _sums(found: QuerySet[TrainingRun] | QuerySet[DataAsset], by: str, what: str) -> dict[int, int]:
+    rows = found.order_by().values_list(by).annotate(taken=Sum(what))
+    return {project: taken or 0 for project, taken in rows}
+
+
+def due(now: dt.datetime) -> QuerySet[TrainingRun]:
+    """Runs that are to be counted, those first that were never, and of these the newest."""
+    never = Q(disk_counted_at=None) & (Q(home__isnull=False) | Q(started_at__isnull=False) | Q(ended_at__isnull=False))
+    lives = Q(state__in=LIVE, disk_counted_at__lt=now - COUNTED_AGAIN)
+    ended_since = Q(ended_at__isnull=False, disk_counted_at__lt=F("ended_at"))
+    return TrainingRun.objects.filter(never | lives | ended_since).order_by(F("disk_counted_at").asc(nulls_first=True), "-pk")
+
+
+def count(now: dt.datetime) -> int:
+    """A turn of counting; how many runs were."""
+    begun, counted = time.monotonic(), 0
+    runs = list(due(now).only("pk", "folder")[:AT_ONCE])
+    if not runs:
+        return 0
+    with _measurer() as measurer:
+        for run in runs:
+            if time.monotonic() > begun + TURN_S:
+                break
+            taken, files = _measure(measurer, runfiles.folder(run))
+            TrainingRun.objects.filter(pk=run.pk).update(disk_bytes=taken, disk_files=files, disk_counted_at=now)
+            counted += 1
+    return counted
+
+
+@contextlib.contextmanager
+def _measurer() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(_MEASURES, cwd=settings.BASE_DIR, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # it has nothing to finish
+
+
+def _measure(measurer: subprocess.Popen[str], folder: Path) -> tuple[int, int]:
+    """Bytes, and files and folders; nothing where there is no such folder. Raises OSError when the measurer is gone."""
+    assert measurer.stdin is not None
+    assert measurer.stdout is not None
+    nobody = {"keeper": 0, "keeper_ticks": 0, "driver": 0, "result_dir": str(folder)}
+    order = {"folder": str(folder), "traces": nobody, "most_files": 0, "limit_s": RUN_S}
+    measurer.stdin.write(json.dumps(order) + "\n")
+    measurer.stdin.flush()
+    answer = measurer.stdout.readline()
+    if not answer:
+        raise OSError("what runs take of the disk cannot be counted: who measures has ended")
+    found = json.loads(answer)
+    return (0, 0) if "problem" in found else (int(found["bytes"]), int(found["files"]))
