@@ -1,8 +1,8 @@
 """Uploaded model code: checked before it is kept, stored by content hash, unpacked once, read-only. What is kept is a zip: a tar or a
 single Python file becomes one first.
 
-The checks are in `zipcheck` and `tarcheck`; here is the way from an upload to `EDT_HOME/bundles/SHA.zip`, `EDT_HOME/code/SHA/` and a
-Bundle row, and from a command to its script. Nothing here knows projects or people.
+The checks are in `zipcheck` and `tarcheck`, and boxed children make them (`experiments.boxed`); here is the way from an upload to
+`EDT_HOME/bundles/SHA.zip`, `EDT_HOME/code/SHA/` and a Bundle row, and from a command to its script. Nothing here knows projects or people.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import re
 import shlex
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from django.conf import settings
 
-from experiments import launchers, tarcheck, zipcheck
+from experiments import launchers, stores, tarcheck, zipcheck
+from experiments.boxed import folders
 from experiments.models import Bundle
-from experiments.zipcheck import BundleRefused, Contents, Limits
+from experiments.zipcheck import BundleRefused, Limits, Shape
 
 __all__ = ["BundleRefused", "check_launcher", "code_dir", "entry", "files_stay", "keep", "launcher", "parse_command", "unpacked"]
 
@@ -50,9 +50,7 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
         known = Bundle.objects.filter(sha256=sha256).first()
         if known is not None and code_dir(known).is_dir() and zip_path(sha256).is_file():
             return known
-        with zipcheck.opened(draft, name=shown) as archive:
-            found = zipcheck.contents(archive, limits=limits)
-            folder = _unpack(archive, found, limits, cleanup)
+        folder, found = _unpack(draft, shown, limits, cleanup)
         with files_stay():
             _place(folder, sha256)
             draft.replace(zip_path(sha256))
@@ -69,8 +67,8 @@ def files_stay() -> Iterator[None]:
 
 def code_dir(bundle: Bundle) -> Path:
     """The folder that the bundle's scripts are relative to."""
-    folder: Path = settings.EDT_HOME / "code" / bundle.sha256
-    return folder / bundle.root if bundle.root else folder
+    folder: Path = settings.EDT_HOME / "code" / stores.named(bundle.sha256)
+    return stores.inside(folder, bundle.root) if bundle.root else folder
 
 
 def unpacked(bundle: Bundle) -> Path:
@@ -84,8 +82,8 @@ def unpacked(bundle: Bundle) -> Path:
     limits = _limits()
     name = f"bundles/{bundle.sha256}.zip"
     try:
-        with contextlib.ExitStack() as cleanup, zipcheck.opened(zip_path(bundle.sha256), name=name) as archive:
-            _place(_unpack(archive, zipcheck.contents(archive, limits=limits), limits, cleanup), bundle.sha256)
+        with contextlib.ExitStack() as cleanup:
+            _place(_unpack(zip_path(bundle.sha256), name, limits, cleanup)[0], stores.named(bundle.sha256))
     except OSError as error:
         raise BundleRefused(f"The code of this run is not there and cannot be unpacked from {name} ({error.strerror}).") from None
     return folder
@@ -163,7 +161,7 @@ def _repacked(upload: Path, kind: str, shown: str, limits: Limits, cleanup: cont
     cleanup.callback(Path(name).unlink, missing_ok=True)
     with os.fdopen(handle, "w+b") as target:
         if kind == "tar":
-            tarcheck.tar_as_zip(upload, name=shown, into=target, limits=limits)
+            folders.repack(upload, into=target, name=shown, limits=limits)
         else:
             tarcheck.script_as_zip(upload, name=shown.rsplit("/", 1)[-1], into=target)
         target.flush()
@@ -198,12 +196,12 @@ def _copy(file: BinaryIO, draft: IO[bytes], shown: str) -> tuple[str, int]:
     return digest.hexdigest(), size_bytes
 
 
-def _unpack(archive: zipfile.ZipFile, found: Contents, limits: Limits, cleanup: contextlib.ExitStack) -> Path:
-    """Into a folder beside its place, which may be a volume of its own; removed when `cleanup` ends, unless it was moved into place."""
+def _unpack(zipped: Path, name: str, limits: Limits, cleanup: contextlib.ExitStack) -> tuple[Path, Shape]:
+    """Into a folder beside its place, which may be a volume of its own; removed when `cleanup` ends, unless it was moved into place. What
+    it is, is read from what lies there, not from what was said of it."""
     folder = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=settings.EDT_HOME / "code"))
     cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-    zipcheck.unpack(archive, found.files, into=folder, limits=limits)
-    return folder
+    return folder, zipcheck.shape(folders.unpack(zipped, into=folder, name=name, limits=limits, is_code=True))
 
 
 def _place(folder: Path, sha256: str) -> None:
@@ -215,12 +213,12 @@ def _place(folder: Path, sha256: str) -> None:
         raise OSError(f"{target} could not be made")
 
 
-def _row(sha256: str, size_bytes: int, found: Contents) -> Bundle:
-    facts = {"size_bytes": size_bytes, "entries": len(found.files), "root": found.root, "scripts": list(found.scripts)}
+def _row(sha256: str, size_bytes: int, found: Shape) -> Bundle:
+    facts = {"size_bytes": size_bytes, "entries": found.entries, "root": found.root, "scripts": list(found.scripts)}
     return Bundle.objects.get_or_create(sha256=sha256, defaults=facts)[0]
 
 
 def zip_path(sha256: str) -> Path:
     """The kept upload."""
-    path: Path = settings.EDT_HOME / "bundles" / f"{sha256}.zip"
+    path: Path = settings.EDT_HOME / "bundles" / f"{stores.named(sha256)}.zip"
     return path

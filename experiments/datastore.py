@@ -21,6 +21,7 @@ from typing import BinaryIO
 from django.conf import settings
 
 from experiments import zipcheck
+from experiments.boxed import folders
 from experiments.models import DataAsset
 from experiments.zipcheck import BundleRefused, Limits
 
@@ -210,14 +211,12 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
 
 def _unpack(path: Path, name: str, into: Path) -> None:
     limits = Limits(entries=settings.EDT_MAX_DATA_ENTRIES, unpacked_bytes=settings.EDT_MAX_DATA_BYTES, advice=ADVICE)
-    with zipcheck.opened(path, name=name) as archive:
-        files = zipcheck.checked(archive, limits=limits)
-        if not files:
-            raise DataRefused(f"{name} holds no files: pack the folder with the data and upload that.")
-        declared = sum(info.file_size for info in files)
-        if declared > shutil.disk_usage(settings.EDT_HOME).free:
-            raise DataRefused(_no_room(declared))
-        zipcheck.unpack(archive, files, into=into, limits=limits)
+    try:
+        found = folders.unpack(path, into=into, name=name, limits=limits, room=shutil.disk_usage(settings.EDT_HOME).free)
+    except folders.NoRoom as error:
+        raise DataRefused(_no_room(error.needed_bytes)) from None
+    if not found:
+        raise DataRefused(f"{name} holds no files: pack the folder with the data and upload that.")
 
 
 def _place(source: Path, target: Path, *, top: Path) -> None:

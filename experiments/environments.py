@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from experiments import apart, bundles, notify, states
+from experiments.boxed import required
 from experiments.models import (
     Bundle,
     ClusterRules,
@@ -46,15 +47,8 @@ def brought(bundle: Bundle, command: str) -> tuple[str, str]:
     folder, path = bundles.unpacked(bundle), file_of(bundle, command)
     if not path:
         return "", ""
-
-    def text_of(name: str) -> bytes:
-        file = folder / name
-        if not file.is_file():  # the bundle was checked when it came: there are no links in it
-            raise KeyError(name)
-        return file.read_bytes()
-
     try:
-        lines = requirements.read(path, text_of, allowed=requirements.Allowed(addresses=settings.EDT_ENVIRONMENT_ADDRESSES))
+        lines = required.read(path, folder=folder)
     except requirements.Refused as refused:
         raise bundles.BundleRefused(str(refused)) from None
     return (requirements.to_text(lines), requirements.key(lines)) if lines else ("", "")
@@ -71,13 +65,7 @@ def file_of(bundle: Bundle, command: str) -> str:
 
 def typed(text: str, *, title: str) -> tuple[str, str]:
     """The text of a requirements file that somebody typed, as `brought`; `title` stands for the file's name in messages."""
-
-    def text_of(name: str) -> bytes:
-        if name != title:
-            raise KeyError(name)
-        return text.encode()
-
-    lines = requirements.read(title, text_of, allowed=requirements.Allowed(addresses=settings.EDT_ENVIRONMENT_ADDRESSES))
+    lines = required.read(title, text=text)
     return requirements.to_text(lines), requirements.key(lines)
 
 

@@ -1,23 +1,17 @@
-"""Searches a log in a process of its own, which reads it from its standard input: `python -I -S logsearch.py WANTED < console.log`.
+"""Searches a log for what a person wrote, as a boxed child does it (`experiments.boxed`).
 
-WANTED is JSON: `pattern`, `regex`, `level`, `most`. The answer is one JSON object. A pattern is written by a person, and Python's matcher
-can take for ever over some; so this is no part of the web server: it gets so much processor time and memory and no more, and what it had
-found when its time was up is the answer. Knows no Django, no file but the one it is given. Run as a script, and imported for its constants.
+A pattern may be a regular expression, and Python's matcher can take for ever over some. So the child has so much processor time and memory
+and no more, and what it had found when its time was up is the answer. Knows no Django, and of files only the one that it is given.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import resource
 import signal
-import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-CPU_S = 2
-MEMORY_BYTES = 512 << 20
 LONGEST_LINE = 16 * 1024  # bytes looked at together: longer lines are searched piece by piece
 SHOWN_CHARACTERS = 2000  # of a line
 LEVELS = ("debug", "info", "warning", "error")
@@ -75,31 +69,19 @@ def search(file: BinaryIO, *, pattern: str, regex: bool, level: str, most: int) 
     return {"lines": list(found), "total": total, "read": read, "complete": complete}
 
 
-def limit() -> None:
-    """From here on: so much processor time and memory, and nothing is written to disk."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+def job(files: Sequence[int], pattern: str, regex: bool, level: str, most: int) -> dict[str, object]:
+    """In the child: `search` in the log that it is given, or the `problem` of it."""
 
     def late(_signal: int, _frame: object) -> None:
         raise TooLong
 
     signal.signal(signal.SIGXCPU, late)  # the matcher looks for signals while it works
-
-
-def main() -> None:
-    wanted = json.loads(sys.argv[1])
-    limit()
     try:
-        answer = search(sys.stdin.buffer, **wanted)
+        with open(files[0], "rb") as file:
+            return search(file, pattern=pattern, regex=regex, level=level, most=most)
     except re.error as error:
-        answer = {"problem": f"This is no regular expression: {error}."}
+        return {"problem": f"This is no regular expression: {error}."}
     except (RecursionError, MemoryError, OverflowError):
-        answer = {"problem": "This expression is too much for the search: use a simpler one."}
+        return {"problem": "This expression is too much for the search: use a simpler one."}
     except TooLong:
-        answer = {"problem": "This expression takes too long to understand: use a simpler one."}
-    sys.stdout.write(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()
+        return {"problem": "This expression takes too long to understand: use a simpler one."}

@@ -21,6 +21,7 @@ from typing import IO
 
 from django.conf import settings
 
+from experiments import stores
 from experiments.models import TrainingRun
 from training_runtime.protocol import UNCHANGED_CODE_NS
 
@@ -56,13 +57,13 @@ class Walked:
 
 
 def folder(run: TrainingRun) -> Path:
-    return _runs() / run.folder
+    return _runs() / stores.named(run.folder)
 
 
 def folder_of(number: int) -> Path | None:
     """The folder of the run with this number; None where there is no such run."""
     name = TrainingRun.objects.filter(pk=number).values_list("folder", flat=True).first()
-    return _runs() / name if name is not None else None
+    return _runs() / stores.named(name) if name is not None else None
 
 
 def make(run: TrainingRun) -> Path:

@@ -11,7 +11,6 @@ import gzip
 import io
 import struct
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -54,11 +53,12 @@ def script_as_zip(path: Path, *, name: str, into: BinaryIO) -> None:
         target.writestr(_info(name), content)
 
 
-def tar_as_zip(path: Path, *, name: str, into: BinaryIO, limits: Limits) -> None:
-    """The files of the tar. Raises BundleRefused for the first entry that must not be, and for damage."""
+def tar_as_zip(packed: BinaryIO, *, name: str, into: BinaryIO, scratch: BinaryIO, limits: Limits) -> None:
+    """The files of the tar, into an empty file; `scratch`: another, for the tar without its compression. Raises BundleRefused for the first
+    entry that must not be, and for damage."""
     with (
         _damage_told(name),
-        _plain(path, limits=limits) as plain,
+        _plain(packed, scratch, limits=limits) as plain,
         zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as target,
         tarfile.open(fileobj=_Capped(plain), mode="r:") as archive,
     ):
@@ -115,17 +115,17 @@ def _info(path: str) -> zipfile.ZipInfo:
 
 
 @contextmanager
-def _plain(path: Path, *, limits: Limits) -> Iterator[BinaryIO]:
+def _plain(packed: BinaryIO, scratch: BinaryIO, *, limits: Limits) -> Iterator[BinaryIO]:
     """The tar without its compression: headers are looked for in it by place, which a compressed one makes expensive."""
-    with open(path, "rb") as file:
-        packed = file.read(2) == _GZIP
-        file.seek(0)
-        if not packed:
-            yield file
-            return
-        with tempfile.TemporaryFile(dir=path.parent) as plain, gzip.open(file) as unpacked:
-            _unpack(unpacked, plain, packed_bytes=path.stat().st_size, limits=limits)
-            yield plain
+    is_packed = packed.read(2) == _GZIP
+    size_bytes = packed.seek(0, io.SEEK_END)
+    packed.seek(0)
+    if not is_packed:
+        yield packed
+        return
+    with gzip.open(packed) as unpacked:
+        _unpack(unpacked, scratch, packed_bytes=size_bytes, limits=limits)
+    yield scratch
 
 
 def _unpack(unpacked: gzip.GzipFile, plain: BinaryIO, *, packed_bytes: int, limits: Limits) -> None:

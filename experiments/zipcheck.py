@@ -15,10 +15,11 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 MAX_DIRECTORY_BYTES = 64 << 20  # of the zip's own table of contents, which is read into memory
 MAX_PATH_BYTES = 1000
@@ -52,12 +53,28 @@ class Contents:
     scripts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Shape:
+    """The same without the zip: how many files it has."""
+
+    entries: int
+    root: str
+    scripts: tuple[str, ...]
+
+
 @contextmanager
-def opened(path: Path, *, name: str) -> Iterator[zipfile.ZipFile]:
-    """The zip, or BundleRefused, also for damage that shows only while it is read."""
-    _check_directory_size(path, name=name)
+def opened(zipped: Path | BinaryIO, *, name: str) -> Iterator[zipfile.ZipFile]:
+    """The zip, or BundleRefused, also for damage that shows only while it is read. Closes it."""
+    with open(zipped, "rb") if isinstance(zipped, Path) else zipped as file:
+        _check_directory_size(file, name=name)
+        with _read(file, name=name) as archive:
+            yield archive
+
+
+@contextmanager
+def _read(file: BinaryIO, *, name: str) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, NotImplementedError, struct.error, ValueError) as error:
         raise _damaged(name, error) from None
@@ -73,7 +90,9 @@ def _damaged(name: str, error: Exception) -> BundleRefused:
 
 def contents(archive: zipfile.ZipFile, *, limits: Limits) -> Contents:
     """Model code: the entries that are kept, all of them checked. Raises BundleRefused for the first that must not be."""
-    return _shape(checked(archive, limits=limits))
+    files = checked(archive, limits=limits)
+    found = shape([info.filename for info in files])
+    return Contents(tuple(files), found.root, found.scripts)
 
 
 def checked_paths(paths: Iterable[str]) -> None:
@@ -146,21 +165,20 @@ def _make_folders(folder: Path, known: set[Path]) -> None:
         known.add(folder)
 
 
-def _check_directory_size(path: Path, *, name: str) -> None:
+def _check_directory_size(file: BinaryIO, *, name: str) -> None:
     """Refuse what is not a zip, and a table of contents so large that reading it would hurt (zip appnote 4.3.14 to 4.3.16)."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = file.seek(max(0, size - 65557))
-        tail = file.read()
-        at = tail.rfind(b"PK\x05\x06")
-        if at < 0 or len(tail) < at + 22:
-            raise BundleRefused(f"{name} is not a zip file: pack the folder with your model code as .zip, .tar or .tar.gz and upload that.")
-        (directory_bytes,) = struct.unpack_from("<L", tail, at + 12)
-        if directory_bytes == 0xFFFFFFFF and start + at >= 56 + 20:  # zip64: the true size is in the record before its locator
-            file.seek(start + at - 20 - 56)
-            record = file.read(56)
-            if record[:4] == b"PK\x06\x06":
-                (directory_bytes,) = struct.unpack_from("<Q", record, 40)
+    size = file.seek(0, os.SEEK_END)
+    start = file.seek(max(0, size - 65557))
+    tail = file.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) < at + 22:
+        raise BundleRefused(f"{name} is not a zip file: pack the folder with your model code as .zip, .tar or .tar.gz and upload that.")
+    (directory_bytes,) = struct.unpack_from("<L", tail, at + 12)
+    if directory_bytes == 0xFFFFFFFF and start + at >= 56 + 20:  # zip64: the true size is in the record before its locator
+        file.seek(start + at - 20 - 56)
+        record = file.read(56)
+        if record[:4] == b"PK\x06\x06":
+            (directory_bytes,) = struct.unpack_from("<Q", record, 40)
     if directory_bytes > MAX_DIRECTORY_BYTES:
         raise BundleRefused(f"{name} has a table of contents of {directory_bytes} bytes: leave data sets and environments out.")
 
@@ -224,16 +242,16 @@ def _check_overlap(files: list[zipfile.ZipInfo]) -> None:
             raise BundleRefused(f"{one.filename} and {following.filename} overlap in the zip: pack the folder again.")
 
 
-def _shape(files: list[zipfile.ZipInfo]) -> Contents:
-    if not files:
+def shape(names: Sequence[str]) -> Shape:
+    """Of the files of model code. Raises BundleRefused where a run cannot be made of them."""
+    if not names:
         raise BundleRefused("The zip holds no files: pack the folder with your model code and upload that.")
-    names = [info.filename for info in files]
     root = _common_root(names)
     start = len(root) + 1 if root else 0
     scripts = tuple(sorted((n[start:] for n in names if n.endswith(".py")), key=lambda n: (n.count("/"), n)))
     if not scripts:
         raise BundleRefused("The zip holds no Python file: it must contain the script that the execution command names.")
-    return Contents(tuple(files), root, scripts)
+    return Shape(len(names), root, scripts)
 
 
 def _common_root(names: Iterable[str]) -> str:

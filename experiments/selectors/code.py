@@ -98,18 +98,10 @@ def _told(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
         source = _read(top / PurePosixPath(path))
         if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
             texts[path] = source
-    told = (codework.asked("scripts", texts=texts) if texts else None) or {}
-    found = tuple(
-        Script(path, said["description"], tuple(Argument(**_tuples(each)) for each in said["arguments"]))
-        for path, said in told.items()
-        if said["runnable"]
-    )
-    return Told(found, tuple((path, said["trainer"]) for path, said in told.items()))
-
-
-def _tuples(said: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has lists only."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    told: dict[str, codework.Told] = (codework.asked("scripts", texts=texts) if texts else None) or {}
+    told = {path: told[path] for path in texts if path in told}
+    found = tuple(Script(path, said.description, said.arguments) for path, said in told.items() if said.runnable)
+    return Told(found, tuple((path, said.trainer) for path, said in told.items()))
 
 
 def told(bundle: Bundle) -> Told:

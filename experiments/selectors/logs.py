@@ -1,28 +1,26 @@
-"""Searching a run's log: in a process of its own with limits (experiments.logsearch), never with a person's pattern in the web server."""
+"""Searching a run's log: in a boxed child (`experiments.logsearch`), never with a person's pattern in the web server."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from experiments import logsearch, runfiles
+from experiments.boxed import pool, strict
 from experiments.models import TrainingRun
+from training_runtime.errors import ProtocolError
 
 MOST_LINES = 500
 LONGEST_PATTERN = 500
 LEAST_LINES = 20  # of each, where several logs are searched
+LIMITS = pool.Limits(cpu_s=2, memory_bytes=512 << 20)
 WALL_S = 10.0
 TOGETHER_S = 5.0
-_AT_ONCE = threading.BoundedSemaphore(2)  # searches of this process: the rest wait their turn
-_PATIENCE_S = 5.0
+MOST_BYTES = 8 << 20  # of an answer: all its lines, in letters that JSON spells with six each
+BUSY = "Others are searching just now: try again in a moment."
+TOO_LONG = "The search took too long: use a simpler expression, or download the log."
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,15 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
         return Found()
     wanted = {"pattern": pattern, "regex": regex, "level": level if level in logsearch.LEVELS else "", "most": most}
     with open(log, "rb") as file:
-        if not _AT_ONCE.acquire(timeout=_PATIENCE_S):
-            return Found(problem="Others are searching just now: try again in a moment.")
         size = os.fstat(file.fileno()).st_size
         try:
-            said = _asked(file.fileno(), json.dumps(wanted))
-        finally:
-            _AT_ONCE.release()
-    if "problem" in said:
-        return Found(problem=said["problem"])
-    lines = tuple(FoundLine(number, offset, level, text) for number, offset, level, text in said["lines"])
-    return Found(lines, total=said["total"], read_bytes=said["read"], size_bytes=size, complete=said["complete"])
+            files = (file.fileno(),)
+            said = pool.ask("search", wanted, limits=LIMITS, wall_s=WALL_S, lane=pool.SEARCHES, files=files, most_bytes=MOST_BYTES)
+            return _believed(said, size_bytes=size, most=most)
+        except pool.Busy:
+            return Found(problem=BUSY)
+        except (pool.Unreadable, ProtocolError, OSError):
+            return Found(problem=TOO_LONG)
 
 
 def search_together(run: TrainingRun, names: Sequence[str], *, pattern: str = "", regex: bool = False, level: str = "") -> Together:
@@ -109,11 +105,20 @@ def last_error(run: TrainingRun, name: str) -> FoundLine | None:
     return None
 
 
-def _asked(log: int, wanted: str) -> Any:
-    """What the process answers. It is isolated (-I -S): no environment variable and no installed package has a say in it."""
-    command = [sys.executable, "-I", "-S", str(Path(logsearch.__file__)), wanted]
-    try:
-        done = subprocess.run(command, stdin=log, capture_output=True, timeout=WALL_S, check=True, env={}, cwd="/")
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        return {"problem": "The search took too long: use a simpler expression, or download the log."}
-    return json.loads(done.stdout)
+def _believed(said: object, *, size_bytes: int, most: int) -> Found:
+    """Raises ProtocolError."""
+    found: Mapping[str, object] = said if isinstance(said, dict) else {}
+    if "problem" in found:
+        return Found(problem=strict.text(found["problem"], most=2000))
+    rows = [strict.items(row, 4, exactly=4) for row in strict.items(found.get("lines"), most)]
+    lines = tuple(
+        FoundLine(
+            strict.whole(number),
+            strict.whole(offset),
+            strict.one_of(level, ("", *logsearch.LEVELS)),
+            strict.text(text, most=logsearch.SHOWN_CHARACTERS),
+        )
+        for number, offset, level, text in rows
+    )
+    total, read, complete = strict.whole(found.get("total")), strict.whole(found.get("read")), strict.flag(found.get("complete"))
+    return Found(lines, total=total, read_bytes=read, size_bytes=size_bytes, complete=complete)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 import uuid
-import zipfile
 from typing import BinaryIO, cast
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from experiments import bundles, environments
+from experiments.boxed import folders
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.services import checks
 from experiments.services.definitions import add_version
@@ -66,15 +65,8 @@ def _with_line(version: DefinitionVersion, path: str, package: str, to: BinaryIO
     """The code as a zip, with a line more in that file."""
     bundle = version.bundle
     wanted = f"{bundle.root}/{path}" if bundle.root else path
-    text = ""
-    with zipfile.ZipFile(bundles.zip_path(bundle.sha256)) as before, zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as after:
-        for entry in before.infolist():
-            if entry.filename == wanted:
-                text = before.read(entry).decode("utf-8-sig", "replace")
-            elif entry.is_dir():
-                after.writestr(entry, b"")
-            else:
-                with before.open(entry) as source, after.open(entry, "w", force_zip64=entry.file_size > 1 << 31) as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
-        after.writestr(wanted, f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{package}\n")
+    try:
+        folders.with_line(bundles.zip_path(bundle.sha256), wanted, package, into=to, most_bytes=settings.EDT_MAX_UNPACKED_BYTES)
+    except bundles.BundleRefused as refusal:
+        raise ValidationError(f"{refusal} {TRY_BY_HAND.format(package, path)}") from None
     to.seek(0)

@@ -67,7 +67,7 @@ def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str =
         opened.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
     opened.seek(part.begin if part else 0)
-    response = _response(_chunks(opened, part.size if part else size), name=name, kind=kind)
+    response = _response(pieces(opened, part.size if part else size), name=name, kind=kind)
     response["Content-Length"] = str(part.size if part else size)
     response["Accept-Ranges"], response["ETag"] = "bytes", mark
     if part:
@@ -111,13 +111,18 @@ async def _off_the_loop(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
             close()
 
 
-def _chunks(opened: BinaryIO, size: int) -> Iterator[bytes]:
+def pieces(opened: BinaryIO, size: int) -> Iterator[bytes]:
     """At most the size that was announced: a file that grows meanwhile must not break the response."""
     left = size
     with opened:
         while left and (chunk := opened.read(min(CHUNK_BYTES, left))):
             left -= len(chunk)
             yield chunk
+
+
+def in_zip(path: str) -> str:
+    """The path of a run's file as a zip has it. A script may use \\ in a name, which on Windows leads out of where it is unpacked."""
+    return path.replace("\\", "_")
 
 
 class _Sink:
@@ -152,10 +157,10 @@ def _zip(run: TrainingRun, folder: str) -> Iterator[bytes]:
                 opened, size = selectors.open_file(run, each.path)
             except FileNotFoundError:
                 continue  # gone since it was listed
-            info = zipfile.ZipInfo(f"{folder}/{each.path}", date_time=each.modified_at.timetuple()[:6])
+            info = zipfile.ZipInfo(f"{folder}/{in_zip(each.path)}", date_time=each.modified_at.timetuple()[:6])
             info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as entry:
-                for chunk in _chunks(opened, size):
+                for chunk in pieces(opened, size):
                     entry.write(chunk)
                     if sink.waiting:
                         yield sink.drain()

@@ -17,6 +17,7 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
+RUNTIME_FACE += ("training_runtime.host.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
@@ -46,10 +47,22 @@ LAYERS = (
     ("selectors", "forms"),
     ("access",),
     ("services",),
-    ("scheduling", "environments", "plan_preview", "fleet", "slotuse", "ingest", "accounting", "snapshot", "pruning", "deliveries"),
+    (
+        "scheduling",
+        "environments",
+        "plan_preview",
+        "fleet",
+        "slotuse",
+        "diskuse",
+        "ingest",
+        "accounting",
+        "snapshot",
+        "pruning",
+        "deliveries",
+    ),
     ("apart",),
     ("states", "accounts"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed"),
     ("logins", "addresses", "variables"),
     ("models", "page_layer", "bulk"),
 )

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from experiments.selectors import arrays, indented, previews, tables
-from experiments.selectors.previews import Preview
-from experiments.selectors.tables import Table
+from experiments.boxed import arrays, indented, previews, tables
+from experiments.boxed.previews import Preview
+from experiments.boxed.tables import Table
 
 
 def look(data: bytes, name: str, **asked: Any) -> Preview:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from experiments.selectors import tables
-from experiments.selectors.tables import Table
+from experiments.boxed import tables
+from experiments.boxed.tables import Table
 
 MAGIC = b"\x93NUMPY"
 MOST_HEADER, MOST_AXES = 64 * 1024, 64
