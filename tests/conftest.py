@@ -19,7 +19,7 @@ from webapp.home import prepare
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
 hypothesis.settings.load_profile("patient")
-FIRST = ("e2e", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
+FIRST = ("e2e", "attack", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,7 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "e2e" if nodeid.startswith("tests/e2e/") else super()._split_scope(nodeid)
+            return "e2e" if nodeid.startswith(("tests/e2e/", "tests/attack/")) else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

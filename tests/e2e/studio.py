@@ -99,12 +99,13 @@ def keeps_people_apart(**settings: str) -> bool:
 class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
     `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one.
-    The people of a prepared one trust each other where the box of this machine does not keep their code apart."""
+    `trusting`: the people of a prepared one trust each other where the box of this machine does not keep their code apart."""
 
     slots: int = 4
     address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     first: bool = False
+    trusting: bool = True
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -130,9 +131,9 @@ class Studio:
             prepared, passwords = prepared_home()
             shutil.copytree(prepared, self.home, dirs_exist_ok=True)
             self.passwords = dict(passwords)
-            if not keeps_people_apart(**{name: value for name, value in self.settings.items() if name in ("EDT_SANDBOX", "EDT_UID_BASE")}):
-                with contextlib.closing(sqlite3.connect(self.home / "db.sqlite3")) as database, database:
-                    database.execute("UPDATE experiments_clusterrules SET people_trust_each_other = 1")
+            box = {name: value for name, value in self.settings.items() if name in ("EDT_SANDBOX", "EDT_UID_BASE")}
+            if self.trusting and not keeps_people_apart(**box):
+                self.trust()
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(
@@ -148,6 +149,11 @@ class Studio:
         except AssertionError:
             raise AssertionError(f"the studio did not start:\n{self.tail()}") from None
         return time.monotonic() - began
+
+    def trust(self) -> None:
+        """What an administrator says under Rules of sharing."""
+        with contextlib.closing(sqlite3.connect(self.home / "db.sqlite3", timeout=20)) as database, database:
+            database.execute("UPDATE experiments_clusterrules SET people_trust_each_other = 1")
 
     def join(self, node: str) -> None:
         """Let a second node take part, by the commands that docs/operations.md prints: a host and an agent of its own, the same folders."""

@@ -5,6 +5,7 @@
 prints one line of JSON (address, things to open) and then does what its standard input says, a line each: "steps 5" lets the running job
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
+"cut-log WORDS" leaves nothing in it but them,
 "drawn WORDS" writes them with Python's escapes and without an end of line, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
@@ -191,18 +192,13 @@ def _obey(words: list[str], studio: Seeded) -> None:
         case ["end-waiting"]:
             _end(studio.queued, now)
         case ["log", *rest]:
-            path = runfiles.folder(run) / "log" / "driver" / "console.log"
-            with path.open("a") as log:
-                log.write(" ".join(rest) + "\n")
+            _log(run, " ".join(rest) + "\n")
+        case ["cut-log", *rest]:
+            _log(run, " ".join(rest) + "\n", mode="w")
         case ["drawn", *rest]:
-            path = runfiles.folder(run) / "log" / "driver" / "console.log"
-            with path.open("a", newline="") as log:
-                log.write(" ".join(rest).encode().decode("unicode_escape"))
+            _log(run, " ".join(rest).encode().decode("unicode_escape"))
         case ["log-of", name, *rest]:
-            path = runfiles.folder(run) / "log" / name / "console.log"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as log:
-                log.write(" ".join(rest) + "\n")
+            _log(run, " ".join(rest) + "\n", name=name)
             notify.changed(f"run-{run.pk}", "generations")
         case ["artifact", name, *rest]:
             path = runfiles.folder(studio.completed) / "artifacts" / name
@@ -270,6 +266,15 @@ def _end(run: TrainingRun, now: dt.datetime) -> None:
     with path.open("a") as log:
         log.write("its last words")
     states.transition(run, "completed", reason="It finished.", now=now, actor=None)
+
+
+def _log(run: TrainingRun, text: str, *, name: str = "driver", mode: str = "a") -> None:
+    from experiments import runfiles
+
+    path = runfiles.folder(run) / "log" / name / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open(mode, newline="") as log:
+        log.write(text)
 
 
 def _first_steps(studio: Seeded, count: int) -> None:

@@ -47,6 +47,11 @@ def _of_no_use(path: str) -> bool:
 SKIPPED: dict[str, Callable[[str], bool]] = {"bundles": _hidden, "assets": _hidden, "runs": _of_no_use}
 
 
+def skipped(store: str) -> Callable[[str], bool]:
+    """What of a store is in no backup, and not taken from one: the number of the runs' first user, say, which is a machine's own."""
+    return SKIPPED.get(store, _nothing)
+
+
 class BackupRefused(Exception):
     """The backup is not made, or not put back. The message says why and what to do."""
 
@@ -87,7 +92,7 @@ def make(destination: Path, *, previous: Path | None, with_data: bool, now: dt.d
         stores = [*STORES, *(["data"] if with_data and (home / "data").is_dir() and not (home / "data").is_symlink() else [])]
         for store in stores:
             before = previous / store if previous is not None else None
-            copy_tree(home / store, destination / store, counts=counts, previous=before, skip=SKIPPED.get(store, _nothing))
+            copy_tree(home / store, destination / store, counts=counts, previous=before, skip=skipped(store))
     copy_tree(home / "secrets", destination / "secrets", counts=counts)
     manifest = Manifest(
         format=FORMAT,
@@ -115,6 +120,8 @@ def manifest_of(source: Path) -> Manifest:
         found = Manifest(**{**raw, "migrations": [(app, name) for app, name in raw["migrations"]]})
     except (OSError, ValueError, TypeError, KeyError):
         raise BackupRefused(f"{source} is no complete backup: it has no {MANIFEST}, which is written last.") from None
+    if not all(isinstance(said, str) and said.isprintable() for said in (found.version, found.made_at, found.database)):
+        raise BackupRefused(f"{source} is no complete backup: its {MANIFEST} is not as the studio writes it.")
     if found.format != FORMAT:
         raise BackupRefused(f"{source} was made by another version of the studio ({found.version}): use that one.")
     return found

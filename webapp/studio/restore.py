@@ -6,6 +6,7 @@ The database comes last. A restore that was cut off leaves files without a datab
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from pathlib import Path
 
@@ -15,22 +16,24 @@ from django.db import connection, transaction
 from experiments import fleet, installation
 from experiments.models import Delivery, Node
 from webapp.studio import dump, prepare
-from webapp.studio.backup import STORES, BackupRefused, Counts, Manifest, copy_tree, manifest_of
+from webapp.studio.backup import MANIFEST, STORES, BackupRefused, Counts, Manifest, copy_tree, manifest_of, skipped
 
 RUN_FOLDER_MODE = 0o750  # until the host gives it to the user of the run again
 NOT_SENT = "not sent: it was waiting when the backup was made"
+NAMED = 5  # so many of what is wrong are listed in a message
 
 
 def put_back(source: Path, *, now: dt.datetime) -> tuple[Manifest, Counts]:
     """Raises BackupRefused, with nothing changed, where the backup or the place for it is not as it must be."""
     home: Path = settings.EDT_HOME
+    _check_files(source)
     manifest = manifest_of(source)
     _check(manifest, home)
     counts = Counts()
     shutil.rmtree(home / "secrets")  # what this very command made, on its way here
     for store in (*STORES, "data", "secrets"):
         if (source / store).is_dir():
-            copy_tree(source / store, home / store, counts=counts)
+            copy_tree(source / store, home / store, counts=counts, skip=skipped(store))
     (home / "secrets").chmod(0o700)
     for path in (home / "secrets").iterdir():
         path.chmod(0o600)
@@ -46,6 +49,24 @@ def put_back(source: Path, *, now: dt.datetime) -> tuple[Manifest, Counts]:
             fleet.fence(node, now=now)  # its host is another from now on, also where that one is still at work
     connection.close()
     return manifest, counts
+
+
+def _check_files(source: Path) -> None:
+    """What the studio would follow with its own rights is what it wrote: a file or a folder, no link or pipe in place of one. (Deeper in
+    runs and data there may be links, which nobody follows.)"""
+    stores = (*STORES, "secrets", dump.FOLDER)
+    tops = [source / name for name in (MANIFEST, dump.FILE, "data", *stores)]
+    inside = [Path(entry) for store in stores if _is_plain(source / store, folder=True) for entry in os.scandir(source / store)]
+    strange = [str(path.relative_to(source)) for path in (*tops, *inside) if os.path.lexists(path) and not _is_plain(path)]
+    if strange:
+        more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
+        names = ", ".join(map(ascii, sorted(strange)[:NAMED]))
+        raise BackupRefused(f"{source} is no backup that a studio made: {names}{more} is a link, or no file. Somebody has changed it.")
+
+
+def _is_plain(path: Path, *, folder: bool = False) -> bool:
+    """A folder, or (not `folder`) a regular file, itself."""
+    return not path.is_symlink() and (path.is_dir() or (path.is_file() and not folder))
 
 
 def _check(manifest: Manifest, home: Path) -> None:

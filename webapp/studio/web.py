@@ -12,6 +12,7 @@ import os
 import resource
 import socket
 import tempfile
+import threading
 from typing import Any
 
 import h11
@@ -19,6 +20,7 @@ import uvicorn
 from django.conf import settings
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from experiments.boxed import pool
 from training_runtime import watchdog
 
 HEAD_S = 15.0  # a request's first line and headers have to come in this time
@@ -77,11 +79,12 @@ def config(application: Any = "webapp.asgi:application", **changes: Any) -> uvic
 
 
 class Server(uvicorn.Server):
-    """Says, from its own loop, that this turns."""
+    """Says, from its own loop, that this turns; and has work on people's files ready before somebody waits for it."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         self._pings = asyncio.create_task(_ping())
+        threading.Thread(target=pool.warm, name="warm", daemon=True).start()
 
 
 async def _ping() -> None:
