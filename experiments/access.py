@@ -1,7 +1,8 @@
 """Fetch-with-permission: getting an object is the permission check. Nothing else decides who may do what.
 
 A stranger gets Http404 (they do not learn that the thing exists), a member without the right PermissionDenied. Administrators of the
-cluster (`is_staff`) may control runs and nodes, but read no project they are not in.
+cluster (`is_staff`) may control runs and nodes, but read no project they are not in. Who asks by a token (`User.permit`) may no more than
+that: it may be of one project, and not everything in it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import Http404
 
 from experiments.models import (
+    ApiToken,
     ClusterRules,
     DataAsset,
     DataUpload,
@@ -62,7 +64,7 @@ def projects_for(user: AnyUser) -> QuerySet[Project]:
         return Project.objects.none()
     mine = Membership.objects.filter(project=OuterRef("pk"), user=user).values("role")[:1]
     found: QuerySet[Project] = Project.objects.filter(memberships__user=user).annotate(my_role=Subquery(mine))  # type: ignore[no-redef]
-    return found
+    return found.filter(pk=user.permit.project) if user.permit is not None and user.permit.project is not None else found
 
 
 def project(user: AnyUser, pk: int, *, need: Need = "read") -> Project:
@@ -125,9 +127,9 @@ def run(user: AnyUser, pk: int, *, need: Need = "read") -> TrainingRun:
 
 def run_control(user: AnyUser, pk: int) -> TrainingRun:
     """The run, for stop, pause, priority and slots: editors and admins of its project, and administrators of the cluster."""
-    if isinstance(user, User) and user.is_staff and user.is_active:
+    if _administers(user):
         found = _run(pk)
-        role = Membership.objects.filter(project=found.experiment.project_id, user=user).values_list("role", flat=True).first()
+        role = Membership.objects.filter(project=found.experiment.project_id, user=user.pk).values_list("role", flat=True).first()
         found.experiment.project.my_role = role or ""
         return found
     return run(user, pk, need="write")
@@ -179,6 +181,14 @@ def notice(user: AnyUser, pk: int) -> Notice:
     return found
 
 
+def api_token(user: AnyUser, pk: int) -> ApiToken:
+    """An API token of the person."""
+    found = _fetch(ApiToken.objects.select_related("run"), pk, "token")
+    if found.person_id != user.pk:
+        raise Http404("There is no such token.")
+    return found
+
+
 def watch(user: AnyUser, pk: int) -> MetricWatch:
     """A threshold that the person set."""
     found = _fetch(MetricWatch.objects.all(), pk, "threshold")
@@ -203,7 +213,7 @@ def environments(user: AnyUser) -> None:
 def environment(user: AnyUser, pk: int, *, need: Need = "read") -> Environment:
     """One that a training definition of the person's projects asks for, or that is offered to all; administrators see, and delete, all."""
     found = _fetch(Environment.objects.all(), pk, "environment")
-    if user.is_staff:
+    if _administers(user):
         return found
     mine = DefinitionVersion.objects.filter(requirements_key=found.requirements_key)
     offered = NamedVersion.objects.filter(requirements_key=found.requirements_key)
@@ -243,8 +253,12 @@ def topic(user: AnyUser, name: str) -> bool:
     return True
 
 
+def _administers(user: AnyUser) -> bool:
+    return isinstance(user, User) and user.administers
+
+
 def _cluster_admin(user: AnyUser) -> None:
-    if not user.is_staff:
+    if not _administers(user):
         raise PermissionDenied("Only an administrator of the cluster may do that.")
 
 

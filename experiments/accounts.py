@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from experiments import logins, notify
+from experiments import api_tokens, logins, notify
 from experiments.models import User
 
 
@@ -55,10 +55,23 @@ class MoreThanTheName:
         return f"A password that holds your username needs {self.least} more characters."
 
 
-def logged_in(session_keys: Iterable[str]) -> dict[str, User]:
-    """Who is logged in with which of the sessions, as Django's own check of a request has it: the session must not have ended, the account
-    must be open, and the password still be the one that was logged in with. The others are left out."""
-    sessions = Session.objects.filter(session_key__in=set(session_keys), expire_date__gt=timezone.now())
+Login = str | int  # the key of a session, or the number of an API token
+
+
+def logged_in(by: Iterable[Login]) -> dict[Login, User]:
+    """Who is logged in with which of the sessions and API tokens. The others are left out."""
+    asked = set(by)
+    tokens = [each for each in asked if isinstance(each, int)]
+    found = _by_session({each for each in asked if isinstance(each, str)})
+    for number, user in (api_tokens.owners(tokens, now=timezone.now()) if tokens else {}).items():
+        found[number] = user
+    return found
+
+
+def _by_session(session_keys: set[str]) -> dict[Login, User]:
+    """As Django's own check of a request has it: the session must not have ended, the account must be open, and the password still be the
+    one that was logged in with."""
+    sessions = Session.objects.filter(session_key__in=session_keys, expire_date__gt=timezone.now())
     said = {session.session_key: session.get_decoded() for session in sessions}
     numbers = {key: str(values.get(SESSION_KEY, "")) for key, values in said.items()}
     people = User.objects.filter(is_active=True).in_bulk([int(number) for number in set(numbers.values()) if number.isdigit()])

@@ -42,7 +42,7 @@ in_threads = functools.partial(database_sync_to_async, thread_sensitive=False)
 class Question:
     """May this login still hear of the topic?"""
 
-    session: str
+    login: accounts.Login
     user: int
     topic: str
 
@@ -88,11 +88,11 @@ class Rechecks:
 @in_threads
 def _answers(questions: Iterable[Question]) -> dict[Question, str]:
     asked = list(questions)
-    people = accounts.logged_in(each.session for each in asked)
-    valid = {each for each in asked if each.session in people and people[each.session].pk == each.user}
-    pairs = {(each.user, each.topic): people[each.session] for each in valid}
-    allowed = {pair for pair, user in pairs.items() if access.topic(user, pair[1])}
-    return {each: "logged out" if each not in valid else "yes" if (each.user, each.topic) in allowed else "refused" for each in asked}
+    people = accounts.logged_in(each.login for each in asked)
+    valid = {each for each in asked if each.login in people and people[each.login].pk == each.user}
+    same = {each: (each.user, people[each.login].permit, each.topic) for each in valid}  # asked once, however many logins ask it
+    allowed = {same[each]: access.topic(people[each.login], each.topic) for each in {same[one]: one for one in valid}.values()}
+    return {each: "logged out" if each not in valid else "yes" if allowed[same[each]] else "refused" for each in asked}
 
 
 class Shared:
@@ -131,6 +131,8 @@ class PageSocket(AsyncWebsocketConsumer):
             await self.close(LOGGED_OUT)
             return
         self.user_id: int = user.pk
+        session = getattr(self.scope.get("session"), "session_key", None) or ""
+        self.login: accounts.Login = user.permit.token if user.permit is not None else session
         if self.shared.sockets[self.user_id] >= MOST_SOCKETS:
             await self.close(TOO_MANY)
             return
@@ -252,8 +254,7 @@ class PageSocket(AsyncWebsocketConsumer):
         await self._say({"type": "refused", "topic": topic})
 
     async def _answer(self, topic: str) -> str:
-        key = getattr(self.scope.get("session"), "session_key", None) or ""
-        return await self.shared.rechecks.answer(Question(key, self.user_id, topic))
+        return await self.shared.rechecks.answer(Question(self.login, self.user_id, topic))
 
     async def _say(self, message: Mapping[str, Any]) -> None:
         await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))

@@ -1,10 +1,11 @@
 """The app's addresses. All need a login (views.logged_in) but the login page itself and health; all else is checked by access.
 
-Those of scripts (experiments.wmla, experiments.mlflow) ask for a password or a token instead, each time.
+Those of scripts (experiments.api, experiments.wmla, experiments.mlflow) ask for a password or a token instead, each time.
 """
 
 from django.urls import URLPattern, URLResolver, path
 
+from experiments.api import application
 from experiments.mlflow.urls import urlpatterns as mlflow
 from experiments.views import (
     accounts,
@@ -38,6 +39,7 @@ from experiments.wmla.urls import urlpatterns as wmla
 urlpatterns: list[URLPattern | URLResolver] = [
     *wmla,
     *mlflow,
+    path("api/v1/", application.addresses()),
     path("", projects.home, name="home"),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),

@@ -36,6 +36,11 @@ LARGE_BODIES = {
     "mlflow_artifact": settings.EDT_MAX_UPLOAD_BYTES,
     "wmla_execs": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
     "new_data": settings.EDT_MAX_DATA_BYTES + FORM_BYTES,
+    "api_upload_piece": uploads.MOST_PIECE_BYTES,
+    "api_begin_upload": uploads.MOST_LIST_BYTES,
+    "api_finish_upload": uploads.MOST_LIST_BYTES,
+    "api_new_definition": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
+    "api_new_version": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,
 }
 
 

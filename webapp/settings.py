@@ -24,6 +24,7 @@ EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)
 EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a data asset, unpacked
 EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 
+EDT_API_RATE = env.int("EDT_API_RATE", default=1200)  # requests a minute of one token
 EDT_MAX_RUN_POINTS = env.int("EDT_MAX_RUN_POINTS", default=20_000_000)  # of all its curves together
 EDT_MAX_JOURNAL_BYTES = env.int("EDT_MAX_JOURNAL_BYTES", default=8 << 30)
 EDT_ENVIRONMENT_DAYS = env.float("EDT_ENVIRONMENT_DAYS", default=14.0)  # how long an environment that no run uses stays built
@@ -60,6 +61,7 @@ INSTALLED_APPS = [
     "channels",
     "django_htmx",
     "template_partials",
+    "ninja",  # for the page that describes the API
     "experiments",
 ]
 MIDDLEWARE = [

@@ -22,12 +22,14 @@ from experiments.models.history import (
 from experiments.models.installation import Installation, Tombstone
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
-from experiments.models.projects import Membership, Project, Role, User
+from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
+from experiments.models.tokens import ApiToken, Scope
 from experiments.models.variables import EnvironmentVariable
 
 __all__ = [
+    "ApiToken",
     "Bundle",
     "ClusterChange",
     "ClusterRules",
@@ -61,12 +63,14 @@ __all__ = [
     "Notice",
     "NoticeKind",
     "PastGrant",
+    "Permit",
     "PresentUse",
     "Project",
     "Role",
     "RunEvent",
     "RunState",
     "RunTransition",
+    "Scope",
     "Slot",
     "SlotUse",
     "Station",

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
+
+
+@dataclass(frozen=True)
+class Permit:
+    """What a token lets who asks by it do: to read, to write, or all that its person may; in one project where it names one."""
+
+    token: int
+    scope: str
+    project: int | None
 
 
 class User(AbstractUser):
@@ -20,6 +31,12 @@ class User(AbstractUser):
     notice_choices = models.JSONField(default=dict, blank=True)  # kind of notice -> ["page", "mail"]; the usual ones where it says nothing
     confirmed_email = models.CharField(max_length=254, blank=True)  # its owner has opened the link that was sent there; others get nothing
     shortcuts = models.BooleanField(default=True)  # single keys do something; those who dictate or mistype switch them off
+    permit: Permit | None = None  # of the token by which they ask just now; not stored
+
+    @property
+    def administers(self) -> bool:
+        """Whether they may do now what administrators of the cluster do: a token may less than its person."""
+        return self.is_staff and self.is_active and (self.permit is None or (self.permit.scope == "admin" and self.permit.project is None))
 
 
 class Role(models.TextChoices):

@@ -11,7 +11,7 @@ from experiments.selectors.experiment_runs import (
     recent_metric_names,
 )
 from experiments.selectors.files import LogTail, RunFile, files, listed, log_names, log_places, log_tail, open_file, pictures
-from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, run_slots
+from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, last_metrics, run_slots, runs_with_tag, slots_of
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "generations",
     "jobs",
     "lanes",
+    "last_metrics",
     "listed",
     "log_names",
     "log_places",
@@ -44,5 +45,7 @@ __all__ = [
     "points_after",
     "recent_metric_names",
     "run_slots",
+    "runs_with_tag",
     "series",
+    "slots_of",
 ]

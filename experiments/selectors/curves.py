@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,15 +47,21 @@ class NewPoints:
 
 
 def series(
-    run: TrainingRun, *, max_points: int = 1000, x: Literal["step", "time"] = "step", steps: tuple[int, int] | None = None
+    run: TrainingRun,
+    *,
+    max_points: int = 1000,
+    x: Literal["step", "time"] = "step",
+    steps: tuple[int, int] | None = None,
+    only: Collection[tuple[str, str]] | None = None,
 ) -> tuple[int, list[Curve]]:
     """(sequence number, curves): everything up to that journal line, so that `points_after` it neither misses nor repeats a point.
 
     A longer curve is cut into equal stretches of `x`, each of which gives its least and its greatest point. `steps`: only from the first to
-    the last of these.
+    the last of these. `only`: those of these groups and names.
     """
     seq = _seq(run)  # before the points: what comes in between is left to points_after
-    found = list(run.series.order_by("group", "name")[:MOST_CURVES])
+    named = (each for each in run.series.order_by("group", "name") if only is None or (each.group, each.name) in only)
+    found = list(itertools.islice(named, MOST_CURVES))
     most = max(MIN_POINTS, min(max_points, MOST_POINTS // max(1, len(found))))
     return seq, [_curve(one, seq=seq, most=most, x=x, steps=steps or (0, MOST_STEPS)) for one in found]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
-from experiments.models import GenerationRecord, Grant, Slot, TrainingRun
+from experiments.models import GenerationRecord, Grant, MetricSeries, Slot, TrainingRun
 from experiments.models.runs import ENDED, LIVE
 
 
@@ -82,3 +82,22 @@ def slots_held(runs: Iterable[int]) -> Counter[tuple[int, str]]:
     """How many slots of each device class each of the runs holds."""
     held = Grant.objects.filter(run__in=list(runs), released_at__isnull=True)
     return Counter((run, device) for run, device in held.values_list("run_id", "slot__device"))
+
+
+def slots_of(runs: Iterable[int]) -> Counter[int]:
+    """How many slots each of the runs holds."""
+    return Counter(Grant.objects.filter(run__in=list(runs), released_at__isnull=True).values_list("run_id", flat=True))
+
+
+def last_metrics(runs: Iterable[int]) -> dict[int, dict[str, float | None]]:
+    """The last value of each metric by run, as {"train loss": 0.5}; None: it was no finite number."""
+    found: dict[int, dict[str, float | None]] = {}
+    series = MetricSeries.objects.filter(run__in=list(runs)).order_by("group", "name")
+    for run, group, name, value in series.values_list("run_id", "group", "name", "last_value"):
+        found.setdefault(run, {})[f"{group} {name}"] = value
+    return found
+
+
+def runs_with_tag(found: QuerySet[TrainingRun], tag: str) -> list[int]:
+    """Those of the runs that have exactly this tag: databases keep JSON in ways of their own, so it is looked for here."""
+    return [run for run, tags in found.exclude(tags=[]).order_by().values_list("pk", "tags") if tag in tags]

@@ -130,12 +130,12 @@ def readable_ids(user: User, ids: Iterable[int]) -> set[int]:
 
 def named_ids(user: User, ids: Iterable[int]) -> set[int]:
     """Which of the runs the person may know by name, and why they have what they have: those they may open; administrators all."""
-    return set(ids) if user.is_staff else readable_ids(user, ids)
+    return set(ids) if user.administers else readable_ids(user, ids)
 
 
 def named_runs(user: User) -> Q:
     """The same as a condition on runs."""
-    return Q() if user.is_staff else Q(experiment__project__in=access.projects_for(user).values("pk"))
+    return Q() if user.administers else Q(experiment__project__in=access.projects_for(user).values("pk"))
 
 
 def writable_ids(user: User, ids: Iterable[int]) -> set[int]:

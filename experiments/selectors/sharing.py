@@ -18,7 +18,7 @@ def sharers() -> dict[str, float]:
 
 def shared_projects(user: User) -> dict[str, str]:
     """The names of the projects that the person may know of, by id: their own, or all for an administrator of the cluster."""
-    found = Project.objects.all() if user.is_staff else access.projects_for(user)
+    found = Project.objects.all() if user.administers else access.projects_for(user)
     return {str(pk): name for pk, name in found.order_by("name", "pk").values_list("pk", "name")[:MOST_ROWS]}
 
 

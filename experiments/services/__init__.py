@@ -50,6 +50,7 @@ from experiments.services.runs import (
     tag_runs,
 )
 from experiments.services.sample import make_sample
+from experiments.services.tokens import create_token, end_token
 from experiments.services.variables import delete_variable, set_variable
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "create_experiment",
     "create_named_environment",
     "create_project",
+    "create_token",
     "declare_node_lost",
     "delete_asset",
     "delete_definition",
@@ -86,6 +88,7 @@ __all__ = [
     "drop_environment",
     "drop_upload",
     "duplicate_experiment",
+    "end_token",
     "fetch_again",
     "finish_upload",
     "has_checkpoint",

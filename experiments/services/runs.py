@@ -53,7 +53,7 @@ def set_priority(run: TrainingRun, *, by: User, priority: int, now: dt.datetime 
     checks.whole(priority, field="priority", least=1, most=10_000)
     with transaction.atomic():
         run = _live(run, field="priority")
-        agreed = priority if by.is_staff else run.priority_agreed
+        agreed = priority if by.administers else run.priority_agreed
         if (run.priority, run.priority_agreed) != (priority, agreed):
             ceiling = ClusterRules.current().priority_ceiling
             words = f"{by.username} changed the priority from {run.priority} to {priority}."

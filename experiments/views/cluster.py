@@ -104,7 +104,7 @@ def _table(request: HttpRequest, now: dt.datetime) -> LanesTable:
     window = window if window in WINDOWS else USUAL_WINDOW
     until = number(request, "until", 0, least=0, most=int(now.timestamp()))
     back = now.timestamp() - until if until else 0.0
-    begin, end = _span(window, min(back, LONGEST_S), now, run_pages.first_grant() or now - dt.timedelta(seconds=600))
+    begin, end = span(window, min(back, LONGEST_S), now, run_pages.first_grant() or now - dt.timedelta(seconds=600))
     found = selectors.lanes(begin=begin, end=end)
     shown = found[:MOST_TABLE_LANES]
     most = max(1, MOST_TABLE_BARS // max(1, len(shown)))
@@ -118,7 +118,7 @@ def _controllable(request: HttpRequest, rows: Iterable[JobRow]) -> set[int]:
     """The live runs of the table that the person may stop."""
     user = person(request)
     runs = [row.run for row in rows if row.run.is_live()]
-    if user.is_staff:
+    if user.administers:
         return {run.pk for run in runs}
     return run_pages.writable_ids(user, [run.pk for run in runs])
 
@@ -185,10 +185,10 @@ def lanes(request: HttpRequest) -> JsonResponse:
 
 def _window(request: HttpRequest, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
     window = request.GET.get("window", "")
-    return _span(window if window in WINDOWS else USUAL_WINDOW, number(request, "back", 0, least=0, most=LONGEST_S), now, first)
+    return span(window if window in WINDOWS else USUAL_WINDOW, number(request, "back", 0, least=0, most=LONGEST_S), now, first)
 
 
-def _span(window: str, back_s: float, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+def span(window: str, back_s: float, now: dt.datetime, first: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
     """A window whose right edge is `back_s` ago; "all" is as long as the cluster's past. Nothing is longer than 30 days."""
     seconds = WINDOWS[window] or (now - first).total_seconds()
     end = now - dt.timedelta(seconds=back_s)

@@ -54,7 +54,7 @@ def log_file(request: HttpRequest, pk: int, name: str) -> HttpResponseBase:
 def archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     run = access.run(person(request), pk)
     name = f"run-{run.pk}-{slugify(run.name)[:60] or 'results'}"
-    return _response(_zip(run, name), name=f"{name}.zip", kind="application/zip")
+    return streamed(_zip(run, name), name=f"{name}.zip", kind="application/zip")
 
 
 def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str = "application/octet-stream") -> HttpResponseBase:
@@ -67,7 +67,7 @@ def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str =
         opened.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
     opened.seek(part.begin if part else 0)
-    response = _response(pieces(opened, part.size if part else size), name=name, kind=kind)
+    response = streamed(pieces(opened, part.size if part else size), name=name, kind=kind)
     response["Content-Length"] = str(part.size if part else size)
     response["Accept-Ranges"], response["ETag"] = "bytes", mark
     if part:
@@ -90,7 +90,8 @@ def picture_response(opened: BinaryIO, size: int, *, name: str) -> HttpResponse:
     return response
 
 
-def _response(chunks: Iterator[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
+def streamed(chunks: Iterator[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
+    """A file that is made while it is sent."""
     response = StreamingHttpResponse(_off_the_loop(chunks), content_type=kind)
     response["Content-Disposition"] = content_disposition_header(True, name)
     response["X-Content-Type-Options"] = "nosniff"

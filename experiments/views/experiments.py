@@ -186,7 +186,7 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str
         "tab": name,
         "request_id": uuid.uuid4(),
         "may_write": may_write,
-        "may_control": may_write or user.is_staff,
+        "may_control": may_write or user.administers,
         "crumbs": project_crumbs(experiment.project),
     }
 

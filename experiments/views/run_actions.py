@@ -65,7 +65,7 @@ def priority(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, f"Priority: {form.errors['priority'][0]}", to=_back(request, run))
     value = form.cleaned_data["priority"]
     said = f"The priority of {run.name} is now {value}."
-    counts = value if user.is_staff else run.counted_priority(access.rules(user).priority_ceiling, value)
+    counts = value if user.administers else run.counted_priority(access.rules(user).priority_ceiling, value)
     if counts < value:
         said += f" It counts as {counts} until an administrator of the cluster agrees."
     return act(request, lambda: services.set_priority(run, by=user, priority=value), said=said, to=_back(request, run))
@@ -147,7 +147,7 @@ def preview(request: HttpRequest, pk: int) -> HttpResponse:
         max_slots=slots_form.cleaned_data["max_slots"] if slots_form.is_valid() else None,
         paused={"yes": True, "no": False}.get(request.GET.get("paused", "")),
         stop=request.GET.get("stop") == "yes",
-        agreed=user.is_staff,
+        agreed=user.administers,
     )
     if (change.min_slots or 1) > (change.max_slots or run.max_slots):
         return render(request, "cluster/_preview.html", {"problem": "The minimum is greater than the maximum."})

@@ -36,7 +36,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "tab": name,
         "project": run.experiment.project,
         "may_write": may_write,
-        "may_control": may_write or user.is_staff,
+        "may_control": may_write or user.administers,
         "crumbs": run_crumbs(run),
         "slots": later(lambda: selectors.run_slots(run)),
         "trusted_machines": later(lambda: run_pages.trusted_machines(run)),

@@ -70,7 +70,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
 def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:
     """What is stored, or what was sent. Of projects one sees one's own; administrators of the cluster see all."""
     sent = request.GET if preview else request.POST if request.method == "POST" else None
-    return SharingForm(sent, rules=access.rules(user), people=sharers(), projects=shared_projects(user), may_change=user.is_staff)
+    return SharingForm(sent, rules=access.rules(user), people=sharers(), projects=shared_projects(user), may_change=user.administers)
 
 
 @require_safe

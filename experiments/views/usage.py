@@ -27,17 +27,17 @@ def usage(request: HttpRequest) -> HttpResponse:
     days = next((n for n, _ in DAYS if str(n) == request.GET.get("days")), 7)
     kind = next((name for name, _ in KINDS if name == request.GET.get("by")), "person")
     now = timezone.now()
-    rows = _rows(person(request), kind, begin=now - dt.timedelta(days=days), end=now)
+    found = rows(person(request), kind, begin=now - dt.timedelta(days=days), end=now)
     if request.GET.get("format") == "csv":
-        return _csv(rows, f"slot-time-by-{kind}-{days}d.csv")
+        return _csv(found, f"slot-time-by-{kind}-{days}d.csv")
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
-        "rows": rows[:MOST_ROWS],
-        "more": max(0, len(rows) - MOST_ROWS),
-        "most": max((row.slot_s for row in rows), default=0),
-        "total": sum(row.slot_s for row in rows),
-        "partly": any(row.known_slot_s < row.slot_s for row in rows),
+        "rows": found[:MOST_ROWS],
+        "more": max(0, len(found) - MOST_ROWS),
+        "most": max((row.slot_s for row in found), default=0),
+        "total": sum(row.slot_s for row in found),
+        "partly": any(row.known_slot_s < row.slot_s for row in found),
         "days": days,
         "kind": kind,
         "all_days": DAYS,
@@ -46,10 +46,10 @@ def usage(request: HttpRequest) -> HttpResponse:
     return page(request, "cluster/usage.html", context)
 
 
-def _rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
+def rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
     if kind == "person":
         return accounting.by_person(begin=begin, end=end)
-    mine = None if user.is_staff else set(access.projects_for(user).values_list("pk", flat=True))
+    mine = None if user.administers else set(access.projects_for(user).values_list("pk", flat=True))
     if kind == "run":
         return accounting.by_run(begin=begin, end=end, projects=mine)
     return [row for row in accounting.by_project(begin=begin, end=end) if mine is None or int(row.key) in mine]

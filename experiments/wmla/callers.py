@@ -18,9 +18,9 @@ from django.contrib.auth import authenticate
 from django.core.exceptions import ValidationError
 from django.utils.crypto import constant_time_compare
 
-from experiments import logins
+from experiments import api_tokens, logins
 from experiments.addresses import network_of
-from experiments.models import User
+from experiments.models import Scope, User
 from experiments.wmla import tokens
 
 REMEMBERED = dt.timedelta(minutes=5)
@@ -28,6 +28,7 @@ MOST_REMEMBERED = 1000
 LONGEST_NAME = 150
 LOG_ON = "Log on first: send name and password (Basic), or the accessToken of /auth/v1/logon as X-Auth-Token or as Bearer."
 OVER = "The token is not valid, or no longer: log on again."
+NARROW = "This token may only read, or knows one project alone: take one that may write, or /api/v1/."
 WRONG = "The username or the password is wrong. Both are case-sensitive."
 
 _right: OrderedDict[bytes, tuple[int, str, dt.datetime]] = OrderedDict()  # person, hash of their session, until when
@@ -47,7 +48,7 @@ def who(*, authorization: str, token: str, address: str, now: dt.datetime) -> Us
     kind, _, said = authorization.partition(" ")
     said = token.strip() or said.strip()
     if token or kind.lower() == "bearer":
-        user = tokens.owner(said, now=now)
+        user = _by_api_token(said, now) if said.startswith(api_tokens.PREFIX) else tokens.owner(said, now=now)
         if user is None:
             raise Refused(401, OVER)
         return user
@@ -55,6 +56,14 @@ def who(*, authorization: str, token: str, address: str, now: dt.datetime) -> Us
         raise Refused(401, LOG_ON)
     name, password = _basic(said)
     return by_password(name, password, address=address, now=now)
+
+
+def _by_api_token(token: str, now: dt.datetime) -> User | None:
+    """These addresses know nothing of what a token may: one that may not write, or that is of one project, is no use here."""
+    user = api_tokens.owner(token, now=now)
+    if user is not None and user.permit is not None and (user.permit.scope == Scope.READ or user.permit.project is not None):
+        raise Refused(403, NARROW)
+    return user
 
 
 def by_password(name: str, password: str, *, address: str, now: dt.datetime) -> User:

@@ -42,7 +42,7 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "consumers", "tasks", "management", "agent", "wmla", "mlflow"),
+    ("views", "consumers", "tasks", "management", "agent", "api", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms"),
     ("access",),
@@ -63,7 +63,7 @@ LAYERS = (
     ("apart",),
     ("states", "accounts"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed"),
-    ("logins", "addresses", "variables"),
+    ("logins", "addresses", "variables", "api_tokens"),
     ("models", "page_layer", "bulk"),
 )
 

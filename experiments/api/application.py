@@ -1,0 +1,134 @@
+"""The API itself: its routers, what is around each call, and how it is described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI, Schema
+from ninja.openapi.schema import OpenAPISchema
+
+from experiments.api import (
+    cluster,
+    data,
+    definitions,
+    experiments,
+    files,
+    live,
+    metrics,
+    nodes,
+    notifications,
+    projects,
+    runs,
+    tokens,
+    uploads,
+)
+from experiments.api.auth import ANYBODY
+from experiments.api.problems import MEDIA_TYPE, Problem, handle, problem
+from experiments.api.requests import Rate, conditional
+
+ABOUT = """All that the pages can do. Send a token as `Authorization: Bearer edt_...`; your profile makes one, or `POST /api/v1/tokens` with
+name and password. Lists come a page at a time (`limit`, `cursor`), errors as application/problem+json with a sentence that says what to do.
+An `Idempotency-Key` makes a thing once, however often it is sent; `ETag`, `If-None-Match` and `If-Match` are understood."""
+REFUSALS = {
+    400: "The studio refuses: `detail` says why and what to do, `errors` by field.",
+    401: "No token, or one that has ended.",
+    403: "Who asks may not, or not by this token.",
+    404: "It is not there, or in a project that the caller is no member of.",
+    409: "The file ends elsewhere.",
+    412: "It has changed since it was read.",
+    413: "Too large.",
+    422: "The request has not the form that is described.",
+    429: "Too many requests: `Retry-After` says how long to wait.",
+    503: "Too many requests are open.",
+    507: "The disk is full.",
+}
+
+
+class About(Schema):
+    name: str
+    version: str
+    api: str
+
+
+class Api(NinjaAPI):
+    def get_openapi_operation_id(self, operation: Any) -> str:
+        """The name of the function: what generated clients call it."""
+        return str(operation.view_func.__name__)
+
+    def get_openapi_schema(self, **given: Any) -> OpenAPISchema:
+        """With the refusals that any call may answer."""
+        described = super().get_openapi_schema(**given)
+        described["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        said = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+        for calls in described["paths"].values():
+            for call in calls.values():
+                for status, words in REFUSALS.items():
+                    call["responses"].setdefault(status, {"description": words, **said})
+        return described
+
+
+def version() -> str:
+    try:
+        return metadata.version("edt-studio")
+    except metadata.PackageNotFoundError:  # run from its source
+        return "0.1.0"
+
+
+def make() -> Api:
+    api = Api(title="EDT Studio", version="1", description=ABOUT, urls_namespace="api", auth=ANYBODY, throttle=Rate())
+    handle(api)
+    for each in (projects, definitions, uploads, data, experiments, runs, metrics, files, cluster, nodes, notifications, tokens, live):
+        api.add_router("", each.router)
+
+    @api.get("/", response=About, auth=None, throttle=[])
+    def about(request: HttpRequest) -> About:  # noqa: ARG001  (ninja passes it)
+        """What answers here."""
+        return About(name="EDT Studio", version=version(), api="v1")
+
+    return api
+
+
+def missing(request: HttpRequest, rest: str) -> HttpResponse:  # noqa: ARG001  (the router passes it)
+    return problem(404, "There is no such call: /api/v1/docs lists them.")
+
+
+def addresses() -> tuple[list[URLPattern], str, str]:
+    """Of the API, for the app's urls, with their names' space."""
+    urls, app, namespace = make().urls
+    found = [each for each in urls if isinstance(each, URLPattern) and each.callback is not None]
+    for pattern in found:
+        pattern.callback = _around(pattern.callback)
+    return [*found, path("<path:rest>", csrf_exempt(login_not_required(missing)), name="missing")], app, namespace
+
+
+def _around(call: Callable[..., Any]) -> Callable[..., Any]:
+    """No page's login is wanted, since each call has its own; a method that is not possible is a problem; what is read has a tag."""
+    if iscoroutinefunction(call):
+
+        async def view(request: HttpRequest, *given: Any, **named: Any) -> HttpResponseBase:
+            return _answered(request, await call(request, *given, **named))
+
+        markcoroutinefunction(view)
+        return csrf_exempt(login_not_required(view))
+
+    def plain(request: HttpRequest, *given: Any, **named: Any) -> HttpResponseBase:
+        return _answered(request, call(request, *given, **named))
+
+    return csrf_exempt(login_not_required(plain))
+
+
+def _answered(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    if response.status_code == 405:
+        refusal = problem(405, f"{request.method} is not possible here, but {response['Allow']}.")
+        refusal["Allow"] = response["Allow"]
+        return refusal
+    response.headers.setdefault("Cache-Control", "private, no-cache")
+    return conditional(request, response)

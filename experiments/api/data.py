@@ -1,0 +1,128 @@
+"""Data assets: the data sets of a project, and their files."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Annotated
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Query, Router, Schema
+from ninja.responses import Status
+
+from experiments import access, services
+from experiments.api.auth import person
+from experiments.api.paging import Asked, Page, newest
+from experiments.api.requests import unchanged
+from experiments.api.schemas import BINARY, Body, page_of
+from experiments.models import DataAsset as Row
+from experiments.selectors import data as selector
+from experiments.views.data import LONGEST_PATH
+from experiments.views.downloads import attachment
+
+router = Router(tags=["data"])
+
+
+class DataAsset(Schema):
+    """`files`: how many; `sha256`: of the one file that was uploaded, else of the list of all with their hashes."""
+
+    id: int
+    project: int
+    name: str
+    description: str
+    files: int
+    size_bytes: int
+    sha256: str
+    created_by: str
+    created_at: dt.datetime
+    url: str
+
+
+class DataChange(Body):
+    """What is left out stays as it is. The files never change: new data is a new asset."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class Entry(Schema):
+    """A file, or a folder."""
+
+    name: str
+    path: str
+    is_folder: bool
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+class Folder(Schema):
+    """What is in a folder, of `total`."""
+
+    items: list[Entry]
+    total: int
+
+
+def shown(request: HttpRequest, row: Row) -> DataAsset:
+    return DataAsset(
+        id=row.pk,
+        project=row.project_id,
+        name=row.name,
+        description=row.description,
+        files=row.files,
+        size_bytes=row.size_bytes,
+        sha256=row.sha256,
+        created_by=row.created_by.username,
+        created_at=row.created_at,
+        url=page_of(request, "data", row.pk),
+    )
+
+
+@router.get("/projects/{int:project}/data", response=Page[DataAsset])
+def data_of_project(request: HttpRequest, project: int, page: Asked) -> Page[DataAsset]:
+    found = access.project(person(request), project)
+    return newest(found.data_assets.select_related("created_by"), page, lambda row: shown(request, row))
+
+
+@router.get("/data/{int:data}", response=DataAsset)
+def data_asset(request: HttpRequest, data: int) -> DataAsset:
+    return shown(request, access.data_asset(person(request), data))
+
+
+@router.patch("/data/{int:data}", response=DataAsset)
+def change_data(request: HttpRequest, data: int, body: DataChange) -> DataAsset:
+    user = person(request)
+    found = access.data_asset(user, data, need="write")
+    unchanged(request, shown(request, found))
+    name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
+    return shown(request, services.update_asset(found, by=user, name=name, description=text))
+
+
+@router.delete("/data/{int:data}", response={204: None})
+def delete_data(request: HttpRequest, data: int) -> Status[None]:
+    """With its files. Refused while an experiment reads it."""
+    user = person(request)
+    services.delete_asset(access.data_asset(user, data, need="write"), by=user)
+    return Status(204, None)
+
+
+@router.get("/data/{int:data}/files", response=Folder)
+def files_of_data(request: HttpRequest, data: int, path: Annotated[str, Query(max_length=LONGEST_PATH)] = "") -> Folder:
+    """What is in the folder `path` of it: folders first, at most 500."""
+    found = access.data_asset(person(request), data)
+    try:
+        listing = selector.listing(found, path.strip("/"))
+    except FileNotFoundError:
+        raise Http404("There is no such folder in this data.") from None
+    return Folder(items=[Entry(**dataclasses.asdict(each)) for each in listing.entries], total=listing.total)
+
+
+@router.get("/data/{int:data}/files/{path:path}", response={200: bytes}, openapi_extra=BINARY)
+def file_of_data(request: HttpRequest, data: int, path: str) -> HttpResponseBase:
+    """The file, or the part of it that `Range` names."""
+    found = access.data_asset(person(request), data)
+    try:
+        opened = selector.open_file(found, path)
+    except FileNotFoundError:
+        raise Http404("There is no such file in this data.") from None
+    return attachment(request, opened, name=path.rsplit("/", 1)[-1])

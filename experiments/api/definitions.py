@@ -1,0 +1,306 @@
+"""Training definitions and their versions: model code with a command, and what its runs need."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from typing import Annotated, Any, BinaryIO
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Field, File, Form, Router, Schema
+from ninja.files import UploadedFile
+from ninja.responses import Status
+
+from experiments import access, services
+from experiments.api.auth import person
+from experiments.api.paging import Asked, Page, newest
+from experiments.api.problems import Refused
+from experiments.api.requests import request_id, unchanged
+from experiments.api.schemas import BINARY, Body, page_of
+from experiments.definition_forms import NO_CODE
+from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.selectors import code as source
+from experiments.views import arrived
+from experiments.views.definitions import download
+
+router = Router(tags=["definitions"])
+Zip = Annotated[UploadedFile | None, File()]
+Slots = Annotated[int, Field(ge=1, le=MAX_SLOTS_LIMIT)]
+
+
+class Git(Schema):
+    address: str
+    ref: str
+    folder: str
+    commit: str
+
+
+class Version(Schema):
+    """Never changed, only followed by another. `sha256` and `size_bytes`: of the zip of its code; `packages`: own, studio, or named:ID."""
+
+    id: int
+    definition: int
+    number: int
+    name: str
+    file_name: str
+    sha256: str
+    size_bytes: int
+    command: str
+    framework: str
+    device: str
+    distributed: str
+    max_slots: int
+    packages: str
+    network: str
+    requirements: str
+    git: Git | None
+    created_by: str
+    created_at: dt.datetime
+
+
+class Definition(Schema):
+    id: int
+    project: int
+    name: str
+    description: str
+    created_by: str
+    created_at: dt.datetime
+    newest: Version
+    url: str
+
+
+class Attributes(Body):
+    """`device`: any, gpu or cpu; `distributed`: elastic, torchrun_elastic, torchrun or single; `max_slots`: left out, as usual for that;
+    `packages`: own, studio, or named:ID; `network`: none or outward; `upload`: the number of code that has arrived in pieces."""
+
+    command: str = ""
+    framework: str = "pytorch"
+    device: str = "any"
+    distributed: str = "elastic"
+    max_slots: Slots | None = None
+    packages: str = "own"
+    network: str = "none"
+
+
+class NewVersion(Attributes):
+    upload: int | None = Field(None, ge=1, le=2**62)
+
+
+class NewDefinition(NewVersion):
+    name: str
+    description: str = ""
+
+
+class FromGit(Attributes):
+    """`git_credential`: a deploy key or a token, which is stored encrypted and never shown again."""
+
+    git_address: str
+    git_ref: str = ""
+    git_folder: str = ""
+    git_credential: str = ""
+
+
+class NewFromGit(FromGit):
+    name: str
+    description: str = ""
+
+
+class DefinitionChange(Body):
+    """What is left out stays as it is."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class Copy(Body):
+    """`project`: to which it goes."""
+
+    project: int
+
+
+class Argument(Schema):
+    """What a script says of an argument, read from its text. `kind`: whole, number, choice, flag, text or words."""
+
+    flags: list[str]
+    kind: str
+    default: str | None
+    help: str
+    choices: list[str]
+
+
+class Script(Schema):
+    path: str
+    arguments: list[Argument]
+
+
+class Scripts(Schema):
+    items: list[Script]
+
+
+def version_shown(row: DefinitionVersion) -> Version:
+    git = Git(address=row.git_address, ref=row.git_ref, folder=row.git_folder, commit=row.git_commit) if row.git_address else None
+    same = ("number", "file_name", "command", "framework", "device", "distributed", "max_slots", "network", "requirements", "created_at")
+    return Version(
+        id=row.pk,
+        definition=row.definition_id,
+        name=row.definition.name,
+        sha256=row.bundle.sha256,
+        size_bytes=row.bundle.size_bytes,
+        packages=row.packages_choice,
+        git=git,
+        created_by=row.created_by.username,
+        **{name: getattr(row, name) for name in same},
+    )
+
+
+def shown(request: HttpRequest, row: TrainingDefinition) -> Definition:
+    return Definition(
+        id=row.pk,
+        project=row.project_id,
+        name=row.name,
+        description=row.description,
+        created_by=row.created_by.username,
+        created_at=row.created_at,
+        newest=version_shown(row.versions.select_related("definition", "bundle", "created_by", "named").order_by("-number")[0]),
+        url=page_of(request, "definition", row.pk),
+    )
+
+
+@router.get("/projects/{int:project}/definitions", response=Page[Definition])
+def definitions(request: HttpRequest, project: int, page: Asked, name: str = "") -> Page[Definition]:
+    """`name`: those of exactly this name."""
+    found = access.project(person(request), project).definitions.select_related("created_by")
+    return newest(found.filter(name=name.replace("\0", "")) if name else found, page, lambda row: shown(request, row))
+
+
+@router.post("/projects/{int:project}/definitions", response={201: Definition}, url_name="api_new_definition")
+def make_definition(request: HttpRequest, project: int, body: Form[NewDefinition], file: Zip = None) -> Status[Definition]:
+    """Its code as the part `file` (a zip, a tar or one .py file), or as `upload`, which has arrived in pieces."""
+    user = person(request)
+    found = access.project(user, project, need="write")
+    said = body.model_dump(exclude={"upload"})
+    with _code(user, found, file, body.upload) as (upload, name):
+        if upload is None:
+            raise Refused(400, NO_CODE, errors={"file": [NO_CODE]})
+        made = services.create_definition(found, by=user, upload=upload, file_name=name, request_id=request_id(request), **said)
+    return Status(201, shown(request, access.definition(user, made.definition_id)))
+
+
+@contextlib.contextmanager
+def _code(user: User, project: Project, file: UploadedFile | None, number: int | None) -> Iterator[tuple[BinaryIO | None, str]]:
+    """What is to be read, and its name; nothing where none was sent."""
+    if file is not None or number is None:
+        yield file, (file.name or "") if file is not None else ""  # type: ignore[misc]  # Django's files are read as such
+        return
+    with arrived.taken(user, project, number) as (zip_, name):
+        yield zip_, name
+
+
+@router.post("/projects/{int:project}/definitions/git", response={201: Definition})
+def make_definition_from_git(request: HttpRequest, project: int, body: NewFromGit) -> Status[Definition]:
+    """The newest commit is fetched now, and kept."""
+    user = person(request)
+    found = access.project(user, project, need="write")
+    made = services.create_definition_from_git(found, by=user, request_id=request_id(request), **body.model_dump())
+    return Status(201, shown(request, access.definition(user, made.definition_id)))
+
+
+@router.get("/definitions/{int:definition}", response=Definition)
+def definition(request: HttpRequest, definition: int) -> Definition:
+    return shown(request, access.definition(person(request), definition))
+
+
+@router.patch("/definitions/{int:definition}", response=Definition)
+def change_definition(request: HttpRequest, definition: int, body: DefinitionChange) -> Definition:
+    """Its name and description."""
+    user = person(request)
+    found = access.definition(user, definition, need="write")
+    unchanged(request, shown(request, found))
+    name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
+    services.update_definition(found, by=user, name=name, description=text)
+    return shown(request, access.definition(user, definition))
+
+
+@router.delete("/definitions/{int:definition}", response={204: None})
+def delete_definition(request: HttpRequest, definition: int) -> Status[None]:
+    """With all its versions. Refused while an experiment has one of them."""
+    user = person(request)
+    services.delete_definition(access.definition(user, definition, need="write"), by=user)
+    return Status(204, None)
+
+
+@router.post("/definitions/{int:definition}/copy", response={201: Definition})
+def copy_definition(request: HttpRequest, definition: int, body: Copy) -> Status[Definition]:
+    """Its newest version, to another project."""
+    user = person(request)
+    found = access.definition(user, definition)
+    target = access.project(user, body.project, need="write")
+    made = services.copy_definition(found.newest(), to=target, by=user, request_id=request_id(request))
+    return Status(201, shown(request, access.definition(user, made.definition_id)))
+
+
+@router.post("/definitions/{int:definition}/fetch", response={200: Version, 201: Version})
+def fetch_again(request: HttpRequest, definition: int) -> Status[Version]:
+    """The newest commit of what the newest version was fetched from: 201 and the next version, or 200 and the newest, which is that."""
+    user = person(request)
+    found = access.definition(user, definition, need="write")
+    made = services.fetch_again(found, by=user, request_id=request_id(request))
+    return Status(201, version_shown(made)) if made is not None else Status(200, version_shown(found.newest()))
+
+
+@router.get("/definitions/{int:definition}/versions", response=Page[Version])
+def versions(request: HttpRequest, definition: int, page: Asked) -> Page[Version]:
+    found = access.definition(person(request), definition)
+    rows = found.versions.select_related("definition", "bundle", "created_by", "named")
+    return newest(rows, page, version_shown)
+
+
+@router.post("/definitions/{int:definition}/versions", response={201: Version}, url_name="api_new_version")
+def make_version(request: HttpRequest, definition: int, body: Form[NewVersion], file: Zip = None) -> Status[Version]:
+    """The next version. Without code it keeps that of the newest, and changes what stands beside it."""
+    user = person(request)
+    found = access.definition(user, definition, need="write")
+    said: dict[str, Any] = body.model_dump(exclude={"upload"})
+    with _code(user, found.project, file, body.upload) as (upload, name):
+        made = services.add_version(found, by=user, upload=upload, file_name=name, request_id=request_id(request), **said)
+    return Status(201, version_shown(access.version(user, made.pk)))
+
+
+@router.post("/definitions/{int:definition}/versions/git", response={201: Version})
+def make_version_from_git(request: HttpRequest, definition: int, body: FromGit) -> Status[Version]:
+    user = person(request)
+    found = access.definition(user, definition, need="write")
+    made = services.add_version_from_git(found, by=user, request_id=request_id(request), **body.model_dump())
+    return Status(201, version_shown(access.version(user, made.pk)))
+
+
+@router.get("/versions/{int:version}", response=Version)
+def version(request: HttpRequest, version: int) -> Version:
+    return version_shown(access.version(person(request), version))
+
+
+@router.get("/versions/{int:version}/code.zip", response={200: bytes}, openapi_extra=BINARY)
+def code(request: HttpRequest, version: int) -> HttpResponseBase:
+    """Its code as a zip."""
+    return download(request, version)
+
+
+@router.get("/versions/{int:version}/arguments", response=Scripts)
+def arguments(request: HttpRequest, version: int) -> Scripts:
+    """What its scripts say of their arguments (argparse), as far as it can be read without running them."""
+    found = access.version(person(request), version)
+    return Scripts(
+        items=[
+            Script(
+                path=script.path,
+                arguments=[
+                    Argument(flags=list(each.flags), kind=each.kind, default=each.default, help=each.help, choices=list(each.choices))
+                    for each in script.arguments
+                ],
+            )
+            for script in source.scripts(found.bundle)
+        ]
+    )

@@ -1,0 +1,236 @@
+"""Experiments: groups of training definitions that are run together; running one makes a run of each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema
+from ninja.responses import Status
+
+from experiments import access, services
+from experiments.api.auth import person
+from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.problems import Refused
+from experiments.api.requests import request_id
+from experiments.api.runs import Run
+from experiments.api.runs import shown as run_shown
+from experiments.api.schemas import Body, page_of
+from experiments.models import DataAsset, User
+from experiments.models import Experiment as Row
+from experiments.selectors import compare
+from experiments.views.curves import finite
+
+router = Router(tags=["experiments"])
+Id = Annotated[int, Field(ge=1, le=2**62)]
+ONE_OF_THEM = "Name a definition, whose newest version is run, or a version: one of them."
+
+
+class Part(Schema):
+    """A version that it runs. `command`: "" where it is the version's own."""
+
+    version: int
+    definition: int
+    name: str
+    number: int
+    command: str
+
+
+class Experiment(Schema):
+    """`source_folder`: below `data`, or below the data that everybody shares; `command`, where it is set, replaces its versions' own."""
+
+    id: int
+    project: int
+    name: str
+    description: str
+    versions: list[Part]
+    data: int | None
+    source_folder: str
+    command: str
+    environment: dict[str, str]
+    created_by: str
+    created_at: dt.datetime
+    url: str
+
+
+class NewPart(Body):
+    version: Id
+    command: str = ""
+
+
+class NewExperiment(Body):
+    """`run`: whether it is run at once."""
+
+    name: str
+    description: str = ""
+    versions: list[NewPart] = Field(max_length=200)
+    data: Id | None = None
+    source_folder: str = ""
+    command: str = ""
+    environment: dict[str, str] = {}
+    run: bool = False
+
+
+class NewRun(Body):
+    """A run of one version in an experiment of its own: of `version`, or of the newest of `definition`."""
+
+    definition: Id | None = None
+    version: Id | None = None
+    name: str = ""
+    description: str = ""
+    command: str = ""
+    data: Id | None = None
+    source_folder: str = ""
+    environment: dict[str, str] = {}
+
+
+class Fact(Schema):
+    """One fact of each run, in their order; null: not there. `kind`: text, argument, metric, duration (seconds) or number."""
+
+    name: str
+    kind: str
+    values: list[float | str | None]
+    differs: bool
+
+
+class Comparison(Schema):
+    runs: list[Run]
+    facts: list[Fact]
+
+
+def shown(request: HttpRequest, row: Row) -> Experiment:
+    parts = row.parts.select_related("version__definition").order_by("position")
+    return Experiment(
+        id=row.pk,
+        project=row.project_id,
+        name=row.name,
+        description=row.description,
+        versions=[
+            Part(
+                version=part.version_id,
+                definition=part.version.definition_id,
+                name=part.version.definition.name,
+                number=part.version.number,
+                command=part.command,
+            )
+            for part in parts
+        ],
+        data=row.data_asset_id,
+        source_folder=row.source_folder,
+        command=row.global_command,
+        environment=row.environment,
+        created_by=row.created_by.username,
+        created_at=row.created_at,
+        url=page_of(request, "experiment", row.pk),
+    )
+
+
+@router.get("/projects/{int:project}/experiments", response=Page[Experiment])
+def experiments(request: HttpRequest, project: int, page: Asked) -> Page[Experiment]:
+    found = access.project(person(request), project).experiments.select_related("created_by")
+    return newest(found, page, lambda row: shown(request, row))
+
+
+@router.post("/projects/{int:project}/experiments", response={201: Experiment})
+def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> Status[Experiment]:
+    user = person(request)
+    found = access.project(user, project, need="write")
+    versions = [access.version(user, part.version) for part in body.versions]
+    make = services.create_and_run if body.run else services.create_experiment
+    made = make(
+        found,
+        by=user,
+        name=body.name,
+        description=body.description,
+        source_folder=body.source_folder,
+        data_asset=_data(user, body.data),
+        global_command=body.command,
+        versions=versions,
+        commands={part.version: part.command for part in body.versions if part.command},
+        environment=body.environment,
+        request_id=request_id(request),
+    )
+    return Status(201, shown(request, made))
+
+
+def _data(user: User, number: int | None) -> DataAsset | None:
+    return access.data_asset(user, number) if number is not None else None
+
+
+@router.get("/experiments/{int:experiment}", response=Experiment)
+def experiment(request: HttpRequest, experiment: int) -> Experiment:
+    return shown(request, access.experiment(person(request), experiment))
+
+
+@router.delete("/experiments/{int:experiment}", response={204: None})
+def delete_experiment(request: HttpRequest, experiment: int) -> Status[None]:
+    """With its runs and their files. Refused while one of them has not ended."""
+    user = person(request)
+    services.delete_experiment(access.experiment(user, experiment, need="write"), by=user)
+    return Status(204, None)
+
+
+@router.post("/experiments/{int:experiment}/duplicate", response={201: Experiment})
+def duplicate_experiment(request: HttpRequest, experiment: int) -> Status[Experiment]:
+    """The same again under another name, without running it."""
+    user = person(request)
+    found = access.experiment(user, experiment, need="write")
+    return Status(201, shown(request, services.duplicate_experiment(found, by=user, request_id=request_id(request))))
+
+
+@router.post("/experiments/{int:experiment}/runs", response={201: Page[Run]})
+def run_experiment(request: HttpRequest, experiment: int) -> Status[Page[Run]]:
+    """A run of each of its versions."""
+    user = person(request)
+    found = access.experiment(user, experiment, need="write")
+    made = services.run_experiment(found, by=user, request_id=request_id(request))
+    return Status(201, whole([run_shown(request, access.run(user, run.pk)) for run in made]))
+
+
+@router.post("/projects/{int:project}/runs", response={201: Run})
+def run_version(request: HttpRequest, project: int, body: NewRun) -> Status[Run]:
+    """One version is run, in an experiment of its own."""
+    user = person(request)
+    found = access.project(user, project, need="write")
+    if (body.definition is None) == (body.version is None):
+        raise Refused(400, ONE_OF_THEM, errors={"version": [ONE_OF_THEM]})
+    version = access.version(user, body.version) if body.version else access.definition(user, body.definition or 0).newest()
+    said = timezone.localtime().strftime("%Y-%m-%d %H:%M")
+    made = services.create_and_run(
+        found,
+        by=user,
+        name=body.name or f"{version.definition.name} {said}"[:120],
+        description=body.description,
+        source_folder=body.source_folder,
+        data_asset=_data(user, body.data),
+        global_command="",
+        versions=[version],
+        commands={version.pk: body.command} if body.command else {},
+        environment=body.environment,
+        request_id=request_id(request),
+    )
+    (run,) = made.runs.all()[:1]
+    return Status(201, run_shown(request, access.run(user, run.pk)))
+
+
+@router.get("/experiments/{int:experiment}/compare", response=Comparison)
+def compare_runs(request: HttpRequest, experiment: int, run: str = "") -> Comparison:
+    """Its runs side by side. `run`: their numbers with commas between them; the newest that have begun where none are named."""
+    found = access.experiment(person(request), experiment)
+    chosen = compare.chosen(compare.candidates(found), run.split(",") if run else [])
+    if run and not chosen:
+        raise ValidationError({"run": ["None of these is a run of the experiment."]})
+    rows = compare.table(chosen, now=timezone.now())
+    facts = [Fact(name=row.name, kind=row.kind, values=[_value(each) for each in row.values], differs=row.differs) for row in rows]
+    return Comparison(runs=[run_shown(request, each) for each in chosen], facts=facts)
+
+
+def _value(value: object) -> float | str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    return finite(float(value)) if isinstance(value, (int, float)) else str(value)

@@ -1,0 +1,196 @@
+"""A run's metrics: which there are, and their points as JSON, CSV or Arrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Field, Query, Router, Schema
+
+from experiments import access, selectors
+from experiments.api.auth import person
+from experiments.api.paging import Page, whole
+from experiments.models import Metric, MetricSeries, TrainingRun
+from experiments.views.curves import finite
+from experiments.views.downloads import streamed
+
+router = Router(tags=["metrics"])
+ARROW, CSV = "application/vnd.apache.arrow.stream", "text/csv"
+COLUMNS = ("group", "name", "step", "epoch", "time", "value", "workers")
+MOST_STEPS = 2**62
+MOST_SHOWN = 100_000
+ROWS = 10_000  # of a piece
+Point = tuple[int, int, float, float | None, int]  # step, epoch, time, value, workers
+
+
+class Series(Schema):
+    """`points`: how many there are; `last`: null where it was no finite number, from the step `not_finite_from` on."""
+
+    group: str
+    name: str
+    points: int
+    last_step: int
+    last: float | None
+    not_finite_from: int | None
+
+
+class Curve(Schema):
+    """Parallel lists: steps, Unix seconds, values (null: no finite number). `sampled`: these are fewer points than the `total`."""
+
+    group: str
+    name: str
+    steps: list[int]
+    times: list[float]
+    values: list[float | None]
+    total: int
+    sampled: bool
+
+
+class Curves(Schema):
+    """`seq`: what they are complete up to; `points` of the live stream go on from there."""
+
+    seq: int
+    curves: list[Curve]
+
+
+class Wanted(Schema):
+    """`format`: json, csv or arrow; by Accept where it is left out. `max_points` of a curve, for JSON: the least and the greatest of each
+    stretch; CSV and Arrow have all."""
+
+    group: Literal["", "train", "test"] = ""
+    name: str = Field("", max_length=200)
+    from_step: int = Field(0, ge=0, le=MOST_STEPS)
+    to_step: int = Field(MOST_STEPS, ge=0, le=MOST_STEPS)
+    max_points: int = Field(1000, ge=20, le=MOST_SHOWN)
+    format: Literal["", "json", "csv", "arrow"] = ""
+
+
+FORMATS = {
+    "responses": {
+        200: {
+            "description": "The points.",
+            "content": {
+                CSV: {"schema": {"type": "string"}},
+                ARROW: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    }
+}
+
+
+@router.get("/runs/{int:run}/metrics", response=Page[Series])
+def metrics(request: HttpRequest, run: int) -> Page[Series]:
+    """Which metrics it has, and their last values."""
+    rows = access.run(person(request), run).series.order_by("group", "name")
+    return whole([_series(row) for row in rows])
+
+
+def _series(row: MetricSeries) -> Series:
+    same = ("group", "name", "points", "last_step", "not_finite_from")
+    return Series(last=finite(row.last_value), **{name: getattr(row, name) for name in same})
+
+
+@router.get("/runs/{int:run}/metrics/points", response=Curves, openapi_extra=FORMATS)
+def points(request: HttpRequest, run: int, wanted: Annotated[Wanted, Query()]) -> Curves | HttpResponseBase:
+    """The points of its metrics. As a table (CSV, Arrow): group, name, step, epoch, time (Unix seconds), value, workers."""
+    found = access.run(person(request), run)
+    kind = wanted.format or _accepted(request)
+    if kind == "csv":
+        return streamed(_as_csv(found, wanted), name=f"run-{found.pk}-metrics.csv", kind=f"{CSV}; charset=utf-8")
+    if kind == "arrow":
+        return streamed(_as_arrow(found, wanted), name=f"run-{found.pk}-metrics.arrows", kind=ARROW)
+    chosen = frozenset(_chosen(found, wanted).values_list("group", "name"))
+    seq, curves = selectors.series(found, max_points=wanted.max_points, steps=(wanted.from_step, wanted.to_step), only=chosen)
+    return Curves(
+        seq=seq,
+        curves=[
+            Curve(
+                group=curve.group,
+                name=curve.name,
+                steps=curve.steps,
+                times=curve.times,
+                values=[finite(value) for value in curve.values],
+                total=curve.total,
+                sampled=curve.sampled,
+            )
+            for curve in curves
+        ],
+    )
+
+
+def _accepted(request: HttpRequest) -> str:
+    best = request.get_preferred_type(["application/json", CSV, ARROW])
+    return {CSV: "csv", ARROW: "arrow"}.get(best or "", "json")
+
+
+def _chosen(run: TrainingRun, wanted: Wanted) -> QuerySet[MetricSeries]:
+    found = run.series.order_by("group", "name")
+    found = found.filter(group=wanted.group) if wanted.group else found
+    return found.filter(name=wanted.name.replace("\0", "")) if wanted.name else found
+
+
+def _stretches(run: TrainingRun, wanted: Wanted) -> Iterator[tuple[MetricSeries, Sequence[Point]]]:
+    """All points in their order, ROWS of one metric at a time."""
+    for series in _chosen(run, wanted):
+        first = wanted.from_step
+        while True:
+            found = Metric.objects.filter(series=series, step__gte=first, step__lte=wanted.to_step).order_by("step")
+            rows = list(found.values_list("step", "epoch", "t", "value", "workers")[:ROWS])
+            if rows:
+                yield series, rows
+            if len(rows) < ROWS:
+                break
+            first = rows[-1][0] + 1
+
+
+def _as_csv(run: TrainingRun, wanted: Wanted) -> Iterator[bytes]:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    for series, rows in _stretches(run, wanted):
+        writer.writerows((series.group, _as_text(series.name), *row) for row in rows)
+        yield out.getvalue().encode()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue().encode()
+
+
+def _as_text(name: str) -> str:
+    """A spreadsheet would take some texts for formulas."""
+    return f"'{name}" if name[:1] in tuple("=+-@\t\r") else name
+
+
+class _Pieces:
+    """A file that is written to, whose content is taken away piece by piece."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self.waiting.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        taken, self.waiting = b"".join(self.waiting), []
+        return taken
+
+
+def _as_arrow(run: TrainingRun, wanted: Wanted) -> Iterator[bytes]:
+    import pyarrow as pa  # large: who never asks for it does not load it
+
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.float64(), pa.float64(), pa.int64())
+    schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
+    sink = _Pieces()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
+        for series, rows in _stretches(run, wanted):
+            columns: Iterable[object] = ([series.group] * len(rows), [series.name] * len(rows), *zip(*rows, strict=True))
+            arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, kinds, strict=True)]  # type: ignore[call-overload]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            yield sink.take()
+    yield sink.take()

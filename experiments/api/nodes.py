@@ -1,0 +1,118 @@
+"""The machines: what they have, and taking them out of service."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema
+from ninja.responses import Status
+
+from experiments import access, clock, services
+from experiments.api.auth import person
+from experiments.api.paging import Page, whole
+from experiments.api.schemas import Body
+from experiments.models import Node as Row
+from experiments.snapshot import is_silent
+
+router = Router(tags=["nodes"])
+
+
+class NodeSlot(Schema):
+    id: int
+    label: str
+    device: str
+    draining: bool
+
+
+class Node(Schema):
+    """`silent`: it has not been heard of for a while; `sandbox_level`: of the box around user code there."""
+
+    name: str
+    cpu_count: int
+    memory_bytes: int
+    gpus: list[Any]
+    torch_version: str
+    processor: str
+    sandbox_level: str
+    sandbox_notes: list[str]
+    address: str
+    draining: bool
+    storage_problem: str
+    silent: bool
+    last_seen_at: dt.datetime | None
+    slots: list[NodeSlot]
+
+
+class Drain(Body):
+    draining: bool
+    reason: str = ""
+
+
+class Lost(Body):
+    """`confirm_name`: the node's name once more."""
+
+    confirm_name: str
+    reason: str = ""
+
+
+class LostNode(Schema):
+    """How many slots were freed, and how many runs go on elsewhere or failed."""
+
+    slots: int
+    runs: int
+
+
+def _shown(row: Row) -> Node:
+    same = [name for name in Node.model_fields if name not in ("silent", "slots")]
+    slots = [
+        NodeSlot(id=slot.pk, label=slot.label(), device=slot.device, draining=slot.draining) for slot in row.slots.filter(retired=False)
+    ]
+    return Node(silent=is_silent(row, clock.now()), slots=slots, **{name: getattr(row, name) for name in same})
+
+
+@router.get("/nodes", response=Page[Node])
+def nodes(request: HttpRequest) -> Page[Node]:
+    person(request)
+    return whole([_shown(row) for row in Row.objects.filter(removed_at=None).order_by("name")])
+
+
+@router.get("/nodes/{str:name}", response=Node)
+def node(request: HttpRequest, name: str) -> Node:
+    return _shown(access.node(person(request), name))
+
+
+@router.delete("/nodes/{str:name}", response={204: None})
+def remove_node(request: HttpRequest, name: str, reason: str = "") -> Status[None]:
+    """One that is not heard of and holds nothing. It is back when its host is heard of again."""
+    user = person(request)
+    services.remove_node(access.node(user, name, need="admin"), by=user, reason=reason)
+    return Status(204, None)
+
+
+@router.post("/nodes/{str:name}/drain", response=Node)
+def drain_node(request: HttpRequest, name: str, body: Drain) -> Node:
+    """Let it take no new runs, and those on it move away; or take it back."""
+    user = person(request)
+    return _shown(services.set_node_draining(access.node(user, name, need="admin"), by=user, draining=body.draining, reason=body.reason))
+
+
+@router.post("/nodes/{str:name}/lost", response=LostNode)
+def declare_lost(request: HttpRequest, name: str, body: Lost) -> LostNode:
+    """It will not come back with what it had: its runs need not wait for it."""
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    slots, runs = services.declare_node_lost(found, by=user, confirm_name=body.confirm_name, reason=body.reason)
+    return LostNode(slots=slots, runs=runs)
+
+
+@router.post("/nodes/{str:name}/slots/{int:slot}/drain", response=Node)
+def drain_slot(request: HttpRequest, name: str, slot: int, body: Drain) -> Node:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    chosen = found.slots.filter(pk=slot).first()
+    if chosen is None:
+        raise Http404("This node has no such slot.")
+    services.set_slot_draining(chosen, by=user, draining=body.draining, reason=body.reason)
+    return _shown(access.node(user, name))

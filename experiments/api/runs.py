@@ -1,0 +1,335 @@
+"""Runs: found, looked at, stopped, paused, changed, gone on with, deleted; what happened to them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+from ninja.responses import Status
+
+from experiments import access, selectors, services
+from experiments.api.auth import person
+from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.requests import request_id
+from experiments.api.schemas import Body, Reason, page_of
+from experiments.models import GenerationRecord, Slot, TrainingRun
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.models.runs import ENDED, LIVE
+from experiments.selectors import run_pages
+from experiments.views.curves import finite
+
+router = Router(tags=["runs"])
+Id = Annotated[int, Query(ge=1, le=2**62)]
+GROUPS: dict[str, tuple[str, ...]] = {"live": LIVE, "ended": ENDED}
+
+
+class Run(Schema):
+    """`slots`: what it holds now; `metrics`: the last value of each, as "train loss"; `exact`: whether its results depend on its script,
+    data and seed alone, by what was seen so far; times in seconds. `queue_position` and `expected_start_s` of one that waits."""
+
+    id: int
+    name: str
+    project: int
+    experiment: int
+    definition: int
+    version: int
+    outside: bool
+    state: str
+    state_reason: str
+    plan_reason: str
+    queue_position: int | None
+    expected_start_s: float | None
+    submitted_by: str
+    submitted_at: dt.datetime
+    started_at: dt.datetime | None
+    ended_at: dt.datetime | None
+    node: str | None
+    command: str
+    data_folder: str
+    continues: int | None
+    priority: int
+    min_slots: int
+    max_slots: int
+    slots: int
+    paused: bool
+    workers: int
+    tags: list[str]
+    note: str
+    step: int
+    total_steps: int | None
+    epoch: int
+    epochs: int | None
+    step_rate: float | None
+    remaining_s: float | None
+    engines: int | None
+    batch_size: int | None
+    parameters: int | None
+    exact: bool | None
+    exact_reasons: list[str]
+    metrics: dict[str, float | None]
+    error_message: str
+    error_traceback: str
+    exit_code: int | None
+    disk_bytes: int | None
+    url: str
+
+
+class RunChange(Body):
+    """What is left out stays as it is."""
+
+    priority: int | None = None
+    min_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    tags: list[str] | None = None
+    note: str | None = None
+
+
+class Wanted(Schema):
+    """`state`: one, or "live" or "ended"; `q`: part of a name, a command, a submitter or a note."""
+
+    project: Id | None = None
+    experiment: Id | None = None
+    state: str = ""
+    submitter: str = ""
+    tag: str = ""
+    q: str = ""
+
+
+class Continuation(Body):
+    """`command`: left out, that of the run."""
+
+    command: str = ""
+
+
+class Event(Schema):
+    """What happened. `kind`: "state" of a change of state or of what somebody changed, else what its script's journal says."""
+
+    at: dt.datetime
+    kind: str
+    message: str
+    person: str | None = None
+    detail: dict[str, Any] = {}
+
+
+class Generation(Schema):
+    """A membership: who computed from `step` on, why, and what the change cost; `slots` by rank."""
+
+    generation: int
+    at: dt.datetime
+    step: int
+    epoch: int
+    workers: int
+    workers_before: int
+    slots: list[int]
+    reason: str
+    pause_ms: float | None
+    redone: int
+
+
+class HeldSlot(Schema):
+    id: int
+    label: str
+    node: str
+    device: str
+
+
+def shown(request: HttpRequest, row: TrainingRun) -> Run:
+    """One that `access.run` has fetched."""
+    return many_shown(request, [row])[0]
+
+
+def many_shown(request: HttpRequest, rows: list[TrainingRun]) -> list[Run]:
+    """With a few queries, however many they are."""
+    held = selectors.slots_of([row.pk for row in rows])
+    metrics = selectors.last_metrics([row.pk for row in rows])
+    return [_shown(request, row, held.get(row.pk, 0), metrics.get(row.pk, {})) for row in rows]
+
+
+SAME = (
+    *("name", "outside", "state", "state_reason", "plan_reason", "queue_position", "submitted_at", "started_at", "ended_at", "command"),
+    *("data_folder", "continues", "priority", "min_slots", "max_slots", "paused", "workers", "tags", "note", "step", "epoch", "epochs"),
+    *("engines", "batch_size", "parameters", "exact", "exact_reasons", "error_message", "error_traceback", "exit_code", "disk_bytes"),
+)
+
+
+def _shown(request: HttpRequest, row: TrainingRun, slots: int, metrics: dict[str, float | None]) -> Run:
+    return Run(
+        id=row.pk,
+        project=row.experiment.project_id,
+        experiment=row.experiment_id,
+        definition=row.version.definition_id,
+        version=row.version_id,
+        expected_start_s=finite(row.expected_start_s),
+        submitted_by=row.submitted_by.username,
+        node=row.home.name if row.home is not None else None,
+        slots=slots,
+        total_steps=row.total_steps(),
+        step_rate=finite(row.step_rate),
+        remaining_s=finite(row.left_s()) if row.is_live() else None,
+        metrics=metrics,
+        url=page_of(request, "run", row.pk),
+        **{name: getattr(row, name) for name in SAME},
+    )
+
+
+UNREAD: dict[str, Any] = {
+    "command": "",
+    "data_folder": "",
+    "tags": [],
+    "note": "",
+    "metrics": {},
+    "error_message": "",
+    "error_traceback": "",
+}
+
+
+def _controlled(request: HttpRequest, run: int) -> Run:
+    """As `shown`; for an administrator who is no member of its project without what only members may read."""
+    row = access.run_control(person(request), run)
+    found = shown(request, row)
+    return found if row.experiment.project.my_role else found.model_copy(update=UNREAD)
+
+
+@router.get("/runs", response=Page[Run])
+def runs(request: HttpRequest, page: Asked, wanted: Annotated[Wanted, Query()]) -> Page[Run]:
+    """Of all projects that the caller is a member of, newest first."""
+    user = person(request)
+    found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))
+    rows = _matching(found, wanted).select_related("experiment", "version", "submitted_by", "home")
+    listed = newest(rows, page, lambda row: row)
+    return Page(items=many_shown(request, listed.items), next=listed.next)
+
+
+def _matching(found: QuerySet[TrainingRun], wanted: Wanted) -> QuerySet[TrainingRun]:
+    if wanted.project is not None:
+        found = found.filter(experiment__project=wanted.project)
+    if wanted.experiment is not None:
+        found = found.filter(experiment=wanted.experiment)
+    if wanted.state:
+        found = found.filter(state__in=GROUPS.get(wanted.state, (wanted.state.replace("\0", ""),)))
+    if wanted.submitter:
+        found = found.filter(submitted_by__username=wanted.submitter.replace("\0", ""))
+    if wanted.tag:
+        found = found.filter(pk__in=selectors.runs_with_tag(found, wanted.tag))
+    if q := wanted.q.replace("\0", "").strip():
+        named = Q(name__icontains=q) | Q(command__icontains=q) | Q(note__icontains=q) | Q(submitted_by__username__icontains=q)
+        found = found.filter(named)
+    return found
+
+
+@router.get("/runs/{int:run}", response=Run)
+def run(request: HttpRequest, run: int) -> Run:
+    return shown(request, access.run(person(request), run))
+
+
+@router.patch("/runs/{int:run}", response=Run)
+def change_run(request: HttpRequest, run: int, body: RunChange) -> Run:
+    """Its priority, its slots, its tags, its note: all that is named, or nothing."""
+    user = person(request)
+    found = access.run_control(user, run)
+    with transaction.atomic():
+        if body.priority is not None:
+            services.set_priority(found, by=user, priority=body.priority)
+        if body.min_slots is not None or body.max_slots is not None:
+            least, most = body.min_slots or found.min_slots, body.max_slots or found.max_slots
+            services.set_slots(found, by=user, min_slots=least, max_slots=most)
+        if body.tags is not None or body.note is not None:
+            mine = access.run(user, run, need="write")
+            tags, note = mine.tags if body.tags is None else body.tags, mine.note if body.note is None else body.note
+            services.annotate_run(mine, by=user, tags=tags, note=note)
+    return _controlled(request, run)
+
+
+@router.delete("/runs/{int:run}", response={204: None})
+def delete_run(request: HttpRequest, run: int) -> Status[None]:
+    """With its files. Refused while it has not ended."""
+    user = person(request)
+    services.delete_run(access.run(user, run, need="write"), by=user)
+    return Status(204, None)
+
+
+@router.post("/runs/{int:run}/stop", response=Run)
+def stop_run(request: HttpRequest, run: int, body: Reason) -> Run:
+    """It ends at its next step. Harmless on one that has ended."""
+    user = person(request)
+    services.stop_run(access.run_control(user, run), by=user, reason=body.reason)
+    return _controlled(request, run)
+
+
+@router.post("/runs/{int:run}/pause", response=Run)
+def pause_run(request: HttpRequest, run: int, body: Reason) -> Run:
+    """It gives its slots back and keeps its state. Harmless on one that is paused."""
+    user = person(request)
+    services.pause_run(access.run_control(user, run), by=user, reason=body.reason)
+    return _controlled(request, run)
+
+
+@router.post("/runs/{int:run}/resume", response=Run)
+def resume_run(request: HttpRequest, run: int, body: Reason) -> Run:
+    """It goes on as soon as it gets a slot. Harmless on one that is not paused."""
+    user = person(request)
+    services.resume_run(access.run_control(user, run), by=user, reason=body.reason)
+    return _controlled(request, run)
+
+
+@router.post("/runs/{int:run}/continue", response={201: Run})
+def continue_run(request: HttpRequest, run: int, body: Continuation) -> Status[Run]:
+    """A new run that begins with the last checkpoint of this one, which has ended."""
+    user = person(request)
+    made = services.continue_run(access.run(user, run, need="write"), by=user, command=body.command, request_id=request_id(request))
+    return Status(201, shown(request, access.run(user, made.pk)))
+
+
+@router.post("/runs/{int:run}/add-package", response={201: int})
+def add_package(request: HttpRequest, run: int) -> Status[int]:
+    """The number of a new version whose requirements name the package that the run failed for the want of."""
+    user = person(request)
+    found = access.run(user, run, need="write")
+    if not services.missing_package(found):
+        raise ValidationError("The run did not fail for the want of a package.")
+    version, _ = services.add_package(found, by=user, request_id=request_id(request))
+    return Status(201, version.pk)
+
+
+@router.get("/runs/{int:run}/events", response=Page[Event])
+def events(request: HttpRequest, run: int) -> Page[Event]:
+    """Its states, what people changed, and the rare lines of its journal, oldest first: the newest thousand."""
+    found = access.run(person(request), run)
+    states = [
+        Event(
+            at=row.at, kind="state", message=row.reason, person=row.actor.username if row.actor else None, detail=_change(row.old, row.new)
+        )
+        for row in run_pages.transitions(found, limit=500)
+    ]
+    lines = [Event(at=row.at, kind=row.kind, message=row.message, detail=row.detail) for row in found.events.order_by("-seq")[:500]]
+    return whole(sorted([*states, *lines], key=lambda event: event.at))
+
+
+def _change(old: str, new: str) -> dict[str, str]:
+    return {"old": old, "new": new}
+
+
+@router.get("/runs/{int:run}/generations", response=Page[Generation])
+def generations(request: HttpRequest, run: int) -> Page[Generation]:
+    """Its memberships, newest first, at most 500."""
+    return whole([_generation(row) for row in selectors.generations(access.run(person(request), run))])
+
+
+def _generation(row: GenerationRecord) -> Generation:
+    same = ("generation", "at", "step", "epoch", "workers", "workers_before", "slots", "reason", "redone")
+    return Generation(pause_ms=finite(row.pause_ms), **{name: getattr(row, name) for name in same})
+
+
+@router.get("/runs/{int:run}/slots", response=Page[HeldSlot])
+def slots(request: HttpRequest, run: int) -> Page[HeldSlot]:
+    """What it holds now."""
+    return whole([_slot(slot) for slot in selectors.run_slots(access.run(person(request), run))])
+
+
+def _slot(row: Slot) -> HeldSlot:
+    return HeldSlot(id=row.pk, label=row.label(), node=row.node.name, device=row.device)
