@@ -1,4 +1,5 @@
-"""ASGI entry point: HTTP through Django behind limits, WebSockets through Channels, with a check of the Origin header on both."""
+"""ASGI entry point: HTTP through Django behind limits, WebSockets through Channels, with a check of the Origin header on both
+where a browser's cookie says who asks."""
 
 import os
 from typing import cast
@@ -22,6 +23,7 @@ from experiments.views import uploads  # noqa: E402
 from experiments.wmla import callers  # noqa: E402
 from webapp.origin import OwnPagesOnly  # noqa: E402
 from webapp.request_limits import App, Limits, RequestLimits, Scope  # noqa: E402
+from webapp.socket_tokens import ByToken  # noqa: E402
 
 FORM_BYTES = 1 << 20  # what a form says beside its file
 LARGE_BODIES = {
@@ -69,4 +71,6 @@ def person_of(scope: Scope) -> int | None:
 
 limits = Limits(small_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE, large=large_body)
 http = RequestLimits(cast(App, django), limits=limits, person=person_of)
-application = ProtocolTypeRouter({"http": http, "websocket": OwnPagesOnly(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))})
+sockets = URLRouter(websocket_urlpatterns)
+websocket = ByToken(sockets, others=OwnPagesOnly(AuthMiddlewareStack(sockets)))
+application = ProtocolTypeRouter({"http": http, "websocket": websocket})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
@@ -47,6 +48,7 @@ class Refusal:
 
 BUSY = "Too many requests from your network address are open. Wait a moment and try again."
 SLOW = "The request came too slowly and was given up. Try again, over a better connection if there is one."
+API = "/api/"
 LOG_IN = "Only who is logged in may send this much. Log in and send it again."
 
 
@@ -141,11 +143,17 @@ def _counted(counter: Counter[str], key: str) -> Iterator[None]:
 
 
 async def _answer(scope: Mapping[str, Any], send: Send, refusal: Refusal) -> None:
-    """For scripts (Accept: application/json) as the upload pages read it, else plain text. The rest of the body is not waited for."""
-    wants_json = dict(scope["headers"]).get(b"accept", b"").startswith(b"application/json")
-    body = json.dumps({"errors": {"upload": [refusal.says]}}) if wants_json else refusal.says + "\n"
+    """As the API has its errors; for scripts of pages (Accept: application/json) as these read it; else plain text. The rest of the body is
+    not waited for."""
+    kind, body = "text/plain; charset=utf-8", refusal.says + "\n"
+    if scope["path"].startswith(API):
+        title = http.HTTPStatus(refusal.status).phrase
+        said = {"type": "about:blank", "title": title, "status": refusal.status, "detail": refusal.says, "errors": {}}
+        kind, body = "application/problem+json", json.dumps(said)
+    elif dict(scope["headers"]).get(b"accept", b"").startswith(b"application/json"):
+        kind, body = "application/json", json.dumps({"errors": {"upload": [refusal.says]}})
     headers = [
-        (b"content-type", b"application/json" if wants_json else b"text/plain; charset=utf-8"),
+        (b"content-type", kind.encode()),
         (b"content-length", str(len(body.encode())).encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"connection", b"close"),

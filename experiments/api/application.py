@@ -10,7 +10,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
+from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
 from ninja.openapi.schema import OpenAPISchema
@@ -96,7 +96,7 @@ def make() -> Api:
     return api
 
 
-def missing(request: HttpRequest, rest: str) -> HttpResponse:  # noqa: ARG001  (the router passes it)
+def missing(request: HttpRequest) -> HttpResponse:  # noqa: ARG001  (the router passes it)
     return problem(404, "There is no such call: /api/v1/docs lists them.")
 
 
@@ -106,7 +106,7 @@ def addresses() -> tuple[list[URLPattern], str, str]:
     found = [each for each in urls if isinstance(each, URLPattern) and each.callback is not None]
     for pattern in found:
         pattern.callback = _around(pattern.callback)
-    return [*found, path("<path:rest>", csrf_exempt(login_not_required(missing)), name="missing")], app, namespace
+    return [*found, re_path(r"[\s\S]*", csrf_exempt(login_not_required(missing)), name="missing")], app, namespace
 
 
 def _around(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ def themselves(request: HttpRequest) -> User:
     return user
 
 
-class Token(HttpBearer):
+class Bearer(HttpBearer):
     """`Authorization: Bearer edt_...` `ends_itself`: for the one change that a token which may only read may make."""
 
     def __init__(self, *, ends_itself: bool = False) -> None:
@@ -59,7 +59,7 @@ class Token(HttpBearer):
         return user
 
 
-class Page(SessionAuth):
+class Session(SessionAuth):
     """The session of a browser, for pages of this studio."""
 
     def __call__(self, request: HttpRequest) -> Any:
@@ -82,9 +82,9 @@ class Password(HttpBasicAuth):
             raise Refused(refused.status, str(refused)) from None
 
 
-ANYBODY = [Token(), Page()]
-ANY_TOKEN = [Token(ends_itself=True)]
-OWNER = [Token(), Password(), Page()]
+ANYBODY = [Bearer(), Session()]
+ANY_TOKEN = [Bearer(ends_itself=True)]
+OWNER = [Bearer(), Password(), Session()]
 
 
 async def of_stream(request: HttpRequest) -> User | None:

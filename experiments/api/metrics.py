@@ -101,9 +101,9 @@ def points(request: HttpRequest, run: int, wanted: Annotated[Wanted, Query()]) -
     found = access.run(person(request), run)
     kind = wanted.format or _accepted(request)
     if kind == "csv":
-        return streamed(_as_csv(found, wanted), name=f"run-{found.pk}-metrics.csv", kind=f"{CSV}; charset=utf-8")
+        return streamed(_as_csv(found, wanted), name=f"run-{found.pk}-metrics.csv", kind=f"{CSV}; charset=utf-8", reads_database=True)
     if kind == "arrow":
-        return streamed(_as_arrow(found, wanted), name=f"run-{found.pk}-metrics.arrows", kind=ARROW)
+        return streamed(_as_arrow(found, wanted), name=f"run-{found.pk}-metrics.arrows", kind=ARROW, reads_database=True)
     chosen = frozenset(_chosen(found, wanted).values_list("group", "name"))
     seq, curves = selectors.series(found, max_points=wanted.max_points, steps=(wanted.from_step, wanted.to_step), only=chosen)
     return Curves(

@@ -38,7 +38,7 @@ class NewUpload(Body):
     files: list[NewFile]
 
 
-class File(Schema):
+class Arriving(Schema):
     """`received`: bytes that have arrived."""
 
     number: int
@@ -54,7 +54,7 @@ class Upload(Schema):
     kind: Literal["code", "data"]
     project: int
     piece_bytes: int
-    files: list[File]
+    files: list[Arriving]
 
 
 class Received(Schema):
@@ -76,7 +76,7 @@ class Finished(Schema):
 
 def _shown(row: DataUpload) -> Upload:
     received = datastore.received(row.key, len(row.parts))
-    files = [File(number=number, path=path, size=size, received=received[number]) for number, (path, size) in enumerate(row.parts)]
+    files = [Arriving(number=number, path=path, size=size, received=received[number]) for number, (path, size) in enumerate(row.parts)]
     kind: Literal["code", "data"] = "code" if row.for_code else "data"
     return Upload(id=row.pk, kind=kind, project=row.project_id, piece_bytes=MOST_PIECE_BYTES, files=files)
 

@@ -90,9 +90,9 @@ def picture_response(opened: BinaryIO, size: int, *, name: str) -> HttpResponse:
     return response
 
 
-def streamed(chunks: Iterator[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
-    """A file that is made while it is sent."""
-    response = StreamingHttpResponse(_off_the_loop(chunks), content_type=kind)
+def streamed(chunks: Iterator[bytes], *, name: str, kind: str, reads_database: bool = False) -> StreamingHttpResponse:
+    """A file that is made while it is sent. `reads_database`: by making it, so in the thread whose connection is looked after."""
+    response = StreamingHttpResponse(_off_the_loop(chunks, reads_database=reads_database), content_type=kind)
     response["Content-Disposition"] = content_disposition_header(True, name)
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"
@@ -100,9 +100,9 @@ def streamed(chunks: Iterator[bytes], *, name: str, kind: str) -> StreamingHttpR
     return response
 
 
-async def _off_the_loop(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _off_the_loop(chunks: Iterator[bytes], *, reads_database: bool) -> AsyncIterator[bytes]:
     """Reads in a thread: a large file neither blocks the server nor is held in memory (as a plain iterator would be, under ASGI)."""
-    pull = sync_to_async(lambda: next(chunks, None), thread_sensitive=False)
+    pull = sync_to_async(lambda: next(chunks, None), thread_sensitive=reads_database)
     try:
         while (chunk := await pull()) is not None:
             yield chunk
