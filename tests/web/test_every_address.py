@@ -7,9 +7,10 @@ from typing import Any
 
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from experiments import services
-from experiments.models import NamedEnvironment, User
+from experiments.models import ApiToken, NamedEnvironment, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -18,6 +19,8 @@ EVERYBODY = {
     "home",
     "logout",
     "profile",
+    "tokens",
+    "end_tokens",
     "theme",
     "projects",
     "new_project",
@@ -40,6 +43,7 @@ EVERYBODY = {
 PRIVATE = {
     "notification",
     "confirm_email",
+    "end_token",
     "delete_webhook",
     "try_webhook",
     "drop_watch",
@@ -69,6 +73,7 @@ MEMBERS = {
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
+    "end_token", "end_tokens",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
@@ -95,6 +100,7 @@ FORMS = {
     "new_experiment",
     "new_version",
     "profile",
+    "tokens",
 }
 
 
@@ -109,6 +115,11 @@ def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URL
 def pages() -> list[tuple[str, URLPattern]]:
     """All addresses, but those of the API, whose answers to whom are in test_api_permissions.py."""
     return [(route, each) for route, each in patterns(get_resolver()) if not route.startswith("api/v1/")]
+
+
+def token_of(user: User) -> ApiToken:
+    made = ApiToken.objects.filter(person=user).first()
+    return made or services.create_token(by=user, name="a token", scope="read", days=None, now=timezone.now())[0]
 
 
 def sample(name: str, studio: Seeded) -> str:
@@ -133,6 +144,7 @@ def sample(name: str, studio: Seeded) -> str:
     owners |= {
         "notification": studio.notice.pk,
         "delete_webhook": studio.hook.pk,
+        "end_token": token_of(studio.alice).pk,
         "try_webhook": studio.hook.pk,
         "drop_watch": studio.watch.pk,
         "drop_experiment_watch": studio.experiment.watches.get().pk,
