@@ -22,6 +22,7 @@ COPY manage.py LICENSE /app/
 COPY webapp /app/webapp
 COPY experiments /app/experiments
 COPY training_runtime /app/training_runtime
+COPY edt_client /app/edt_client
 COPY templates /app/templates
 COPY static /app/static
 COPY examples /app/examples

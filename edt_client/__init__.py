@@ -1,9 +1,30 @@
-"""The studio from a shell or a notebook: who to talk to (`credentials`), the calls (`studio`), and the command `edt`.
+"""The studio from Python (`Studio`, `AsyncStudio`), from a shell (the command `edt`, in `cli`) and from a notebook.
 
-Python's standard library alone. It speaks the studio's REST interface (docs/rest.md).
+things       what the API answers, typed
+calls        what is asked, without a connection; `operations`: all that can be asked
+client, aio  the two clients, by httpx; `transport`: what they have in common
+packing      a folder as the zip that is sent
+plots        curves for a terminal and for a notebook
+credentials  which studio is meant, and by which token; `login`
+studio       WMLA's interface (docs/rest.md), by the standard library alone: what trainings of notebooks use
 """
+
+from typing import Any
 
 from edt_client.errors import ClientError, NoAnswer, Refused
 from edt_client.login import login, logout
 
-__all__ = ["ClientError", "NoAnswer", "Refused", "login", "logout"]
+__all__ = ["AsyncStudio", "ClientError", "NoAnswer", "Refused", "Studio", "login", "logout"]
+
+
+def __getattr__(name: str) -> Any:
+    """The clients are imported when they are asked for: what trains in a notebook needs neither them nor their library."""
+    if name == "Studio":
+        from edt_client.client import Studio
+
+        return Studio
+    if name == "AsyncStudio":
+        from edt_client.aio import AsyncStudio
+
+        return AsyncStudio
+    raise AttributeError(name)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import datetime as dt
 import getpass
-import json
 import os
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,10 +30,20 @@ def login(studio: str = "", username: str = "", *, ca_cert: str = "", password: 
     if url.startswith("http:") and urlsplit(url).hostname not in LOOPBACK:
         _say(IN_CLEAR.format(url))
     word = password() if password is not None else getpass.getpass(f"Password of {name} at {url}: ")
-    token = client.log_on(name, word)
+    token, ends = client.make_token(name, word, name=f"edt on {platform.node() or 'a machine'}"[:120])
     file = credentials.keep(dataclasses.replace(wanted, token=token), name, os.environ)
-    until = ends(token)
-    _say(f"Logged in to {url} as {name}{f' until {until}' if until else ''}. The token is kept in {file}.")
+    _say(f"Logged in to {url} as {name}{f' until {_day(ends)}' if ends else ''}. The token is kept in {file}.")
+
+
+def keep_token(studio: str, token: str, *, ca_cert: str = "") -> None:
+    """Keep a token that was made in the browser."""
+    url = credentials.address(studio or os.environ.get(credentials.STUDIO, "") or _current())
+    ca_cert = ca_cert or os.environ.get(credentials.CA_CERT, "")
+    kept = Studio(url, token, str(Path(ca_cert).absolute()) if ca_cert else "")
+    if not token:
+        raise ClientError("No token was given: make one on your profile's page, and hand it to the standard input.")
+    name = Client(kept).who()
+    _say(f"Logged in to {url} as {name}. The token is kept in {credentials.keep(kept, name, os.environ)}.")
 
 
 def logout(studio: str = "") -> None:
@@ -52,14 +61,12 @@ def logout(studio: str = "") -> None:
     _say(f"Logged out of {url}.")
 
 
-def ends(token: str) -> str:
-    """When the token says that it ends, in this machine's time; empty where it does not say. It is not checked: the studio does that."""
+def _day(moment: str) -> str:
+    """In this machine's time; as it was said where it is no time."""
     try:
-        part = token.split(".")[1]
-        at = float(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))["exp"])
-        return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError, OSError):
-        return ""
+        return dt.datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d")
+    except ValueError:
+        return moment
 
 
 def _current() -> str:

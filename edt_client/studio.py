@@ -24,6 +24,7 @@ from edt_client.credentials import CA_CERT, STUDIO, TOKEN, Studio
 from edt_client.errors import NoAnswer, Refused
 
 DL = "/platform/rest/deeplearning/v1"
+API_TOKEN = "edt_"  # noqa: S105  (how tokens of the API begin)
 TIMEOUT_S = 60.0
 MOST_JSON_BYTES = 64 << 20
 MOST_MESSAGE_BYTES = 64 << 10
@@ -60,7 +61,25 @@ class Client:
             raise NoAnswer(NO_STUDIO.format(self.studio.url))
         return token
 
+    def make_token(self, username: str, password: str, *, name: str) -> tuple[str, str]:
+        """An API token that may write, for name and password; and when it ends."""
+        basic = base64.b64encode(f"{username}:{password}".encode()).decode()
+        body = json.dumps({"name": name, "scope": "write"}).encode()
+        headers = {"Authorization": f"Basic {basic}", "Content-Type": "application/json"}
+        said = self._json("POST", "/api/v1/tokens", headers=headers, body=body)
+        token = said.get("token") if isinstance(said, dict) else None
+        if not isinstance(token, str) or not token:
+            raise NoAnswer(NO_STUDIO.format(self.studio.url))
+        return token, str(said.get("expires_at") or "")
+
+    def who(self) -> str:
+        """Whose token it is."""
+        return str(_object(self._json("GET", "/api/v1/me")).get("username") or "")
+
     def log_off(self) -> None:
+        if self.studio.token.startswith(API_TOKEN):
+            with self._open("DELETE", "/api/v1/tokens/current"):
+                return
         self._json("POST", "/auth/v1/logoff")
 
     def submit(self, args: str, code: Path) -> dict[str, Any]:
@@ -109,7 +128,7 @@ class Client:
                 raise NoAnswer(f"The connection to {self.studio.url} broke while {file or 'the result'} was sent: try again.")
         return True
 
-    def _json(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: IO[bytes] | None = None) -> Any:
+    def _json(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: IO[bytes] | bytes | None = None) -> Any:
         with self._open(method, path, headers=headers, body=body) as answer:
             data = self._read(lambda: answer.read(MOST_JSON_BYTES))
         try:
@@ -150,7 +169,8 @@ class Client:
             raise Refused(f"{self.studio.url} sends its callers on to {where[:200]}: name that address instead.", error.code) from None
         said = error.read(MOST_MESSAGE_BYTES).decode(errors="replace").strip()
         try:
-            said = str(json.loads(said)["message"])
+            answer = json.loads(said)
+            said = str(answer["detail"] if "detail" in answer else answer["message"])
         except (ValueError, KeyError, TypeError):
             said = f"{self.studio.url} answers {error.code} {error.reason}."
         if error.code in AGAIN:
@@ -161,9 +181,7 @@ class Client:
 
     def token_is_over(self) -> str:
         renew = f"set {TOKEN} to a new one" if self.studio.from_environment else f"run edt login {self.studio.url}"
-        return (
-            f"{self.studio.url} does not accept your token any more: {renew}. A token lasts 12 hours at most, and ends with a new password."
-        )
+        return f"{self.studio.url} does not accept your token any more: {renew}."
 
     def _unreachable(self, reason: object) -> str:
         url = self.studio.url

@@ -57,7 +57,7 @@ def write(name: str, lines: dict[str, str], *, first: str = "") -> None:
 def main() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    studio = closure(project["dependencies"] + extras["torch"] + extras["onnx"])
+    studio = closure(project["dependencies"] + extras["studio"] + extras["torch"] + extras["onnx"])
     write("requirements.txt", studio)
     for extra in ("postgres", "test"):
         more = {name: line for name, line in closure(extras[extra]).items() if name not in studio}

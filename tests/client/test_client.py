@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from edt_client import credentials
-from edt_client.__main__ import main
+from edt_client.cli.main import main
 from edt_client.credentials import Studio
 from edt_client.errors import ClientError, NoAnswer, Refused
 from edt_client.studio import Client
@@ -96,6 +96,10 @@ class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         type(self).heard.append((self.path, self.headers.get("Authorization", "")))
         type(self).answer(self)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.do_GET()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -196,14 +200,30 @@ def test_a_certificate_is_checked_and_ones_own_authority_can_be_named(serve: Ser
 def test_a_login_keeps_the_token_and_a_logout_forgets_it(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url, heard = serve(say(200, b'{"accessToken": "a.b.c"}'))
+    url, heard = serve(say(200, b'{"token": "edt_kept", "expires_at": "2027-02-03T00:00:00Z"}'))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setattr("sys.stdin", io.StringIO("wrong horse\n"))
     assert main(["login", url, "--username", "alice", "--password-stdin"]) == 0
+    said = capsys.readouterr().out
+    assert "2027-02-0" in said
+    assert "edt_kept" not in said
     kept = json.loads(credentials.path({"HOME": str(tmp_path)}).read_text())
-    assert kept == {"current": url, "studios": {url: {"username": "alice", "token": "a.b.c", "ca_cert": ""}}}
-    assert heard[0][0] == "/auth/v1/logon"
-    assert main(["logout"]) == 1, "that server takes no POST"
+    assert kept == {"current": url, "studios": {url: {"username": "alice", "token": "edt_kept", "ca_cert": ""}}}
+    assert heard[0][0] == "/api/v1/tokens"
+    assert main(["logout"]) == 1, "that server takes no DELETE"
     assert main(["logout", "https://other.example.org"]) == 1
     assert "You are not logged in to https://other.example.org." in capsys.readouterr().err
+
+
+def test_a_token_from_the_browser_is_kept_once_the_studio_knows_it(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, heard = serve(say(200, b'{"username": "alice"}'))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.StringIO("edt_pasted\n"))
+    assert main(["login", url, "--token-stdin"]) == 0
+    assert heard == [("/api/v1/me", "Bearer edt_pasted")]
+    assert credentials.named({"XDG_CONFIG_HOME": str(tmp_path)}) == Studio(url, "edt_pasted")
+    refusing, _ = serve(say(401, b'{"detail": "The token is unknown."}'))
+    monkeypatch.setattr("sys.stdin", io.StringIO("edt_wrong\n"))
+    assert main(["login", refusing, "--token-stdin"]) == 1
+    assert credentials.named({"XDG_CONFIG_HOME": str(tmp_path)}) == Studio(url, "edt_pasted")

@@ -204,7 +204,7 @@ def test_the_locks_hold_every_requirement_within_its_range() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     studio, tests = locked("requirements.txt"), locked("requirements-test.txt")
-    for lines, lock in ((project["dependencies"] + extras["torch"], studio), (extras["test"], {**studio, **tests})):
+    for lines, lock in ((project["dependencies"] + extras["studio"] + extras["torch"], studio), (extras["test"], {**studio, **tests})):
         for line in lines:
             requirement = Requirement(line)
             version = lock[canonicalize_name(requirement.name)]

@@ -13,7 +13,7 @@ import training_runtime
 _PACKAGE = Path(training_runtime.__path__[0]).resolve()
 SOURCES = _PACKAGE / "fabric" / "path"
 HELPERS = "fabric/helpers"  # below the runtime
-COMMAND = "import sys\n\nfrom edt_client.__main__ import main\n\nsys.exit(main())\n"
+COMMAND = "import sys\n\nfrom edt_client.cli.main import main\n\nsys.exit(main())\n"
 
 
 def folder(host_folder: Path) -> Path:

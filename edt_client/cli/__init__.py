@@ -1,0 +1,11 @@
+"""The command `edt`.
+
+main      its verbs, and what goes wrong as one sentence
+login     who one is
+folder    run a folder of code, and many of it
+follow    a run's log, states and metrics as they come
+look      what there is: runs, logs, metrics, files, compared
+act       what is done to runs
+cluster   slots and machines
+shown     how things are printed, or as JSON
+"""

@@ -1,0 +1,118 @@
+"""What is done to runs: stop, pause, resume, priority, slots, continue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from edt_client import operations
+from edt_client.calls import Operation
+from edt_client.cli import shown
+from edt_client.cli.look import complete_run, run_argument
+from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.client import Studio
+from edt_client.things import RunFacts
+
+runs_argument = click.argument("runs", nargs=-1, required=True, type=click.IntRange(1), shell_complete=complete_run)
+reason_option = click.option("--reason", default="", help="Others can read it.")
+
+
+def _each(studio: Studio, runs: tuple[int, ...], do: Callable[[int], Operation[RunFacts]], *, as_json: bool) -> None:
+    done = [studio.do(do(run)) for run in runs]
+    if as_json:
+        say_json(done)
+        return
+    for facts in done:
+        click.echo(f"Run {facts.id} ({facts.name}): {facts.state}{', paused' if facts.paused else ''}")
+
+
+@click.command("stop")
+@runs_argument
+@reason_option
+@as_json
+@with_studio
+def stop(studio: Studio, runs: tuple[int, ...], reason: str, as_json: bool) -> None:
+    """End runs at their next step.
+
+    \b
+    Example: edt stop 7 8
+    """
+    _each(studio, runs, lambda run: operations.stop(run, reason=reason), as_json=as_json)
+
+
+@click.command("pause")
+@runs_argument
+@reason_option
+@as_json
+@with_studio
+def pause(studio: Studio, runs: tuple[int, ...], reason: str, as_json: bool) -> None:
+    """Let runs give their slots back and keep their state.
+
+    \b
+    Example: edt pause 7
+    """
+    _each(studio, runs, lambda run: operations.pause(run, reason=reason), as_json=as_json)
+
+
+@click.command("resume")
+@runs_argument
+@reason_option
+@as_json
+@with_studio
+def resume(studio: Studio, runs: tuple[int, ...], reason: str, as_json: bool) -> None:
+    """Let paused runs have slots again.
+
+    \b
+    Example: edt resume 7
+    """
+    _each(studio, runs, lambda run: operations.resume(run, reason=reason), as_json=as_json)
+
+
+@click.command("priority")
+@run_argument
+@click.argument("value", type=click.IntRange(1, 10_000))
+@as_json
+@with_studio
+def priority(studio: Studio, run: int, value: int, as_json: bool) -> None:
+    """Set a run's priority: 1 to 10000, higher first.
+
+    \b
+    Example: edt priority 7 8000
+    """
+    facts = studio.do(operations.change(run, priority=value))
+    say_json(facts) if as_json else click.echo(f"The priority of run {facts.id} is {facts.priority}.")
+
+
+@click.command("slots")
+@run_argument
+@click.argument("least", type=click.IntRange(1, 4096))
+@click.argument("most", type=click.IntRange(1, 4096))
+@as_json
+@with_studio
+def slots(studio: Studio, run: int, least: int, most: int, as_json: bool) -> None:
+    """Set how many slots a run uses, at least and at most.
+
+    \b
+    Example: edt slots 7 1 4
+    """
+    facts = studio.do(operations.change(run, min_slots=least, max_slots=most))
+    say_json(facts) if as_json else click.echo(f"Run {facts.id} uses {facts.min_slots} to {facts.max_slots} slots.")
+
+
+@click.command("continue")
+@run_argument
+@click.option("--command", default="", help="Another command than it had.")
+@as_json
+@with_studio
+def go_on(studio: Studio, run: int, command: str, as_json: bool) -> None:
+    """A new run from the last checkpoint of one that has ended.
+
+    \b
+    Example: edt continue 7
+    """
+    facts = studio.do(operations.go_on(run, command=command))
+    say_json(facts) if as_json else shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts))])
+
+
+COMMANDS = (stop, pause, resume, priority, slots, go_on)

@@ -1,0 +1,182 @@
+"""`edt run .`: a folder's code is packed, saved and run; `edt sweep`: many times, with other arguments."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edt_client import operations, packing
+from edt_client.cli import follow, shown
+from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.client import Run, Studio
+from edt_client.errors import ClientError
+from edt_client.things import Project, Version
+
+TYPES = {"elastic": "elastic", "single": "single", "torchrun": "torchrun", "torchrun-elastic": "torchrun_elastic"}
+MOST_RUNS = 200
+
+
+def options(command: Any) -> Any:
+    """Of both commands."""
+    for each in reversed(
+        (
+            click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own."),
+            click.option("--name", default="", help="Of the run."),
+            click.option("--definition", default="", help="Name of the training definition. Default: the folder's."),
+            click.option("--slots", type=click.IntRange(1, 4096), help="The most that it uses."),
+            click.option("--type", "kind", type=click.Choice(list(TYPES)), default="elastic", show_default=True),
+            click.option("--network", is_flag=True, help="Its script reaches the internet."),
+            click.option("--data", default="", help="A data asset of the project, by name or number."),
+            click.option("--source-folder", default="", help="A folder in that data, or in the data that everybody shares."),
+            click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable that it finds in its environment."),
+            as_json,
+        )
+    ):
+        command = each(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Job:
+    """Code that is saved, and what its runs have in common."""
+
+    project: Project
+    version: Version
+    script: str
+    said: dict[str, Any]
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.argument("words", nargs=-1)
+@options
+@click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
+@with_studio
+def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_json: bool, **said: Any) -> int:
+    """Run a folder's code, and follow its log.
+
+    WORDS are the script and, behind --, its arguments. The folder is sent as git would keep it (.gitignore and .edtignore are honoured).
+    The exit status is the run's: 0 completed, 1 failed, 130 stopped.
+
+    \b
+    Example: edt run . main.py --slots 4 -- --epochs 10 --lr 0.1
+    """
+    job, arguments = _saved(studio, folder, words, as_json=as_json, **said)
+    facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *arguments]), **job.said))
+    if as_json:
+        say_json({"event": "submitted", "run": facts.id, "url": facts.url, "command": facts.command})
+    else:
+        click.echo(f"Run {facts.id}: {facts.url}", err=True)
+    return 0 if detach else follow.watch(Run(studio, facts), as_json=as_json)
+
+
+@click.command("sweep")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1)
+@options
+@with_studio
+def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, **said: Any) -> None:
+    """A run for each combination of arguments.
+
+    WORDS are the script, NAME=VALUE,VALUE,... for each argument --NAME that differs, and behind -- the arguments that all have. The runs
+    have a tag in common, by which edt ls --tag finds them.
+
+    \b
+    Example: edt sweep . main.py lr=0.1,0.3 batch-size=32,64 -- --epochs 10
+    """
+    grid = [word for word in words if "=" in word and not word.startswith("-")]
+    if not grid:
+        raise ClientError("Say what differs: edt sweep . main.py lr=0.1,0.3 batch-size=32,64")
+    job, arguments = _saved(studio, folder, tuple(word for word in words if word not in grid), as_json=as_json, **said)
+    names = [word.split("=", 1)[0] for word in grid]
+    choices = list(itertools.product(*(word.split("=", 1)[1].split(",") for word in grid)))
+    if len(choices) > MOST_RUNS:
+        raise ClientError(f"These are {len(choices)} runs: at most {MOST_RUNS} are made at once.")
+    tag, made = f"sweep-{uuid.uuid4().hex[:6]}", []
+    for values in choices:
+        told = [word for name, value in zip(names, values, strict=True) for word in (f"--{name}", value)]
+        title = " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+        common = {**job.said, "name": f"{job.said['name'] or job.version.name} {title}"[:120]}
+        facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *told, *arguments]), **common))
+        made.append(studio.do(operations.change(facts.id, tags=[tag])))
+    if as_json:
+        say_json({"tag": tag, "runs": made})
+        return
+    shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
+    click.echo(f"edt ls --tag {tag} shows them again, edt compare {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
+
+
+@click.command("upload")
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own.")
+@click.option("--name", default="", help="Default: the folder's.")
+@as_json
+@with_studio
+def upload(studio: Studio, path: Path, project: str, name: str, as_json: bool) -> None:
+    """A folder, or a file, as a data asset, which runs find as DATA_DIR.
+
+    \b
+    Example: edt upload data --name digits
+    """
+    found = studio.do(operations.project_of(project or _own_project(studio), make=True))
+    asset = studio.do(operations.upload_data(found.id, name or path.resolve().name, path))
+    if as_json:
+        say_json(asset)
+    else:
+        click.echo(f"Data asset {asset.id} ({asset.name}) in {found.name}: {asset.files} files, {asset.size_bytes:,} bytes. {asset.url}")
+
+
+def _own_project(studio: Studio) -> str:
+    return f"{studio.get('/me')['username']}'s runs"
+
+
+def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
+    """What is to be run, and the arguments of the script."""
+    packed = packing.pack(folder)
+    named = words[0] if words and words[0].endswith(".py") else ""
+    script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
+    if script not in packed.files:
+        raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
+    project = studio.do(operations.project_of(said["project"] or _own_project(studio), make=True))
+    attributes = {
+        "command": script,
+        "distributed": TYPES[said["kind"]],
+        "network": "outward" if said["network"] else "none",
+        **({"max_slots": str(said["slots"])} if said["slots"] else {}),
+    }
+    version, new = studio.do(operations.save_code(project.id, said["definition"] or packed.name, packed.zip, attributes))
+    if not as_json:
+        files = "1 file" if len(packed.files) == 1 else f"{len(packed.files)} files"
+        sent = f"{files}, {max(1, len(packed.zip) >> 10)} KiB" if new else "not sent: as it was"
+        click.echo(f"{version.name} v{version.number} in {project.name} ({sent})", err=True)
+    common = {
+        "name": said["name"],
+        "data": _data(studio, project.id, said["data"]),
+        "source_folder": said["source_folder"],
+        "environment": _environment(said["env"]),
+    }
+    return Job(project, version, script, common), arguments
+
+
+def _environment(given: tuple[str, ...]) -> dict[str, str]:
+    if wrong := next((each for each in given if "=" not in each), None):
+        raise ClientError(f"--env {wrong} has no value: write NAME=VALUE.")
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def _data(studio: Studio, project: int, named: str) -> int | None:
+    if not named or named.isdigit():
+        return int(named) if named else None
+    found = [each for each in studio.get(f"/projects/{project}/data", limit=200)["items"] if each["name"] == named]
+    if not found:
+        raise ClientError(f"The project has no data asset named {named}: edt upload makes one.")
+    return int(found[0]["id"])
+
+
+COMMANDS = (run, sweep, upload)

@@ -1,0 +1,282 @@
+"""What there is: projects, runs, their logs, metrics and files, and runs side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from edt_client import operations
+from edt_client.cli import follow, shown
+from edt_client.cli.shown import as_json, console, say_json, with_studio
+from edt_client.client import Run, Studio
+from edt_client.errors import ClientError
+from edt_client.plots import braille, number
+from edt_client.things import RunFacts
+
+
+def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The newest runs, by their numbers."""
+    try:
+        with Studio.from_environment() as studio:
+            found = studio.runs(most=50)
+    except ClientError:
+        return []
+    return [CompletionItem(str(each.id), help=f"{each.name} ({each.state})") for each in found if str(each.id).startswith(incomplete)]
+
+
+run_argument = click.argument("run", type=click.IntRange(1), shell_complete=complete_run)
+
+
+@click.command("projects")
+@as_json
+@with_studio
+def projects(studio: Studio, as_json: bool) -> None:
+    """Your projects.
+
+    \b
+    Example: edt projects
+    """
+    found = studio.projects()
+    if as_json:
+        say_json(found)
+    else:
+        shown.table(("id", "name", "your role", "made by"), [(each.id, each.name, each.role, each.created_by) for each in found])
+
+
+@click.command("ls")
+@click.option("--project", default="", help="A project's name or number.")
+@click.option("--state", default="", help="live, ended, or a state: queued, running, suspended, completed, failed, stopped.")
+@click.option("--mine", is_flag=True, help="Only what you submitted.")
+@click.option("--tag", default="")
+@click.option("-q", "--find", default="", help="Part of a name, a command or a note.")
+@click.option("-n", "--number", "most", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@as_json
+@with_studio
+def ls(studio: Studio, project: str, state: str, mine: bool, tag: str, find: str, most: int, as_json: bool) -> None:
+    """Runs, newest first.
+
+    \b
+    Example: edt ls --state live --mine
+    """
+    chosen = studio.project(project).id if project else None
+    submitter = studio.get("/me")["username"] if mine else ""
+    found = [run.facts for run in studio.runs(most=most, project=chosen, state=state, submitter=submitter, tag=tag, q=find)]
+    if as_json:
+        say_json(found)
+        return
+    shown.table(
+        ("run", "name", "state", "step", "slots", "time", "metrics"),
+        [(f.id, f.name, shown.state(f), shown.how_far(f), f.slots or "", shown.lasted(f), shown.best(f)) for f in found],
+    )
+
+
+@click.command("show")
+@run_argument
+@as_json
+@with_studio
+def show(studio: Studio, run: int, as_json: bool) -> None:
+    """All of a run's facts.
+
+    \b
+    Example: edt show 7
+    """
+    facts = studio.get_run(run).facts
+    if as_json:
+        say_json(facts)
+        return
+    rows: list[tuple[str, object]] = [
+        ("name", facts.name),
+        ("state", f"{shown.state(facts)} {facts.state_reason}"),
+        ("plan", facts.plan_reason if not facts.has_ended else ""),
+        ("command", facts.command),
+        ("submitted", f"by {facts.submitted_by}, {facts.submitted_at:%Y-%m-%d %H:%M} UTC"),
+        ("slots", f"{facts.slots} of {facts.min_slots} to {facts.max_slots}, priority {facts.priority}"),
+        ("step", shown.how_far(facts)),
+        ("time", f"{shown.lasted(facts)}{f', {shown.span(facts.remaining_s)} left' if facts.remaining_s is not None else ''}"),
+        ("exact", {None: "", True: "yes", False: f"not promised: {'; '.join(facts.exact_reasons)}"}[facts.exact]),
+        *((name, number(value)) for name, value in facts.metrics.items() if value is not None),
+        ("tags", ", ".join(facts.tags)),
+        ("note", facts.note),
+        ("error", facts.error_message),
+        ("page", facts.url),
+    ]
+    shown.table(("run", str(facts.id)), [row for row in rows if row[1] != ""])
+    if facts.error_traceback:
+        click.echo(facts.error_traceback)
+
+
+@click.command("logs")
+@run_argument
+@click.option("-f", "--follow", "follows", is_flag=True, help="As it is written, until the run ends; the exit status is the run's.")
+@click.option("--log", "name", default="driver", show_default=True, help="driver, worker-0, ...; --list names them.")
+@click.option("--list", "lists", is_flag=True, help="Name its logs.")
+@click.option("-n", "--lines", default=200, show_default=True, type=click.IntRange(0, 10_000))
+@as_json
+@with_studio
+def logs(studio: Studio, run: int, follows: bool, name: str, lists: bool, lines: int, as_json: bool) -> int:
+    """A run's log.
+
+    \b
+    Example: edt logs -f 7
+    """
+    if lists:
+        found = studio.do(operations.logs(run))
+        say_json(found) if as_json else shown.table(("log", "bytes"), [(each.name, each.size_bytes) for each in found])
+        return 0
+    chosen = studio.get_run(run)
+    if follows and name == follow.LOG:
+        return follow.watch(chosen, as_json=as_json)
+    if follows:
+        for text in chosen.log_lines(name):
+            click.echo(text, nl=False)
+        return chosen.facts.exit_status
+    tail = studio.do(operations.log(run, name, lines=lines))
+    say_json(tail) if as_json else click.echo(tail.text, nl=False)
+    return 0
+
+
+@click.command("metrics")
+@run_argument
+@click.argument("name", default="")
+@click.option("--plot", is_flag=True, help="Draw them.")
+@click.option("--csv", "as_csv", is_flag=True, help="All points as CSV.")
+@as_json
+@with_studio
+def metrics(studio: Studio, run: int, name: str, plot: bool, as_csv: bool, as_json: bool) -> None:
+    """A run's metrics: the last value of each, or of NAME alone; drawn, or all points.
+
+    \b
+    Example: edt metrics 7 loss --plot
+    """
+    if as_csv:
+        sys.stdout.write(studio.do(operations.table(run, name=name)).decode())
+        return
+    if plot or (as_json and name):
+        curves = studio.do(operations.curves(run, name=name))
+        if as_json:
+            say_json(curves)
+            return
+        width = max(20, min(100, console().width - 12))
+        for curve in curves:
+            click.echo("\n".join(braille(curve, width=width)))
+        return
+    found = [each for each in studio.do(operations.metrics(run)) if name in ("", each.name)]
+    if as_json:
+        say_json(found)
+    else:
+        rows = [
+            (f"{each.group} {each.name}", "" if each.last is None else number(each.last), each.last_step, each.points) for each in found
+        ]
+        shown.table(("metric", "last", "step", "points"), rows)
+
+
+@click.command("compare")
+@click.argument("runs", nargs=-1, required=True, type=click.IntRange(1), shell_complete=complete_run)
+@as_json
+@with_studio
+def compare(studio: Studio, runs: tuple[int, ...], as_json: bool) -> None:
+    """Runs side by side: the arguments that differ, and how they ended up.
+
+    \b
+    Example: edt compare 7 8 9
+    """
+    found = studio.do(operations.compare(runs))
+    if as_json:
+        say_json(found)
+        return
+    told = [_arguments(facts.command) for facts in found]
+    names = list(dict.fromkeys(name for each in told for name in each))
+    rows: list[list[object]] = [["name", *(facts.name for facts in found)], ["state", *(shown.state(facts) for facts in found)]]
+    rows += [[name, *values] for name in names if len(set(values := [each.get(name, "") for each in told])) > 1]
+    scores = list(dict.fromkeys(name for facts in found for name in facts.metrics))
+    rows += [[name, *(_score(facts, name) for facts in found)] for name in scores]
+    rows += [["step", *map(shown.how_far, found)], ["time", *map(shown.lasted, found)]]
+    shown.table(("", *(str(facts.id) for facts in found)), rows)
+
+
+def _score(facts: RunFacts, name: str) -> str:
+    value = facts.metrics.get(name)
+    return "" if value is None else number(value)
+
+
+def _arguments(command: str) -> dict[str, str]:
+    """`main.py --lr 0.1 --fast` -> {"--lr": "0.1", "--fast": "yes"}"""
+    found: dict[str, str] = {}
+    words = command.split()[1:]
+    for place, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word.partition("=")
+        following = words[place + 1] if place + 1 < len(words) else "--"
+        found[name] = value if equals else "yes" if following.startswith("--") else following
+    return found
+
+
+@click.command("download")
+@run_argument
+@click.argument("path", default="")
+@click.option("--to", type=click.Path(path_type=Path), default=".", help="A folder, or the file's new name.", show_default=True)
+@click.option("--list", "lists", is_flag=True, help="Name its files.")
+@as_json
+@with_studio
+def download(studio: Studio, run: int, path: str, to: Path, lists: bool, as_json: bool) -> None:
+    """A file of a run, or all of them as a zip. One that broke off goes on where it stopped.
+
+    \b
+    Example: edt download 7 model/model.pth
+    """
+    if lists:
+        found = studio.do(operations.files(run))
+        say_json(found) if as_json else shown.table(("path", "bytes", "kind"), [(each.path, each.size_bytes, each.role) for each in found])
+        return
+    if path:
+        target = Run(studio, studio.do(operations.run(run))).download(path, to)
+    else:
+        target = to / f"run-{run}.zip" if to.is_dir() else to
+        target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
+        studio.download(f"/runs/{run}/results.zip", target)
+    say_json({"file": str(target), "size_bytes": target.stat().st_size}) if as_json else click.echo(target)
+
+
+@click.command("open")
+@run_argument
+@click.option("--print", "prints", is_flag=True, help="Print the address instead.")
+@with_studio
+def open_page(studio: Studio, run: int, prints: bool) -> None:
+    """A run's page in the browser.
+
+    \b
+    Example: edt open 7
+    """
+    url = studio.get_run(run).facts.url
+    if prints or click.launch(url) != 0:
+        click.echo(url)
+
+
+@click.command("api")
+@click.argument("path")
+@click.option("-X", "--method", default="GET", show_default=True, type=click.Choice(["GET", "POST", "PATCH", "PUT", "DELETE"]))
+@click.option("--body", default="", help="JSON; - reads the standard input.")
+@with_studio
+def api(studio: Studio, path: str, method: str, body: str) -> None:
+    """Any call of the API, with your token; its answer as JSON.
+
+    \b
+    Example: edt api "/runs?state=live"
+    """
+    text = sys.stdin.read() if body == "-" else body
+    try:
+        said: Any = json.loads(text) if text else None
+    except ValueError as error:
+        raise ClientError(f"--body is no JSON: {error}.") from None
+    at, _, query = path.removeprefix("/api/v1").partition("?")
+    whole = f"/{at.strip('/')}{f'?{query}' if query else ''}"
+    say_json(studio.do(operations.send(method, whole, said)))
+
+
+COMMANDS = (projects, ls, show, logs, metrics, compare, download, open_page, api)

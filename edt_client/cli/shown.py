@@ -1,0 +1,98 @@
+"""How answers are printed: as tables for people, as JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from edt_client.client import Studio
+from edt_client.plots import number
+from edt_client.things import RunFacts
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "yellow", "suspended": "yellow"}
+
+
+WIDE = 200  # characters of a line where no terminal says how many it has
+
+
+def console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+def plain(thing: Any) -> Any:
+    """As JSON has it."""
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return {name: plain(value) for name, value in vars(thing).items()}
+    if isinstance(thing, dt.datetime):
+        return thing.isoformat()
+    if isinstance(thing, dict):
+        return {name: plain(value) for name, value in thing.items()}
+    return [plain(each) for each in thing] if isinstance(thing, (list, tuple)) else thing
+
+
+def say_json(thing: Any) -> None:
+    click.echo(json.dumps(plain(thing)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        shown.add_column(name, overflow="fold", no_wrap=place == 0)
+    for row in rows:
+        shown.add_row(*("" if cell is None else str(cell) for cell in row))
+    console().print(shown)
+
+
+def state(facts: RunFacts) -> str:
+    return f"[{STATES.get(facts.state, 'default')}]{facts.state}[/]"
+
+
+def how_far(facts: RunFacts) -> str:
+    if not facts.step:
+        return ""
+    return f"{facts.step}/{facts.total_steps}" if facts.total_steps else str(facts.step)
+
+
+def span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
+
+
+def lasted(facts: RunFacts) -> str:
+    if facts.started_at is None:
+        return ""
+    return span(((facts.ended_at or dt.datetime.now(dt.UTC)) - facts.started_at).total_seconds())
+
+
+def best(facts: RunFacts) -> str:
+    """The metrics that people look at first."""
+    found = [(name, value) for name, value in facts.metrics.items() if value is not None]
+    found.sort(key=lambda pair: (not pair[0].startswith("test"), pair[0]))
+    return ", ".join(f"{name} {number(value)}" for name, value in found[:3])
+
+
+def with_studio(do: Callable[..., Any]) -> Callable[..., Any]:
+    """The command's first argument is the studio that one is logged in to, which is closed after it."""
+
+    @click.pass_context
+    def command(context: click.Context, /, **given: Any) -> Any:
+        studio = Studio.from_environment()
+        context.call_on_close(studio.close)
+        return do(studio, **given)
+
+    command.__doc__, command.__name__ = do.__doc__, do.__name__
+    command.__click_params__ = getattr(do, "__click_params__", [])  # type: ignore[attr-defined]  # click keeps options there
+    return command

@@ -1,0 +1,245 @@
+"""A studio from Python: `Studio` waits for answers, `AsyncStudio` (in `aio`) awaits them. Both know the same operations."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from edt_client import credentials, events, operations, packing, transport
+from edt_client.calls import Answer, Call, Operation, checked
+from edt_client.errors import ClientError, NoAnswer
+from edt_client.things import Curve, DataAsset, Event, File, Node, Project, RunFacts, Series, Slot, Version
+from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
+
+T = TypeVar("T")
+
+
+class Studio:
+    """A studio, as one person. Close it, or use it in a `with`."""
+
+    def __init__(self, url: str, token: str, *, ca_cert: str = "") -> None:
+        self.url = credentials.address(url)
+        self._http = httpx.Client(**transport.settings(credentials.Studio(self.url, token, ca_cert)))
+
+    @classmethod
+    def from_environment(cls) -> Studio:
+        """The one that EDT_STUDIO and EDT_TOKEN name, or the last `edt login`."""
+        named = transport.named()
+        return cls(named.url, named.token, ca_cert=named.ca_cert)
+
+    def __enter__(self) -> Studio:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def do(self, operation: Operation[T]) -> T:
+        """The outcome of an operation of `edt_client.operations`."""
+        try:
+            call = next(operation)
+            while True:
+                try:
+                    answer = self._send(call)
+                except ClientError as error:  # which the operation may know what to do about
+                    call = operation.throw(error)
+                else:
+                    call = operation.send(answer)
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
+
+    def _send(self, call: Call) -> Answer:
+        for attempt in range(TRIES):
+            answer = None
+            try:
+                answer = transport.answer_of(self._http.request(**transport.request(call)))
+                return checked(answer, url=self.url)
+            except httpx.HTTPError as error:
+                failure: NoAnswer = transport.unreachable(self.url, error)
+            except NoAnswer as error:
+                failure = error
+            if not call.again or attempt == TRIES - 1:
+                raise failure
+            time.sleep(transport.pause_s(attempt, answer))
+        raise AssertionError("not reached")
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Any call of the API that reads, as plain JSON."""
+        return self.do(operations.get(path, **query))
+
+    def projects(self, *, q: str = "") -> list[Project]:
+        return self.do(operations.projects(q=q))
+
+    def project(self, name: str, *, make: bool = False) -> Project:
+        """By its name or its number."""
+        return self.do(operations.project_of(name, make=make))
+
+    def runs(self, *, most: int = 50, **wanted: Any) -> list[Run]:
+        """Newest first. `wanted`: project, experiment, state ("live", "ended", ...), submitter, tag, q."""
+        return [Run(self, facts) for facts in self.do(operations.runs(most=most, **wanted))]
+
+    def get_run(self, number: int) -> Run:
+        return Run(self, self.do(operations.run(number)))
+
+    def save(self, folder: Path | str, *, project: str, name: str = "", **attributes: str) -> Version:
+        """The folder's code as a training definition of its name: a new version where it has changed."""
+        packed = packing.pack(Path(folder))
+        found = self.do(operations.project_of(project, make=True))
+        return self.do(operations.save_code(found.id, name or packed.name, packed.zip, attributes))[0]
+
+    def run(self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any) -> Run:
+        """Pack a folder, save it, and run `command` ("main.py --lr 0.1") of it. `said`: data, source_folder, environment."""
+        packed = packing.pack(Path(folder))
+        found = self.do(operations.project_of(project, make=True))
+        attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
+        version, _ = self.do(operations.save_code(found.id, packed.name, packed.zip, attributes))
+        return Run(self, self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
+
+    def upload(self, folder: Path | str, *, project: str, name: str = "") -> DataAsset:
+        """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id)."""
+        found = self.do(operations.project_of(project, make=True))
+        return self.do(operations.upload_data(found.id, name or Path(folder).resolve().name, Path(folder)))
+
+    def slots(self) -> list[Slot]:
+        return self.do(operations.slots())
+
+    def nodes(self) -> list[Node]:
+        return self.do(operations.nodes())
+
+    def events(self, *topics: str) -> Iterator[Event]:
+        """What happens, as it happens, until the stream ends. Raises NoAnswer where it breaks off."""
+        try:
+            with self._http.stream("GET", "/stream", params={"topic": list(topics)}, timeout=STREAM_TIMEOUT) as response:
+                if response.status_code >= 300:
+                    response.read()
+                    checked(transport.answer_of(response), url=self.url)
+                yield from events.events(response.iter_lines())
+        except httpx.HTTPError as error:
+            raise transport.unreachable(self.url, error) from None
+
+    def download(self, path: str, to: Path, *, size_bytes: int | None = None) -> None:
+        """A file, from where `to` stands; whole or not under its name."""
+        beside = to.with_name(f"{to.name}.part")
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        begin = beside.stat().st_size if beside.exists() else 0
+        if size_bytes is None or begin != size_bytes or not begin:
+            self._fetch(path, beside, begin)
+        if size_bytes is not None and beside.stat().st_size != size_bytes:
+            beside.unlink()
+            raise NoAnswer(f"{to.name} did not arrive as it is: ask for it again.")
+        beside.replace(to)
+
+    def _fetch(self, path: str, into: Path, begin: int) -> None:
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
+        try:
+            with self._http.stream("GET", path, headers=headers) as response:
+                if response.status_code == 416:  # it has become shorter
+                    into.unlink(missing_ok=True)
+                    raise NoAnswer(f"{into.stem} has changed meanwhile: ask for it again.")
+                if response.status_code >= 300:
+                    response.read()
+                    checked(transport.answer_of(response), url=self.url)
+                with open(into, "ab" if response.status_code == 206 else "wb") as file:
+                    for chunk in response.iter_bytes(CHUNK_BYTES):
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise transport.unreachable(self.url, error) from None
+
+
+class Run:
+    """A run. `facts` are as old as the last `refresh`; its attributes are those of `things.RunFacts`."""
+
+    def __init__(self, studio: Studio, facts: RunFacts) -> None:
+        self.studio, self.facts = studio, facts
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "facts":
+            raise AttributeError(name)
+        return getattr(self.facts, name)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.facts.id} {self.facts.name!r}: {self.facts.state}>"
+
+    def refresh(self) -> Run:
+        self.facts = self.studio.do(operations.run(self.facts.id))
+        return self
+
+    def wait(self, *, timeout: float | None = None, seen: Callable[[RunFacts], object] = lambda _: None) -> Run:
+        """Until it has ended. Raises TimeoutError; `seen` is told each time that it is looked at."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(NoAnswer):
+                seen(self.refresh().facts)
+            if self.facts.has_ended:
+                return self
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"run {self.facts.id} is {self.facts.state} after {timeout:g} s")
+            time.sleep(EVERY_S)
+
+    def stop(self, reason: str = "") -> Run:
+        self.facts = self.studio.do(operations.stop(self.facts.id, reason=reason))
+        return self
+
+    def pause(self, reason: str = "") -> Run:
+        self.facts = self.studio.do(operations.pause(self.facts.id, reason=reason))
+        return self
+
+    def resume(self, reason: str = "") -> Run:
+        self.facts = self.studio.do(operations.resume(self.facts.id, reason=reason))
+        return self
+
+    def change(self, **changes: Any) -> Run:
+        """priority, min_slots, max_slots, tags, note."""
+        self.facts = self.studio.do(operations.change(self.facts.id, **changes))
+        return self
+
+    def series(self) -> list[Series]:
+        return self.studio.do(operations.metrics(self.facts.id))
+
+    def curves(self, *, group: str = "", name: str = "", max_points: int = 1000) -> list[Curve]:
+        return self.studio.do(operations.curves(self.facts.id, group=group, name=name, max_points=max_points))
+
+    def metrics(self, frame: Frame = "pandas", *, group: str = "", name: str = "") -> Any:
+        """All points as a frame of pandas or polars: group, name, step, epoch, time (Unix seconds), value, workers."""
+        return transport.as_frame(self.studio.do(operations.table(self.facts.id, group=group, name=name)), frame)
+
+    def log(self, name: str = "driver", *, lines: int = 200) -> str:
+        """Its last lines."""
+        return self.studio.do(operations.log(self.facts.id, name, lines=lines)).text
+
+    def log_lines(self, name: str = "driver", *, follow: bool = True, offset: int = 0) -> Iterator[str]:
+        """The log from its byte `offset` on, as it is written, until the run has ended."""
+        while True:
+            ended = self.refresh().facts.has_ended  # asked before the log: what it wrote at its end is in there
+            while (tail := self.studio.do(operations.log(self.facts.id, name, offset=offset))).text:
+                offset = tail.end
+                yield tail.text
+            if ended or not follow:
+                return
+            time.sleep(EVERY_S / 2)
+
+    def files(self) -> list[File]:
+        return self.studio.do(operations.files(self.facts.id))
+
+    def download(self, path: str, to: Path | str) -> Path:
+        """One of its files; goes on where an attempt before broke off."""
+        size = next((each.size_bytes for each in self.files() if each.path == path), None)
+        if size is None:
+            raise ClientError(f"Run {self.facts.id} has no file {path}: edt download {self.facts.id} --list names them.")
+        target = Path(to) / Path(path).name if Path(to).is_dir() else Path(to)
+        self.studio.download(operations.file_path(self.facts.id, path), target, size_bytes=size)
+        return target
+
+    def plot(self, *, live: bool = True) -> None:
+        """Its curves in the notebook's cell, until it has ended (or, where not `live`, as they are)."""
+        from edt_client import notebook
+
+        notebook.show(self, live=live)

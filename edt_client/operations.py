@@ -1,0 +1,234 @@
+"""What can be asked of a studio, as operations (see `calls`): each once, for both clients."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edt_client.calls import Answer, Call, Operation, part, path_part
+from edt_client.errors import ClientError, NoAnswer, Refused
+from edt_client.things import STRANGE, Curve, DataAsset, Definition, File, Log, Node, Project, RunFacts, Series, Slot, Tail, Version, read
+
+T = TypeVar("T")
+PAGE = 200
+WHOLE_BYTES = 8 << 20  # code up to this size goes with its form
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    said = answer.said()
+    if not isinstance(said, dict):
+        raise NoAnswer(STRANGE)
+    return said
+
+
+def _pages(kind: type[T], path: str, query: Mapping[str, Any], *, most: int) -> Operation[list[T]]:
+    """A list, page by page, at most so many."""
+    found: list[T] = []
+    cursor = ""
+    while len(found) < most:
+        answer = yield Call("GET", path, {**query, "limit": min(PAGE, most - len(found)), "cursor": cursor})
+        said = _object(answer)
+        found += [read(kind, each) for each in said.get("items", [])]
+        cursor = said.get("next") or ""
+        if not cursor:
+            break
+    return found
+
+
+def get(path: str, **query: Any) -> Operation[Any]:
+    """Any call that reads, as plain JSON."""
+    return (yield Call("GET", path, query)).said()
+
+
+def send(method: str, path: str, body: Any) -> Operation[Any]:
+    """Any call that changes something, as plain JSON."""
+    return (yield Call(method, path, json=body)).said()
+
+
+def projects(*, q: str = "", most: int = 1000) -> Operation[list[Project]]:
+    return _pages(Project, "/projects", {"q": q}, most=most)
+
+
+def project_of(name: str, *, make: bool) -> Operation[Project]:
+    """The project of exactly this name, or number; made where there is none and `make`."""
+    found = yield from projects(q="" if name.isdigit() else name)
+    chosen = [each for each in found if each.name == name] or [each for each in found if str(each.id) == name]
+    if len(chosen) > 1:
+        numbers = ", ".join(str(each.id) for each in chosen)
+        raise ClientError(f"You have {len(chosen)} projects named {name}: name one by its number ({numbers}).")
+    if chosen:
+        return chosen[0]
+    if not make:
+        raise ClientError(f"You have no project named {name}: edt projects lists them, --project NAME chooses one.")
+    return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).said())
+
+
+def definitions(project: int, *, name: str = "") -> Operation[list[Definition]]:
+    return _pages(Definition, f"/projects/{project}/definitions", {"name": name}, most=1000)
+
+
+def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str]) -> Operation[tuple[Version, bool]]:
+    """The version of the definition of this name whose code and attributes are these, and whether it was made for that.
+
+    The newest version is taken again where it is the same.
+    """
+    found = yield from definitions(project, name=name)
+    before = found[0].version if found else None
+    same = before is not None and before.sha256 == hashlib.sha256(zip_).hexdigest()
+    if before is not None and same and all(str(getattr(before, key, value)) == value for key, value in attributes.items()):
+        return before, False
+    fields, file = dict(attributes), None if same else (f"{name}.zip", zip_)
+    if file is not None and len(zip_) > WHOLE_BYTES:
+        fields["upload"], file = str((yield from upload_code(project, f"{name}.zip", zip_))), None
+    key = uuid.uuid4().hex
+    if before is not None:
+        answer = yield Call("POST", f"/definitions/{found[0].id}/versions", fields=fields, file=file, key=key)
+        return read(Version, answer.said()), True
+    answer = yield Call("POST", f"/projects/{project}/definitions", fields={**fields, "name": name}, file=file, key=key)
+    return read(Definition, answer.said()).version, True
+
+
+def upload_code(project: int, name: str, zip_: bytes) -> Operation[int]:
+    """Send a zip in pieces, from where it stands; the number by which a definition takes it."""
+    answer = yield Call("POST", f"/projects/{project}/uploads", json={"kind": "code", "files": [{"path": name, "size": len(zip_)}]})
+    said = _object(answer)
+    offset, size = int(said["files"][0]["received"]), int(said["piece_bytes"])
+    while offset < len(zip_):
+        piece = zip_[offset : offset + size]
+        try:
+            answer = yield Call("PUT", f"/uploads/{said['id']}/files/0", {"offset": offset}, content=piece)
+            offset = int(_object(answer)["received"])
+        except Refused as refused:
+            if refused.status != 409:  # else it had arrived, and the answer was lost
+                raise
+            offset = int(_object((yield Call("GET", f"/uploads/{said['id']}")))["files"][0]["received"])
+    hashes = {"sha256": [hashlib.sha256(zip_).hexdigest()]}
+    return int(_object((yield Call("POST", f"/uploads/{said['id']}/finish", json=hashes, key="finish")))["upload"])
+
+
+def upload_data(project: int, name: str, folder: Path, *, description: str = "") -> Operation[DataAsset]:
+    """The files of a folder, or one file, as a data asset; each in pieces, checked by its hash when all have arrived."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) if folder.is_dir() else [folder]
+    if not paths:
+        raise ClientError(f"{folder} has no files to upload.")
+    files = [{"path": path.relative_to(folder).as_posix() if folder.is_dir() else path.name, "size": path.stat().st_size} for path in paths]
+    body = {"kind": "data", "name": name, "description": description, "files": files}
+    said = _object((yield Call("POST", f"/projects/{project}/uploads", json=body)))
+    hashes = []
+    for number, path in enumerate(paths):
+        hashes.append((yield from _send_file(said, number, path)))
+    answer = yield Call("POST", f"/uploads/{said['id']}/finish", json={"sha256": hashes}, key="finish")
+    return read(DataAsset, _object(answer).get("data"))
+
+
+def _send_file(upload: dict[str, Any], number: int, path: Path) -> Operation[str]:
+    """Its hash, in hex."""
+    digest, offset = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while piece := file.read(int(upload["piece_bytes"])):
+            try:
+                yield Call("PUT", f"/uploads/{upload['id']}/files/{number}", {"offset": offset}, content=piece)
+            except Refused as refused:
+                if refused.status != 409:  # else it had arrived, and the answer was lost
+                    raise
+            digest.update(piece)
+            offset += len(piece)
+    return digest.hexdigest()
+
+
+def start(
+    project: int,
+    version: int,
+    *,
+    command: str = "",
+    name: str = "",
+    data: int | None = None,
+    source_folder: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Operation[RunFacts]:
+    """Run a version, in an experiment of its own."""
+    body = {"version": version, "command": command, "name": name, "data": data, "source_folder": source_folder}
+    answer = yield Call("POST", f"/projects/{project}/runs", json={**body, "environment": dict(environment or {})}, key=uuid.uuid4().hex)
+    return read(RunFacts, answer.said())
+
+
+def runs(*, most: int = 50, **wanted: Any) -> Operation[list[RunFacts]]:
+    """`wanted`: project, experiment, state, submitter, tag, q."""
+    return _pages(RunFacts, "/runs", {name: value for name, value in wanted.items() if value not in (None, "")}, most=most)
+
+
+def run(number: int) -> Operation[RunFacts]:
+    return read(RunFacts, (yield Call("GET", f"/runs/{number}")).said())
+
+
+def stop(number: int, *, reason: str = "") -> Operation[RunFacts]:
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/stop", json={"reason": reason}, key="stop")).said())
+
+
+def pause(number: int, *, reason: str = "") -> Operation[RunFacts]:
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/pause", json={"reason": reason}, key="pause")).said())
+
+
+def resume(number: int, *, reason: str = "") -> Operation[RunFacts]:
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/resume", json={"reason": reason}, key="resume")).said())
+
+
+def change(number: int, **changes: Any) -> Operation[RunFacts]:
+    """`changes`: priority, min_slots, max_slots, tags, note."""
+    return read(RunFacts, (yield Call("PATCH", f"/runs/{number}", json=changes)).said())
+
+
+def go_on(number: int, *, command: str = "") -> Operation[RunFacts]:
+    """A new run from the last checkpoint of this one."""
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/continue", json={"command": command}, key=uuid.uuid4().hex)).said())
+
+
+def metrics(number: int) -> Operation[list[Series]]:
+    return [read(Series, each) for each in _object((yield Call("GET", f"/runs/{number}/metrics"))).get("items", [])]
+
+
+def curves(number: int, *, group: str = "", name: str = "", max_points: int = 1000) -> Operation[list[Curve]]:
+    query = {"group": group, "name": name, "max_points": max_points, "format": "json"}
+    return [read(Curve, each) for each in _object((yield Call("GET", f"/runs/{number}/metrics/points", query))).get("curves", [])]
+
+
+def table(number: int, *, group: str = "", name: str = "") -> Operation[bytes]:
+    """All points, as CSV."""
+    return (yield Call("GET", f"/runs/{number}/metrics/points", {"group": group, "name": name, "format": "csv"})).body
+
+
+def logs(number: int) -> Operation[list[Log]]:
+    return [read(Log, each) for each in _object((yield Call("GET", f"/runs/{number}/logs"))).get("items", [])]
+
+
+def log(number: int, name: str, *, offset: int | None = None, lines: int = 200) -> Operation[Tail]:
+    """What stands from `offset` on, else the last lines."""
+    query: dict[str, Any] = {"tail_lines": lines} if offset is None else {"offset": offset}
+    return read(Tail, (yield Call("GET", f"/runs/{number}/logs/{part(name)}", query)).said())
+
+
+def files(number: int) -> Operation[list[File]]:
+    return [read(File, each) for each in _object((yield Call("GET", f"/runs/{number}/files"))).get("items", [])]
+
+
+def file_path(number: int, path: str) -> str:
+    return f"/runs/{number}/files/{path_part(path)}"
+
+
+def compare(numbers: Iterable[int]) -> Operation[list[RunFacts]]:
+    found = []
+    for number in numbers:
+        found.append((yield from run(number)))
+    return found
+
+
+def slots() -> Operation[list[Slot]]:
+    """Who holds what now."""
+    return [read(Slot, each) for each in _object((yield Call("GET", "/cluster"))).get("slots", [])]
+
+
+def nodes() -> Operation[list[Node]]:
+    return [read(Node, each) for each in _object((yield Call("GET", "/nodes"))).get("items", [])]

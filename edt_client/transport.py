@@ -1,0 +1,87 @@
+"""How calls are sent and answers taken, for both clients: what they say to httpx, and what is made of its failures."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, Literal
+
+import httpx
+
+from edt_client import credentials
+from edt_client.calls import MOST_BYTES, ROOT, Answer, Call
+from edt_client.errors import ClientError, NoAnswer
+
+TRIES, FIRST_PAUSE_S = 4, 0.2
+TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+STREAM_TIMEOUT = httpx.Timeout(45.0, connect=10.0)  # a stream says every 15 s that it lives
+EVERY_S = 1.0  # a run that is waited for is looked at
+CHUNK_BYTES = 1 << 20
+Frame = Literal["pandas", "polars"]
+NOT_LOGGED_IN = "You are not logged in: run edt login STUDIO, or set EDT_STUDIO and EDT_TOKEN."
+
+
+def settings(studio: credentials.Studio) -> dict[str, Any]:
+    verify: Any = studio.ca_cert or True
+    return {
+        "base_url": studio.url + ROOT,
+        "headers": {"Authorization": f"Bearer {studio.token}"},
+        "timeout": TIMEOUT,
+        "follow_redirects": False,  # the token would go with the request, to wherever it is sent
+        "verify": verify,
+    }
+
+
+def request(call: Call) -> dict[str, Any]:
+    said: dict[str, Any] = {"method": call.method, "url": call.path, "params": dict(call.query), "headers": {}}
+    if call.key:
+        said["headers"]["Idempotency-Key"] = call.key
+    if call.fields is not None:
+        said["data"] = dict(call.fields)
+        said["files"] = {"file": call.file} if call.file else None
+        if call.file is None:  # a form all the same
+            said["files"] = {name: (None, value) for name, value in call.fields.items()}
+            said["data"] = None
+    elif call.content is not None:
+        said["content"] = call.content
+    elif call.json is not None:
+        said["json"] = call.json
+    return said
+
+
+def answer_of(response: httpx.Response) -> Answer:
+    if len(response.content) > MOST_BYTES:
+        raise NoAnswer("The answer is too large: ask for less of it.")
+    wait = response.headers.get("Retry-After", "")
+    return Answer(response.status_code, response.content, float(wait) if wait.isdigit() else 0.0)
+
+
+def unreachable(url: str, error: Exception) -> NoAnswer:
+    said = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return NoAnswer(f"The certificate of {url} is not trusted: name your own authority's file with EDT_CA_CERT=FILE.")
+    return NoAnswer(f"{url} cannot be reached ({said}): check the address (EDT_STUDIO or edt login), and whether the studio runs.")
+
+
+def pause_s(attempt: int, answer: Answer | None) -> float:
+    return max(FIRST_PAUSE_S * float(1 << attempt), min(answer.wait_s, 30.0) if answer is not None else 0.0)
+
+
+def named() -> credentials.Studio:
+    found = credentials.named(os.environ)
+    if found is None:
+        raise ClientError(NOT_LOGGED_IN)
+    return found
+
+
+def as_frame(table: bytes, frame: Frame) -> Any:
+    """A table in CSV as a frame."""
+    try:
+        if frame == "polars":
+            import polars
+
+            return polars.read_csv(io.BytesIO(table))
+        import pandas
+    except ImportError:
+        raise ClientError(f"{frame} is not installed here: pip install {frame}.") from None
+    return pandas.read_csv(io.BytesIO(table))

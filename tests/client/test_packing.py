@@ -1,0 +1,103 @@
+"""What of a folder is sent: what git would keep, in the same bytes each time."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edt_client import packing
+from edt_client.errors import ClientError
+
+FILES = {
+    "main.py": "print(1)\n", "net/layers.py": "", "net/.gitignore": "*.txt\n!keep.txt\n", "net/notes.txt": "x", "net/keep.txt": "x",
+    ".gitignore": "*.log\n/data/\nbuild\n!important.log\n", "a.log": "x", "important.log": "x", "data/big.bin": "x",
+    "net/data/small.bin": "x", "build/x.py": "", "net/build": "a file of that name", ".edtignore": "secret.env\n",
+    "secret.env": "KEY=1", "__pycache__/main.pyc": "x",
+    ".venv/lib/x.py": "", "readme.md": "hi",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for path, content in FILES.items():
+        target = tmp_path / "digits" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+    return tmp_path / "digits"
+
+
+def names(packed: packing.Packed) -> set[str]:
+    return set(zipfile.ZipFile(io.BytesIO(packed.zip)).namelist())
+
+
+def test_what_git_keeps_is_sent(folder: Path) -> None:
+    packed = packing.pack(folder)
+    assert packed.name == "digits"
+    assert names(packed) == set(packed.files) == {
+        "main.py", "net/layers.py", "net/.gitignore", "net/keep.txt", ".gitignore", "important.log", "net/data/small.bin", ".edtignore",
+        "readme.md",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git_itself_keeps_the_same(folder: Path) -> None:
+    for name in ("secret.env", ".edtignore", "__pycache__", ".venv"):  # what only we leave out
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=folder, check=True, capture_output=True, text=True)
+    assert names(packing.pack(folder)) == set(listed.stdout.split())
+
+
+def test_the_same_folder_is_the_same_zip_whenever_it_is_packed(folder: Path) -> None:
+    first = packing.pack(folder).zip
+    for path in folder.rglob("*.py"):
+        os.utime(path, (0, 0))
+    assert packing.pack(folder).zip == first
+    (folder / "main.py").write_text("print(2)\n")
+    assert packing.pack(folder).zip != first
+
+
+def test_no_link_is_followed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "key").write_text("secret")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / "key").symlink_to(tmp_path / "outside" / "key")
+    assert not {name for name in names(packing.pack(folder)) if "key" in name}
+
+
+def test_what_cannot_be_sent_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClientError, match="is no folder"):
+        packing.pack(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ClientError, match="has no files to send"):
+        packing.pack(tmp_path / "empty")
+    monkeypatch.setattr(packing, "MOST_BYTES", 10)
+    with pytest.raises(ClientError, match=r"\.gitignore alone.*name data in \.edtignore"):
+        packing.pack(folder)
+    monkeypatch.setattr(packing, "MOST_FILES", 3)
+    with pytest.raises(ClientError, match="has 9 files"):
+        packing.pack(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "script"),
+    [
+        (("main.py", "train.py"), "main.py"),
+        (("net.py", "train.py"), "train.py"),
+        (("fit.py", "lib/a.py"), "fit.py"),
+        (("a.py", "b.py"), ""),
+    ],
+)
+def test_the_script_that_is_meant(files: tuple[str, ...], script: str) -> None:
+    if script:
+        assert packing.script_of(files) == script
+        return
+    with pytest.raises(ClientError, match=r"Say which script to run: edt run \. a\.py"):
+        packing.script_of(files)

@@ -1,0 +1,57 @@
+"""Curves as text and as a picture, events as they come, answers of newer studios: all without a connection."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edt_client import events
+from edt_client.errors import NoAnswer
+from edt_client.plots import braille, svg
+from edt_client.things import Curve, RunFacts, Slot, read
+
+values = st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=300)
+
+
+def curve(points: list[float | None]) -> Curve:
+    return Curve("train", "loss <1>", list(range(len(points))), [0.0] * len(points), points, len(points), False)
+
+
+@given(values, st.integers(8, 120), st.integers(1, 20))
+def test_any_curve_is_drawn_within_its_lines(points: list[float | None], width: int, height: int) -> None:
+    lines = braille(curve(points), width=width, height=height)
+    if len(lines) > 2:
+        drawn = [line.split("│", 1)[1] for line in lines if "│" in line]
+        assert [len(line) for line in drawn] == [width] * height
+        assert any(ord(char) > 0x2800 for line in drawn for char in line), "something is drawn"
+
+
+def test_a_falling_curve_begins_above_and_ends_below() -> None:
+    lines = braille(curve([4.0, 3.0, 2.0, 1.0]), width=8, height=4)
+    assert lines[0] == "train loss <1>: 1 at step 3"
+    drawn = [line.split("│", 1)[1] for line in lines if "│" in line]
+    assert drawn[0][0] != chr(0x2800)
+    assert drawn[-1][-1] != chr(0x2800)
+    assert drawn[0][-1] == drawn[-1][0] == chr(0x2800)
+
+
+@given(st.lists(values, max_size=12))
+def test_any_curves_are_a_picture(many: list[list[float | None]]) -> None:
+    assert ET.fromstring(svg([curve(points) for points in many])).tag.endswith("svg")
+
+
+def test_events_are_read_as_they_come() -> None:
+    lines = ["event: hello", 'data: {"type": "hello"}', "", ": still here", "", "data: {", 'data: "type": "log"}', "", "data: nonsense", ""]
+    assert [event.type for event in events.events(lines)] == ["hello", "log"]
+
+
+def test_what_a_newer_studio_says_beside_it_is_left_out() -> None:
+    slot = {"id": 1, "label": "GPU 0", "node": "local", "device": "gpu", "state": "free", "temperature": 40}
+    assert read(Slot, slot) == Slot(1, "GPU 0", "local", "gpu", "free")
+    with pytest.raises(NoAnswer, match="of another version"):
+        read(Slot, {"id": 1})
+    with pytest.raises(NoAnswer):
+        read(RunFacts, ["no", "object"])
