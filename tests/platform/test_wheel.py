@@ -25,9 +25,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, sources)
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", str(out), str(sources)], check=True, capture_output=True
-    )
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", str(out), str(sources)]
+    subprocess.run(command, check=True, capture_output=True)
     (found,) = out.glob("edt_studio-*.whl")
     return found
 
