@@ -72,7 +72,33 @@ class Api(NinjaAPI):
             for call in calls.values():
                 for status, words in REFUSALS.items():
                     call["responses"].setdefault(status, {"description": words, **said})
+        _link(described)
         return described
+
+
+def _link(described: dict[str, Any]) -> None:
+    """Say of each call that makes or shows one thing which calls take its number: what clients, and tests, go on with."""
+    takers: dict[str, list[str]] = {}
+    for path, calls in described["paths"].items():
+        for name in PARAMETER.values():
+            if f"{{{name}}}" in path:
+                takers.setdefault(name, []).extend(call["operationId"] for call in calls.values())
+    for calls in described["paths"].values():
+        for call in calls.values():
+            for status in (200, 201):
+                answer = call["responses"].get(status, {})
+                kind = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+                if (name := PARAMETER.get(kind)) is not None:
+                    answer["links"] = {
+                        taker: {"operationId": taker, "parameters": {f"path.{name}": "$response.body#/id"}} for taker in takers[name]
+                    }
+
+
+# What is named by its number in addresses: the schema that shows it, and the name there.
+PARAMETER = {
+    **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
+    **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeToken": "token"},
+}
 
 
 def version() -> str:

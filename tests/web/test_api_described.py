@@ -92,3 +92,16 @@ def _sent(script: Script, case: Case[Any]) -> Response:
     kind = str(prepared.headers.get("Content-Type", "application/octet-stream"))
     answer = script.client.generic(case.method, prepared.path_url, body, content_type=kind, headers=script.headers)
     return Response(answer.status_code, {name: [value] for name, value in answer.items()}, wmla.body(answer), prepared, 0.0, verify=False)
+
+
+def test_sequences_of_calls_are_answered_as_described(studio: Seeded, script: Script) -> None:
+    """What one call made, the next ones take by its number."""
+
+    class Workflow(SCHEMA.as_state_machine()):  # type: ignore[misc]  # made at run time
+        def call(self, case: Case[Any], **_: Any) -> Response:
+            return _sent(script, case)
+
+        def validate_response(self, response: Response, case: Case[Any], **_: Any) -> None:
+            case.validate_response(response, checks=CHECKS)
+
+    Workflow.run(settings=settings(max_examples=25, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)))
