@@ -33,6 +33,7 @@ from experiments.models import (
     Role,
     TrainingDefinition,
     TrainingRun,
+    Trigger,
     User,
     Webhook,
 )
@@ -178,6 +179,13 @@ def notice(user: AnyUser, pk: int) -> Notice:
     found = _fetch(Notice.objects.select_related("run", "project"), pk, "notice")
     if found.person_id != user.pk:
         raise Http404("There is no such notice.")
+    return found
+
+
+def trigger(user: AnyUser, pk: int, *, need: Need = "read") -> Trigger:
+    """A trigger, its `project` with `my_role`."""
+    found = _fetch(Trigger.objects.select_related("experiment", "created_by"), pk, "trigger")
+    found.project = _of(user, found.project_id, need, "trigger")
     return found
 
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 Point = tuple[str, str, int, float, float | None, int, int]  # group, name, step, t, value, workers, epoch
 Message = tuple[str, dict[str, Any]]  # topic, what is said
 SCHEDULE = "schedule"
+TRIGGERS = "triggers"
 
 PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
 _failed_at: dict[str, float] = {}  # monotonic time of the last failure, while it lasts; so an outage is logged once, at its start and end
@@ -155,6 +156,11 @@ def nudge_prune() -> None:
 def nudge_deliveries() -> None:
     """Ask for e-mails and webhooks to be sent."""
     _task(Task("experiments.tasks.deliver", (), "control", expires=60))
+
+
+def nudge_triggers() -> None:
+    """Ask for what came in by triggers to be acted on."""
+    _task(Task("experiments.tasks.pull_triggers", (), "control", expires=60, once=TRIGGERS))
 
 
 def ingesting(run_id: int) -> str:

@@ -7,7 +7,7 @@ import logging
 from celery import shared_task
 from django.conf import settings
 
-from experiments import agent, clock, deliveries, diskuse, evictions, ingest, notify, pruning, scheduling, states
+from experiments import agent, clock, deliveries, diskuse, evictions, ingest, notify, pruning, scheduling, states, triggers
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,13 @@ def deliver() -> None:
     """Send e-mails and webhooks that are due, and go on while there are any."""
     while deliveries.send_due(clock.now):
         pass
+
+
+@shared_task
+def pull_triggers() -> None:
+    """Act on what came in by triggers."""
+    notify.begun(notify.TRIGGERS)
+    triggers.pull_all(clock.now())
 
 
 @shared_task

@@ -149,6 +149,7 @@ CELERY_BEAT_SCHEDULE = {
     # These do not pile up while nobody takes them: the next one does the same.
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
+    "pull_triggers": {"task": "experiments.tasks.pull_triggers", "schedule": 60.0},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "count-disk": {"task": "experiments.tasks.count_disk", "schedule": 30.0, "options": {"expires": 30.0}},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},

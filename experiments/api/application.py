@@ -28,6 +28,7 @@ from experiments.api import (
     projects,
     runs,
     tokens,
+    triggers,
     uploads,
 )
 from experiments.api.auth import ANYBODY
@@ -83,21 +84,20 @@ def _link(described: dict[str, Any]) -> None:
         for name in PARAMETER.values():
             if f"{{{name}}}" in path:
                 takers.setdefault(name, []).extend(call["operationId"] for call in calls.values())
-    for calls in described["paths"].values():
-        for call in calls.values():
-            for status in (200, 201):
-                answer = call["responses"].get(status, {})
-                kind = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
-                if (name := PARAMETER.get(kind)) is not None:
-                    answer["links"] = {
-                        taker: {"operationId": taker, "parameters": {f"path.{name}": "$response.body#/id"}} for taker in takers[name]
-                    }
+    answers = [
+        call["responses"].get(status, {}) for calls in described["paths"].values() for call in calls.values() for status in (200, 201)
+    ]
+    for answer in answers:
+        kind = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+        if kind in PARAMETER:
+            number = {f"path.{PARAMETER[kind]}": "$response.body#/id"}
+            answer["links"] = {taker: {"operationId": taker, "parameters": number} for taker in takers[PARAMETER[kind]]}
 
 
 # What is named by its number in addresses: the schema that shows it, and the name there.
 PARAMETER = {
     **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
-    **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeToken": "token"},
+    **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeTrigger": "trigger", "MadeToken": "token"},
 }
 
 
@@ -111,7 +111,22 @@ def version() -> str:
 def make() -> Api:
     api = Api(title="EDT Studio", version="1", description=ABOUT, urls_namespace="api", auth=ANYBODY, throttle=Rate())
     handle(api)
-    for each in (projects, definitions, uploads, data, experiments, runs, metrics, files, cluster, nodes, notifications, tokens, live):
+    for each in (
+        projects,
+        definitions,
+        uploads,
+        data,
+        experiments,
+        runs,
+        metrics,
+        files,
+        cluster,
+        nodes,
+        notifications,
+        triggers,
+        tokens,
+        live,
+    ):
         api.add_router("", each.router)
 
     @api.get("/", response=About, auth=None, throttle=[])

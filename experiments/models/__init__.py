@@ -26,6 +26,7 @@ from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
+from experiments.models.triggers import Trigger, TriggerDelivery
 from experiments.models.variables import EnvironmentVariable
 
 __all__ = [
@@ -78,6 +79,8 @@ __all__ = [
     "Tombstone",
     "TrainingDefinition",
     "TrainingRun",
+    "Trigger",
+    "TriggerDelivery",
     "User",
     "Webhook",
 ]

@@ -51,6 +51,7 @@ from experiments.services.runs import (
 )
 from experiments.services.sample import make_sample
 from experiments.services.tokens import create_token, end_token
+from experiments.services.triggers import create_trigger, delete_trigger
 from experiments.services.variables import delete_variable, set_variable
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "create_named_environment",
     "create_project",
     "create_token",
+    "create_trigger",
     "declare_node_lost",
     "delete_asset",
     "delete_definition",
@@ -83,6 +85,7 @@ __all__ = [
     "delete_project",
     "delete_run",
     "delete_runs",
+    "delete_trigger",
     "delete_variable",
     "delete_webhook",
     "drop_environment",

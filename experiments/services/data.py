@@ -13,7 +13,7 @@ from django.utils import timezone
 from experiments import datastore, notify, tombstones
 from experiments.datastore import DataRefused, Kept, Part
 from experiments.models import DataAsset, DataUpload, Project, User
-from experiments.services import checks
+from experiments.services import checks, triggers
 
 MOST_LOOSE_FILES = 10_000
 MOST_UNFINISHED = 20  # uploads of a person in a project
@@ -125,4 +125,5 @@ def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
         if made:
             checks.audit(by, "adds data asset %s (%s) to project %s", asset.pk, asset.name, upload.project_id)
             notify.changed(f"project-{upload.project_id}", "data")
+            triggers.data_arrived(asset, now=timezone.now())
     return asset

@@ -44,7 +44,7 @@ LAYERS = (
     ("urls", "apps"),
     ("views", "consumers", "tasks", "management", "agent", "api", "wmla", "mlflow"),
     ("templatetags",),
-    ("selectors", "forms"),
+    ("selectors", "forms", "triggers"),
     ("access",),
     ("services",),
     (
@@ -63,7 +63,7 @@ LAYERS = (
     ("apart",),
     ("states", "accounts"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed"),
-    ("logins", "addresses", "variables", "api_tokens"),
+    ("logins", "addresses", "variables", "api_tokens", "signatures"),
     ("models", "page_layer", "bulk"),
 )
 

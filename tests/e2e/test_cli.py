@@ -18,7 +18,7 @@ import pexpect
 import pytest
 from nbclient import NotebookClient
 
-from tests.e2e.studio import REPOSITORY, Studio
+from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 EXAMPLE = "https://studio.example.org"
@@ -215,6 +215,26 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     (program,) = blocks("api.md", "python")
     (shell.folder.parent / "arrow.py").write_text(program.replace("runs/7", f"runs/{run['run']}"))
     assert "value" in shell.run(f"{sys.executable} ../arrow.py")
+
+
+def test_the_call_of_the_triggers_page_runs_an_experiment(shell: Shell) -> None:
+    shell.log_in()
+    run = shell.said("edt run . --detach --json -- --epochs 1")
+    facts = shell.said(f"edt show {run['run']} --json")
+    body = json.dumps({"event": "call", "experiment": facts["experiment"]})
+    made = shell.said(f"edt api /projects/{facts['project']}/triggers --method POST --body '{body}'")
+    shell.environment |= {"SECRET": made["secret"], "ADDRESS": made["address"]}
+    (call,) = blocks("triggers.md", "sh")
+    first, again = json.loads(shell.run(call)), json.loads(shell.run(call))
+    assert first["delivery"] == again["delivery"]
+
+    def outcome() -> str:
+        return str(shell.said(f"edt api /triggers/{made['id']}/deliveries")["items"][0]["outcome"])
+
+    wait_until(lambda: outcome().endswith(" is run."), lambda: f"the delivery is acted on: {outcome()}", every_s=0.3)
+    (newest,) = shell.said("edt ls -n 1 --json")
+    assert newest["id"] > run["run"]
+    assert newest["command"] == facts["command"]
 
 
 def test_the_notebooks_of_the_examples_run(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.utils import timezone
 
+from experiments import services
 from experiments.api import application
-from experiments.models import ApiToken, Project, TrainingDefinition, TrainingRun, User
+from experiments.models import ApiToken, Project, TrainingDefinition, TrainingRun, Trigger, User
 from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
@@ -39,6 +41,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/projects/{project}/definitions/git"): {"name": "n", "git_address": "https://example.org/a.git"},
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
+    ("POST", "/projects/{project}/triggers"): {"event": "call", "experiment": 1},
     ("POST", "/nodes/{name}/drain"): {"draining": True},
     ("POST", "/nodes/{name}/lost"): {"confirm_name": "no"},
     ("POST", "/nodes/{name}/slots/{slot}/drain"): {"draining": True},
@@ -49,10 +52,13 @@ NO_BODY = ("GET", "DELETE")
 def filled(path: str, studio: Seeded) -> str:
     """The address with things of Alice's in it."""
     token = ApiToken.objects.filter(person=studio.alice).first()
+    triggers = Trigger.objects.filter(project=studio.digits)
+    if not triggers.exists():
+        services.create_trigger(studio.digits, by=studio.alice, event="call", experiment=studio.experiment, now=timezone.now())
     known = {
         "project": studio.digits.pk, "definition": studio.version.definition.pk, "version": studio.version.pk, "data": studio.data.pk,
         "upload": studio.upload.pk, "number": 0, "experiment": studio.experiment.pk, "run": studio.running.pk, "username": "bob",
-        "slot": studio.node.slots.all()[0].pk, "webhook": studio.hook.pk, "token": token.pk if token else 0,
+        "slot": studio.node.slots.all()[0].pk, "webhook": studio.hook.pk, "trigger": triggers[0].pk, "token": token.pk if token else 0,
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
@@ -102,6 +108,7 @@ def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger
 def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     before, script = counted(), api.of(User.objects.get(username="victor"))
     of_editors = {("GET", "/uploads/{upload}")}  # what is under way is of who began it
+    of_editors |= {("GET", "/projects/{project}/triggers"), ("GET", "/triggers/{trigger}/deliveries")}
     of_nothing = {("GET", path) for path in ("/runs/{run}/files/{path}", "/data/{data}/files/{path}")}  # there is no such file
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
     wanted = {call: 404 if call in of_nothing else 200 if call[0] == "GET" and call not in of_editors else 403 for call in got}

@@ -10,11 +10,11 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ApiToken, NamedEnvironment, User
+from experiments.models import ApiToken, NamedEnvironment, Trigger, User
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
-PUBLIC = {"login", "healthz", "readyz", "dlicmd", "rest_openapi"}
+PUBLIC = {"login", "trigger", "healthz", "readyz", "dlicmd", "rest_openapi"}
 EVERYBODY = {
     "home",
     "logout",
@@ -59,6 +59,7 @@ MEMBERS = {
     "new_experiment",
     "copy_definition", "fetch_again",
     "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
+    "triggers", "delete_trigger",
     "environment", "drop_environment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
     "experiment",
@@ -73,6 +74,7 @@ MEMBERS = {
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
+    "delete_trigger",
     "end_token", "end_tokens",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
@@ -101,6 +103,7 @@ FORMS = {
     "new_version",
     "profile",
     "tokens",
+    "triggers",
 }
 
 
@@ -120,6 +123,13 @@ def pages() -> list[tuple[str, URLPattern]]:
 def token_of(user: User) -> ApiToken:
     made = ApiToken.objects.filter(person=user).first()
     return made or services.create_token(by=user, name="a token", scope="read", days=None, now=timezone.now())[0]
+
+
+def trigger_of(studio: Seeded) -> Trigger:
+    made = Trigger.objects.filter(project=studio.digits).first()
+    return (
+        made or services.create_trigger(studio.digits, by=studio.alice, event="call", experiment=studio.experiment, now=timezone.now())[0]
+    )
 
 
 def sample(name: str, studio: Seeded) -> str:
@@ -145,6 +155,7 @@ def sample(name: str, studio: Seeded) -> str:
         "notification": studio.notice.pk,
         "delete_webhook": studio.hook.pk,
         "end_token": token_of(studio.alice).pk,
+        "delete_trigger": trigger_of(studio).pk,
         "try_webhook": studio.hook.pk,
         "drop_watch": studio.watch.pk,
         "drop_experiment_watch": studio.experiment.watches.get().pk,
@@ -198,6 +209,7 @@ def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger
 def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_: As) -> None:
     client, wrong = as_(User.objects.get(username="victor")), []
     only_for_editors = {
+        "triggers",
         "new_definition",
         "run_notes",
         "new_experiment",
