@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -146,9 +147,10 @@ def test_a_run_is_followed_and_its_outcome_is_the_exit_status(shell: Shell) -> N
 def test_ctrl_c_asks_what_is_to_become_of_the_run(shell: Shell, answer: str, status: int, state: str) -> None:
     shell.log_in()
     environment: Any = {**shell.environment, "TERM": "xterm"}
-    terminal = pexpect.spawn(
-        "edt", ["run", ".", "--", "--epochs", "100000"], cwd=str(shell.folder), env=environment, timeout=90, encoding="utf-8"
-    )
+    words = ["run", ".", "--", "--epochs", "100000"]
+    # Where the tests run in the background of a shell they ignore Ctrl-C, and so would it.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    terminal = pexpect.spawn("edt", words, cwd=str(shell.folder), env=environment, timeout=90, encoding="utf-8", **heard)
     try:
         terminal.expect("epoch 1 test")
         terminal.sendintr()

@@ -198,7 +198,8 @@ def test_the_commands_of_the_guide_log_in_and_out_and_a_token_that_is_over_says_
         notebook.run(PREPARE)
         assert "Completed" in html(notebook.run(TRAIN))
         notebook.run(LONG)
-        cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), lambda: studio.account("alice", anew=True))
+        token = json.loads(kept.read_text())["studios"][studio.url]["token"]
+        cell = notebook.run_until(TRAIN, lambda cell: "<polyline" in picture(cell), Client(Named(studio.url, token)).log_off)
         run = newest(studio)
         assert f"UserError: {studio.url} does not accept your token any more: run edt login {studio.url}." in text(cell)
         assert f"The run goes on without this cell: {studio.url}/runs/{run}/. attach('wmla-{run}')" in text(cell)

@@ -155,7 +155,7 @@ def test_a_damaged_state_is_not_used_but_the_one_before_it(start, fixed, at, fou
     one = fixed(*SMALL_RUN)
     assert (run.weights(), run.train_lines(), run.test_lines()) == (one.weights(), one.train_lines(), one.test_lines())
     assert "weights_only" not in run.tail()
-    assert 0 < run.events("resumed")[-1].step < run.events("suspended")[0].step
+    assert 0 < run.events("resumed")[-1].step <= run.events("suspended")[0].step  # the same where it was suspended at the end of an epoch
     told = "".join(w.message for w in run.events("warning"))
     assert told.startswith("checkpoint/engine.pt ")
     assert found in told
