@@ -55,6 +55,7 @@ let zoom = range(kept('zoom'));
 let pending = 0;
 let waiting = 0;
 let stale = 0;
+let reached = -1; // the journal line that the curves were last fetched up to
 let applying = false;
 
 /** "12~40" as a range; null for anything else. @param {string} text @returns {[number, number] | null} */
@@ -70,7 +71,8 @@ async function load() {
   curves.take(answer);
   schedule();
   finer();
-  return answer.seq;
+  if (reached >= 0 && answer.seq > reached) later(); // points that came while it was on its way are in it, and nobody adds them
+  return (reached = answer.seq);
 }
 
 /** A zoom into a long run asks for more points of what it shows, once the reader's hand is still. */
@@ -331,9 +333,11 @@ async function fetchUse() {
 }
 
 /** The table must not say other last values than the charts above it. */
-function lastValues() {
-  stale = 0;
-  live.refresh(/** @type {Element} */ (document.getElementById('notes')));
+function later() {
+  stale ||= window.setTimeout(() => {
+    stale = 0;
+    live.refresh(/** @type {Element} */ (document.getElementById('notes')));
+  }, VALUES_MS);
 }
 
 /** @param {string[]} names of charts; all where there are none */
@@ -391,7 +395,7 @@ feed.follow(run, {
   add: (points) => {
     const long = curves.add(points, MOST_POINTS);
     schedule();
-    stale ||= window.setTimeout(lastValues, VALUES_MS);
+    later();
     return long;
   },
   progress: (p) => feed.showProgress(tiles(), p),

@@ -23,6 +23,20 @@ def test_a_run_that_begins_while_one_looks_has_its_charts_in_order_and_its_last_
     expect(last.locator("[data-label=Step]")).to_have_text("7", timeout=20_000)  # a server that was slow is asked less often
 
 
+def test_last_values_that_came_with_curves_fetched_anew_are_in_the_table_too(visit: Visit, site: Site) -> None:
+    page, held = visit(), list[Route]()
+    go(page, site, "run")
+    expect(page.locator("#live")).to_have_text("Live")
+    step = page.locator("#notes tr", has_text="Train loss").locator("[data-label=Step]")
+    before = int(step.inner_text().replace(",", ""))
+    page.route("**/series?max=1500", lambda route: held.append(route))
+    with page.expect_request("**/series?max=1500"):
+        site.tell("log-of worker-0 another worker")  # the curves are fetched anew, and while they are on their way
+    site.tell("steps 2")
+    held[0].continue_()
+    expect(step).to_have_text(f"{before + 2:,}")
+
+
 FOLLOWS = """async (run) => {
   const loaded = performance.getEntriesByType('resource').find((each) => /\\/points(\\.\\w+)?\\.js/.test(each.name));
   const points = await import(loaded.name);
