@@ -47,6 +47,7 @@ class Refusal:
 
 
 BUSY = "Too many requests from your network address are open. Wait a moment and try again."
+TWO_LENGTHS = "The request says its length in two ways (Content-Length and Transfer-Encoding). Send one of them."
 SLOW = "The request came too slowly and was given up. Try again, over a better connection if there is one."
 API = "/api/"
 LOG_IN = "Only who is logged in may send this much. Log in and send it again."
@@ -63,6 +64,9 @@ class RequestLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+            return
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:  # RFC 9112, 6.1: nothing after it counts
+            await _answer(scope, send, Refusal(400, TWO_LENGTHS))
             return
         address = network_of((scope.get("client") or ("", 0))[0])
         if self.open[address] >= self.limits.open_requests:
