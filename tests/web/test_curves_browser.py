@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.browsing import Site, Visit, go
 
@@ -23,6 +24,14 @@ def test_a_run_that_begins_while_one_looks_has_its_charts_in_order_and_its_last_
     expect(last.locator("[data-label=Step]")).to_have_text("7", timeout=20_000)  # a server that was slow is asked less often
 
 
+def first_of(held: list[Route], page: Page) -> Route:
+    """Routes are handed over while the page is asked for something, which may be after their request was heard of."""
+    deadline = time.monotonic() + 20
+    while not held and time.monotonic() < deadline:
+        page.evaluate("0")
+    return held[0]
+
+
 def test_last_values_that_came_with_curves_fetched_anew_are_in_the_table_too(visit: Visit, site: Site) -> None:
     page, held = visit(), list[Route]()
     go(page, site, "run")
@@ -30,10 +39,11 @@ def test_last_values_that_came_with_curves_fetched_anew_are_in_the_table_too(vis
     step = page.locator("#notes tr", has_text="Train loss").locator("[data-label=Step]")
     before = int(step.inner_text().replace(",", ""))
     page.route("**/series?max=1500", lambda route: held.append(route))
-    with page.expect_request("**/series?max=1500"):
-        site.tell("log-of worker-0 another worker")  # the curves are fetched anew, and while they are on their way
+    with page.expect_response("**/?part=notes"):
+        site.tell("log-of worker-0 another worker")  # the table and the curves are fetched anew; while the curves are on their way:
+    curves = first_of(held, page)
     site.tell("steps 2")
-    held[0].continue_()
+    curves.continue_()
     expect(step).to_have_text(f"{before + 2:,}")
 
 
@@ -61,7 +71,7 @@ def test_curves_that_are_asked_for_anew_while_points_are_on_their_way_are_fetche
     site.tell("log-of worker-0 another worker")
     expect(said).to_have_attribute("data-anew", "2")  # by the page itself, and by what this test follows
     expect(said).to_have_attribute("data-loads", "1")
-    held[0].fulfill(json={"points": [], "seq": 10**9})
+    first_of(held, page).fulfill(json={"points": [], "seq": 10**9})
     expect(said).to_have_attribute("data-loads", "2")
 
 
