@@ -19,6 +19,7 @@ from experiments.api import (
     cluster,
     data,
     definitions,
+    environments,
     experiments,
     files,
     live,
@@ -27,6 +28,8 @@ from experiments.api import (
     notifications,
     projects,
     runs,
+    searching,
+    thresholds,
     tokens,
     triggers,
     uploads,
@@ -98,6 +101,7 @@ def _link(described: dict[str, Any]) -> None:
 PARAMETER = {
     **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
     **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeTrigger": "trigger", "MadeToken": "token"},
+    **{"Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment"},
 }
 
 
@@ -123,6 +127,9 @@ def make() -> Api:
         cluster,
         nodes,
         notifications,
+        thresholds,
+        environments,
+        searching,
         triggers,
         tokens,
         live,

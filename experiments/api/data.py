@@ -1,4 +1,4 @@
-"""Data assets: the data sets of a project, and their files."""
+"""Data assets: the data sets of a project, and their files; and those that everybody shares."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from experiments.views.data import LONGEST_PATH
 from experiments.views.downloads import attachment
 
 router = Router(tags=["data"])
+
+
+Place = Annotated[str, Query(max_length=LONGEST_PATH)]
 
 
 class DataAsset(Schema):
@@ -107,22 +110,41 @@ def delete_data(request: HttpRequest, data: int) -> Status[None]:
 
 
 @router.get("/data/{int:data}/files", response=Folder)
-def files_of_data(request: HttpRequest, data: int, path: Annotated[str, Query(max_length=LONGEST_PATH)] = "") -> Folder:
+def files_of_data(request: HttpRequest, data: int, path: Place = "") -> Folder:
     """What is in the folder `path` of it: folders first, at most 500."""
-    found = access.data_asset(person(request), data)
-    try:
-        listing = selector.listing(found, path.strip("/"))
-    except FileNotFoundError:
-        raise Http404("There is no such folder in this data.") from None
-    return Folder(items=[Entry(**dataclasses.asdict(each)) for each in listing.entries], total=listing.total)
+    return _folder(access.data_asset(person(request), data), path)
 
 
 @router.get("/data/{int:data}/files/{path:path}", response={200: bytes}, openapi_extra=BINARY)
 def file_of_data(request: HttpRequest, data: int, path: str) -> HttpResponseBase:
     """The file, or the part of it that `Range` names."""
-    found = access.data_asset(person(request), data)
+    return _file(request, access.data_asset(person(request), data), path)
+
+
+@router.get("/shared-data/files", response=Folder)
+def shared_files(request: HttpRequest, path: Place = "") -> Folder:
+    """The same of the data that everybody who is logged in shares: what a run finds by `source_folder`."""
+    person(request)
+    return _folder(None, path)
+
+
+@router.get("/shared-data/files/{path:path}", response={200: bytes}, openapi_extra=BINARY)
+def shared_file(request: HttpRequest, path: str) -> HttpResponseBase:
+    person(request)
+    return _file(request, None, path)
+
+
+def _folder(asset: Row | None, path: str) -> Folder:
     try:
-        opened = selector.open_file(found, path)
+        listing = selector.listing(asset, path.strip("/"))
+    except FileNotFoundError:
+        raise Http404("There is no such folder in this data.") from None
+    return Folder(items=[Entry(**dataclasses.asdict(each)) for each in listing.entries], total=listing.total)
+
+
+def _file(request: HttpRequest, asset: Row | None, path: str) -> HttpResponseBase:
+    try:
+        opened = selector.open_file(asset, path)
     except FileNotFoundError:
         raise Http404("There is no such file in this data.") from None
     return attachment(request, opened, name=path.rsplit("/", 1)[-1])

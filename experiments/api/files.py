@@ -114,7 +114,7 @@ def log_file(request: HttpRequest, run: int, name: str) -> HttpResponseBase:
 
 
 @router.get("/runs/{int:run}/logs/{str:name}/search", response=Found)
-def search(request: HttpRequest, run: int, name: str, wanted: Annotated[Search, Query()]) -> Found:
+def search_log(request: HttpRequest, run: int, name: str, wanted: Annotated[Search, Query()]) -> Found:
     run_ = access.run(person(request), run)
     found = searching.search(run_, _log(run_, name), pattern=wanted.q, regex=wanted.regex, level=wanted.level)
     if found.problem:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Literal
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema
+from ninja import Field, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, services
-from experiments.api.auth import all_of
+from experiments import access, notices, services
+from experiments.api.auth import all_of, themselves
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body, Said
-from experiments.models import Notice
+from experiments.models import Notice, NoticeKind, User
 from experiments.models import Webhook as Hook
+from experiments.views.notices import confirm_at
 
 router = Router(tags=["notifications"])
 
@@ -33,6 +35,23 @@ class Read(Body):
     """`ids`: null: all."""
 
     ids: list[int] | None = None
+
+
+Way = Literal["page", "mail"]
+
+
+class Choice(Schema):
+    """What the caller is told of, by kind, and how; `email`: where to."""
+
+    ways: dict[str, list[str]]
+    email: str
+
+
+class ChoiceChange(Body):
+    """What is left out stays as it is."""
+
+    ways: dict[NoticeKind, list[Way]] = {}
+    email: str | None = Field(None, max_length=254)
 
 
 class Webhook(Schema):
@@ -76,6 +95,25 @@ def mark_read(request: HttpRequest, body: Read) -> Status[None]:
     for each in [access.notice(user, pk) for pk in body.ids or []]:
         services.mark_read(user, now=timezone.now(), notice=each)
     return Status(204, None)
+
+
+def _choice(user: User) -> Choice:
+    return Choice(ways={kind: list(notices.ways(user, kind)) for kind in NoticeKind.values}, email=user.email)
+
+
+@router.get("/me/notifications", response=Choice)
+def notification_choice(request: HttpRequest) -> Choice:
+    return _choice(all_of(request))
+
+
+@router.patch("/me/notifications", response=Choice)
+def choose_notifications(request: HttpRequest, body: ChoiceChange) -> Choice:
+    """An address that is new is sent one e-mail with a link to confirm it, and nothing else before."""
+    user, now = themselves(request), timezone.now()
+    ways = _choice(user).ways | {kind.value: chosen for kind, chosen in body.ways.items()}
+    email = user.email if body.email is None else body.email
+    chosen = services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=now)
+    return _choice(chosen)
 
 
 def _webhook(row: Hook, *, secret: bool = False) -> Webhook:

@@ -66,7 +66,7 @@ def choices(request: HttpRequest) -> HttpResponse:
     ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
     email = request.POST.get("email", user.email)[:254]
     try:
-        services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: _confirm_at(request, token), now=timezone.now())
+        services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=timezone.now())
     except ValidationError as error:
         return _choices(request, user, ways=ways, email=email, refusals=error.messages)
     unconfirmed = settings.EDT_EMAIL and user.email and user.email != user.confirmed_email
@@ -76,7 +76,7 @@ def choices(request: HttpRequest) -> HttpResponse:
     return done(request, said, to=request.path)
 
 
-def _confirm_at(request: HttpRequest, token: str) -> str:
+def confirm_at(request: HttpRequest, token: str) -> str:
     path = reverse("confirm_email", args=[token])
     return f"{settings.EDT_PUBLIC_URL}{path}" if settings.EDT_PUBLIC_URL else request.build_absolute_uri(path)
 

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from experiments import services
 from experiments.api import application
-from experiments.models import ApiToken, Project, TrainingDefinition, TrainingRun, Trigger, User
+from experiments.models import ApiToken, NamedEnvironment, Project, TrainingDefinition, TrainingRun, Trigger, User
+from experiments.services import watches
 from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
@@ -25,11 +26,18 @@ EVERYBODY = {
     ("DELETE", "/tokens/current"), ("GET", "/notifications"), ("POST", "/notifications/read"), ("GET", "/webhooks"), ("POST", "/webhooks"),
     ("GET", "/cluster"), ("GET", "/cluster/lanes"), ("GET", "/cluster/grants"), ("GET", "/cluster/jobs"), ("GET", "/cluster/usage"),
     ("GET", "/cluster/rules"), ("GET", "/nodes"), ("GET", "/nodes/{name}"), ("GET", "/stream"),
+    ("GET", "/search"), ("GET", "/me/notifications"), ("PATCH", "/me/notifications"), ("GET", "/shared-data/files"),
+    ("GET", "/shared-data/files/{path}"), ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
 }  # fmt: skip
-PRIVATE = {("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}")}
+PRIVATE = {
+    ("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}"),
+    ("DELETE", "/runs/{run}/thresholds/{threshold}"), ("DELETE", "/experiments/{experiment}/thresholds/{threshold}"),
+}  # fmt: skip
 CLUSTER_ADMINS = {
     ("PATCH", "/cluster/rules"), ("POST", "/cluster/rules/preview"), ("DELETE", "/nodes/{name}"), ("POST", "/nodes/{name}/drain"),
-    ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"),
+    ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("GET", "/environments"),
+    ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),
+    ("POST", "/offered-environments/{offered}/renew"), ("POST", "/offered-environments/{offered}/build"),
 }  # fmt: skip
 MEMBERS = {call for call in CALLS if call not in PUBLIC | EVERYBODY | PRIVATE | CLUSTER_ADMINS}
 BODIES: dict[tuple[str, str], object] = {
@@ -41,6 +49,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/projects/{project}/definitions/git"): {"name": "n", "git_address": "https://example.org/a.git"},
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
+    ("POST", "/runs/{run}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
+    ("POST", "/experiments/{experiment}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
+    ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
     ("POST", "/projects/{project}/triggers"): {"event": "call", "experiment": 1},
     ("POST", "/nodes/{name}/drain"): {"draining": True},
     ("POST", "/nodes/{name}/lost"): {"confirm_name": "no"},
@@ -55,18 +66,22 @@ def filled(path: str, studio: Seeded) -> str:
     triggers = Trigger.objects.filter(project=studio.digits)
     if not triggers.exists():
         services.create_trigger(studio.digits, by=studio.alice, event="call", experiment=studio.experiment, now=timezone.now())
+    crossing = {"by": studio.alice, "metric": "train loss", "above": True, "threshold": 9.0}
+    of_run, of_experiment = watches.watch_metric(studio.running, **crossing), watches.watch_experiment(studio.experiment, **crossing)
     known = {
         "project": studio.digits.pk, "definition": studio.version.definition.pk, "version": studio.version.pk, "data": studio.data.pk,
         "upload": studio.upload.pk, "number": 0, "experiment": studio.experiment.pk, "run": studio.running.pk, "username": "bob",
         "slot": studio.node.slots.all()[0].pk, "webhook": studio.hook.pk, "trigger": triggers[0].pk, "token": token.pk if token else 0,
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
+        "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
+        "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
 
 
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
-    query = {"/stream": "?topic=cluster", "/uploads/{upload}/files/{number}": "?offset=0"}.get(path, "")
+    query = {"/stream": "?topic=cluster", "/uploads/{upload}/files/{number}": "?offset=0", "/search": "?q=digits"}.get(path, "")
     address = filled(path, studio) + query
     if call in (("POST", "/projects/{project}/definitions"), ("POST", "/definitions/{definition}/versions")):
         return script.upload(address, {"name": "n"} if path.startswith("/projects") else {"command": "main.py"}).status_code
@@ -110,8 +125,12 @@ def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     of_editors = {("GET", "/uploads/{upload}")}  # what is under way is of who began it
     of_editors |= {("GET", "/projects/{project}/triggers"), ("GET", "/triggers/{trigger}/deliveries")}
     of_nothing = {("GET", path) for path in ("/runs/{run}/files/{path}", "/data/{data}/files/{path}")}  # there is no such file
+    own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds")}
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
-    wanted = {call: 404 if call in of_nothing else 200 if call[0] == "GET" and call not in of_editors else 403 for call in got}
+    wanted = {
+        call: 404 if call in of_nothing else 201 if call in own else 200 if call[0] == "GET" and call not in of_editors else 403
+        for call in got
+    }
     assert {call: status for call, status in got.items() if status != wanted[call]} == {}
     assert counted() == before
 
@@ -122,7 +141,7 @@ def test_the_cluster_is_changed_by_its_administrators_alone(studio: Seeded) -> N
     narrow = {call: sent(api.of(studio.dora, "write"), call, studio) for call in each(CLUSTER_ADMINS)}
     assert set(narrow.values()) == {403}, "a token of scope write is not that of an administrator"
     may = {call: sent(api.of(studio.dora), call, studio) for call in each(CLUSTER_ADMINS)}
-    assert set(may.values()) <= {200, 400}, may
+    assert set(may.values()) <= {200, 201, 202, 400}, may
 
 
 def test_a_token_that_may_read_changes_nothing_but_itself(studio: Seeded) -> None:
