@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from edt_client.things import STRANGE, Curve, DataAsset, Definition, File, Log, 
 
 T = TypeVar("T")
 PAGE = 200
+POINTS = 5000  # of a call
 WHOLE_BYTES = 8 << 20  # code up to this size goes with its form
 
 
@@ -184,6 +186,33 @@ def change(number: int, **changes: Any) -> Operation[RunFacts]:
 def go_on(number: int, *, command: str = "") -> Operation[RunFacts]:
     """A new run from the last checkpoint of this one."""
     return read(RunFacts, (yield Call("POST", f"/runs/{number}/continue", json={"command": command}, key=uuid.uuid4().hex)).said())
+
+
+def begin_outside(project: int, name: str, *, started_at: dt.datetime | None = None, key: str = "") -> Operation[RunFacts]:
+    """A run on a machine that is not the studio's. The same `key`: the same run."""
+    body = {"name": name, "started_at": started_at.isoformat() if started_at else None}
+    return read(RunFacts, (yield Call("POST", f"/projects/{project}/outside-runs", json=body, key=key or uuid.uuid4().hex)).said())
+
+
+def log_metrics(
+    number: int, points: Sequence[Mapping[str, Any]], *, parameters: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
+) -> Operation[None]:
+    """Of a run from outside. Points of each metric in the order of their steps: name, step, value, time (Unix seconds), group."""
+    named = {"parameters": dict(parameters or {}), "tags": dict(tags or {})}
+    for first in range(0, max(len(points), 1), POINTS):
+        # Sent twice, it is the same: a step that a curve has passed is left out.
+        some = points[first : first + POINTS]
+        yield Call("POST", f"/runs/{number}/metrics", json={"points": list(some), **(named if not first else {})}, key="log")
+
+
+def send_file(number: int, path: str, content: bytes) -> Operation[None]:
+    """A file of a run from outside, below its artifacts."""
+    yield Call("PUT", file_path(number, f"artifacts/{path}"), content=content)
+
+
+def end_outside(number: int, state: str, *, ended_at: dt.datetime | None = None) -> Operation[RunFacts]:
+    body = {"state": state, "ended_at": ended_at.isoformat() if ended_at else None}
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/end", json=body, key="end")).said())
 
 
 def metrics(number: int) -> Operation[list[Series]]:

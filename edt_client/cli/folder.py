@@ -13,7 +13,7 @@ import click
 
 from edt_client import operations, packing
 from edt_client.cli import follow, shown
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli.shown import as_json, own_project, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.things import Project, Version
@@ -124,16 +124,12 @@ def upload(studio: Studio, path: Path, project: str, name: str, as_json: bool) -
     \b
     Example: edt upload data --name digits
     """
-    found = studio.do(operations.project_of(project or _own_project(studio), make=True))
+    found = studio.do(operations.project_of(project or own_project(studio), make=True))
     asset = studio.do(operations.upload_data(found.id, name or path.resolve().name, path))
     if as_json:
         say_json(asset)
     else:
         click.echo(f"Data asset {asset.id} ({asset.name}) in {found.name}: {asset.files} files, {asset.size_bytes:,} bytes. {asset.url}")
-
-
-def _own_project(studio: Studio) -> str:
-    return f"{studio.get('/me')['username']}'s runs"
 
 
 def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
@@ -143,7 +139,7 @@ def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: boo
     script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
     if script not in packed.files:
         raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
-    project = studio.do(operations.project_of(said["project"] or _own_project(studio), make=True))
+    project = studio.do(operations.project_of(said["project"] or own_project(studio), make=True))
     attributes = {
         "command": script,
         "distributed": TYPES[said["kind"]],

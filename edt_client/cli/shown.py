@@ -52,6 +52,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     console().print(shown)
 
 
+def own_project(studio: Studio) -> str:
+    """Where runs go of which nobody says where."""
+    return f"{studio.get('/me')['username']}'s runs"
+
+
 def state(facts: RunFacts) -> str:
     return f"[{STATES.get(facts.state, 'default')}]{facts.state}[/]"
 

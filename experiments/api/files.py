@@ -1,14 +1,16 @@
-"""What a run has written: its logs, and its results."""
+"""What a run has written: its logs, and its results; files that one from outside is given."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import Annotated, Literal
+import io
+from typing import Annotated, Literal, cast
 
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Field, Query, Router, Schema
+from ninja.responses import Status
 
 from experiments import access, selectors
 from experiments.api.auth import person
@@ -17,8 +19,10 @@ from experiments.api.problems import Refused
 from experiments.api.schemas import BINARY
 from experiments.models import TrainingRun
 from experiments.selectors import logs as searching
+from experiments.services import outside
 from experiments.views import downloads
 from experiments.views.logs import MOST_LOG_BYTES
+from training_runtime.tracking.answers import ARTIFACTS
 
 router = Router(tags=["files"])
 MOST_FILES = 20_000
@@ -133,6 +137,25 @@ def files(request: HttpRequest, run: int) -> Files:
 def file(request: HttpRequest, run: int, path: str) -> HttpResponseBase:
     """The file, or the part of it that `Range` names."""
     return downloads.file(request, run, path)
+
+
+@router.put(
+    "/runs/{int:run}/files/{path:path}",
+    response={204: None},
+    url_name="api_send_file",
+    openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def send_file(request: HttpRequest, run: int, path: str) -> Status[None]:
+    """Of a run that the studio did not start: the body, below artifacts/, in the place of what is there."""
+    found = access.run(person(request), run, need="write")
+    outside.check_written(found)
+    if not path.startswith(f"{ARTIFACTS}/"):
+        raise Refused(400, f"Files are sent to {ARTIFACTS}/: the rest of the folder is the studio's.")
+    try:
+        outside.receive_file(found, path, cast(io.BufferedIOBase, request))
+    except FileNotFoundError:
+        raise Refused(400, "No file can have this name: send it under another one.") from None
+    return Status(204, None)
 
 
 @router.get("/runs/{int:run}/results.zip", response={200: bytes}, openapi_extra=BINARY)

@@ -10,14 +10,21 @@ from typing import Annotated, Literal
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from ninja import Field, Query, Router, Schema
+from ninja.responses import Status
 
-from experiments import access, selectors
+from experiments import access, ingest, selectors
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
+from experiments.api.problems import Refused
+from experiments.api.schemas import Body
 from experiments.models import Metric, MetricSeries, TrainingRun
+from experiments.services import outside
 from experiments.views.curves import finite
 from experiments.views.downloads import streamed
+from training_runtime.noted import Noted
+from training_runtime.tracking.answers import LONGEST_NAME, LONGEST_VALUE, MOST_NAMES, Group, group_of
 
 router = Router(tags=["metrics"])
 ARROW, CSV = "application/vnd.apache.arrow.stream", "text/csv"
@@ -25,6 +32,8 @@ COLUMNS = ("group", "name", "step", "epoch", "time", "value", "workers")
 MOST_STEPS = 2**62
 MOST_SHOWN = 100_000
 ROWS = 10_000  # of a piece
+MOST_POINTS = 5000  # that are sent at a time
+MOST_SENT_STEPS = 2**53  # that pages can count to
 Point = tuple[int, int, float, float | None, int]  # step, epoch, time, value, workers
 
 
@@ -70,6 +79,30 @@ class Wanted(Schema):
     format: Literal["", "json", "csv", "arrow"] = ""
 
 
+Shown = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class LoggedPoint(Body):
+    """`time`: Unix seconds; left out, now. `group`: left out, "test" where the name has a word such as val or test."""
+
+    name: Shown
+    step: int = Field(ge=0, le=MOST_SENT_STEPS)
+    value: float | Literal["NaN", "Infinity", "-Infinity"]
+    time: float | None = None
+    group: Literal["", "train", "test"] = ""
+
+
+Named = dict[Shown, Annotated[str, Field(max_length=LONGEST_VALUE)]]
+
+
+class Logged(Body):
+    """Points of a curve in the order of their steps; parameters and tags, the last value of which counts."""
+
+    points: list[LoggedPoint] = Field([], max_length=MOST_POINTS)
+    parameters: Named = Field({}, max_length=MOST_NAMES)
+    tags: Named = Field({}, max_length=MOST_NAMES)
+
+
 FORMATS = {
     "responses": {
         200: {
@@ -93,6 +126,30 @@ def metrics(request: HttpRequest, run: int) -> Page[Series]:
 def _series(row: MetricSeries) -> Series:
     same = ("group", "name", "points", "last_step", "not_finite_from")
     return Series(last=finite(row.last_value), **{name: getattr(row, name) for name in same})
+
+
+@router.post("/runs/{int:run}/metrics", response={204: None})
+def log_metrics(request: HttpRequest, run: int, body: Logged) -> Status[None]:
+    """Of a run that the studio did not start. A curve goes on: a step that it has passed is left out. Tags may be set on any run of the
+    project, and parameters too."""
+    found = access.run(person(request), run, need="write")
+    if body.points:
+        outside.check_written(found)
+        now = timezone.now()
+        figures = _by_step(body.points, now=now.timestamp())
+        outside.log(found, list(outside.lines(figures, now=now.timestamp())), now=now)
+    noted = Noted(body.parameters, body.tags)
+    if (body.parameters or body.tags) and not ingest.note(found, noted):
+        raise Refused(400, f"A run has at most {MOST_NAMES} parameters, and as many tags.")
+    return Status(204, None)
+
+
+def _by_step(points: Iterable[LoggedPoint], *, now: float) -> dict[tuple[Group, int, float], dict[str, float]]:
+    figures: dict[tuple[Group, int, float], dict[str, float]] = {}
+    for point in points:
+        key = (point.group or group_of(point.name), point.step, now if point.time is None else point.time)
+        figures.setdefault(key, {})[point.name] = float(point.value)
+    return figures
 
 
 @router.get("/runs/{int:run}/metrics/points", response=Curves, openapi_extra=FORMATS)

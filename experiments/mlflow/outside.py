@@ -4,7 +4,6 @@ parameters, tags and files. A run of the studio itself takes parameters and tags
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -17,8 +16,7 @@ from experiments.mlflow import described
 from experiments.models import MetricSeries, TrainingRun, User
 from experiments.services import outside
 from experiments.services.experiments import RUN_NAME_LIMIT
-from experiments.services.outside import Outcome, Said
-from training_runtime import journal
+from experiments.services.outside import Outcome
 from training_runtime.noted import Noted
 from training_runtime.tracking import answers
 from training_runtime.tracking.answers import ARTIFACTS, Group, Refused, refuse
@@ -28,11 +26,8 @@ INSIDE = (
     "parameters can be."
 )
 CHOOSE = "Choose a project of the studio first: mlflow.set_experiment(NAME)."
-STOPPED = "The run was stopped on its page: begin another."
 NO_ROOM = "The studio cannot write to its disk now: try again later."
 OUTCOMES: dict[str, Outcome] = {"FINISHED": "completed", "FAILED": "failed", "KILLED": "stopped"}
-NAMES_IN_LINE = 200
-EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 Body = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -70,7 +65,7 @@ def update(user: User, run: TrainingRun, said: Body) -> dict[str, Any]:
     """What `start_run(run_id=...)` and the end of a run say. The state of a run that the studio started is the studio's to say."""
     outcome = OUTCOMES.get(str(said.get("status", "")))
     if run.outside and outcome is not None:
-        _kept(lambda: outside.end_run(run, outcome, by=user, now=timezone.now()))
+        _kept(lambda: outside.end_run(run, outcome, by=user, at=timezone.now(), now=timezone.now()))
     return {"run_info": described.runs([access.run(user, run.pk)])[0].info()}
 
 
@@ -81,13 +76,14 @@ def log(run: TrainingRun, said: Iterable[Body]) -> None:
         return
     written(run)
     known = {one.name: one.last_step for one in MetricSeries.objects.filter(run=run, name__in={name for name, _ in points})}
-    lines: dict[tuple[Group, int, int], dict[str, float]] = {}
+    figures: dict[tuple[Group, int, float], dict[str, float]] = {}
     for name, point in points:
         if point.step <= 0:  # logged without a step: counted by its calls
             point.step = known[name] + 1 if name in known else 0
         known[name] = max(point.step, known.get(name, 0))
-        lines.setdefault((answers.group_of(name), point.step, point.at_ms), {})[name] = point.value
-    _kept(lambda: outside.log(run, list(_lines(lines)), now=timezone.now()))
+        figures.setdefault((answers.group_of(name), point.step, point.at_ms / 1000), {})[name] = point.value
+    now = timezone.now()
+    _kept(lambda: outside.log(run, list(outside.lines(figures, now=now.timestamp())), now=now))
 
 
 def note(run: TrainingRun, parameters: dict[str, str], tags: dict[str, str], dropped: tuple[str, ...] = ()) -> None:
@@ -108,19 +104,10 @@ def written(run: TrainingRun) -> None:
     if not run.outside:
         raise Refused("NOT_IMPLEMENTED", INSIDE)
     if run.stop_requested_at is not None:
-        refuse(STOPPED)
+        refuse(outside.STOPPED)
 
 
-def _lines(found: Mapping[tuple[Group, int, int], Mapping[str, float]]) -> Iterable[Said]:
-    now = time.time()
-    for (group, step, at_ms), metrics in found.items():
-        names, t = list(metrics), at_ms / 1000
-        for first in range(0, len(names), NAMES_IN_LINE):
-            some = {name: metrics[name] for name in names[first : first + NAMES_IN_LINE]}
-            yield journal.Logged(group, step, some), t if 0 < t <= now + 60 else now
-
-
-def _kept(do: Callable[[], None]) -> None:
+def _kept(do: Callable[[], object]) -> None:
     try:
         _checked(do)
     except FileNotFoundError:
@@ -137,6 +124,6 @@ def _checked(do: Callable[[], T]) -> T:
 
 
 def _moment(at_ms: int, now: dt.datetime) -> dt.datetime:
-    if not EARLIEST.timestamp() < at_ms / 1000 <= now.timestamp():
+    if not outside.EARLIEST.timestamp() < at_ms / 1000 <= now.timestamp():
         return now
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)

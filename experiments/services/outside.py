@@ -1,14 +1,15 @@
-"""Runs that the studio did not start: somebody's own machine logs them (`experiments.mlflow`). No plan knows them and they hold no slots;
-their state is what their logger says, or a stop on their page. Their journal is written here, by the studio itself, and taken into the
-database like every other."""
+"""Runs that the studio did not start: somebody's own machine logs them while they run, or brings what it has of them (MLflow's interface,
+the API). No plan knows them and they hold no slots; their state is what their logger says, or a stop on their page. Their journal is
+written here, by the studio itself, and taken into the database like every other."""
 
 from __future__ import annotations
 
 import datetime as dt
 import io
 import os
+import uuid
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from django.conf import settings
@@ -31,12 +32,21 @@ from experiments.models import (
 from experiments.services import checks, watches
 from experiments.services.experiments import RUN_NAME_LIMIT
 from training_runtime import journal
+from training_runtime.tracking.answers import Group
 
 NAME = "Logged from outside"
-DESCRIPTION = "Runs that the studio did not start: they were logged from people's own machines, by MLflow's client."
+DESCRIPTION = "Runs that the studio did not start: they were logged or brought from people's own machines."
 FILE_NAME = "logged_from_outside.py"
-CODE = f'raise SystemExit("{DESCRIPTION} Their code is where they ran.")\n'  # a training definition has code
+# A training definition has code. These bytes stay as they are: the definition is found by them.
+CODE = """raise SystemExit("Runs that the studio did not start: they were logged from people's own machines, by MLflow's client. \
+Their code is where they ran.")
+"""
 MOST_FINALS = 500
+NAMES_IN_LINE = 200
+EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+CLOCKS = dt.timedelta(minutes=1)  # that clocks differ by
+STARTED_HERE = "The studio started this run: its metrics, files and state come from inside."
+STOPPED = "The run was stopped on its page: begin another."
 Outcome = Literal["completed", "failed", "stopped"]
 ENDS: dict[Outcome, RunState] = {"completed": RunState.COMPLETED, "failed": RunState.FAILED, "stopped": RunState.STOPPED}
 SAID: dict[Outcome, str] = {"completed": "Its logger says that it ended.", "failed": "Its logger says that it failed."}
@@ -44,12 +54,17 @@ SAID["stopped"] = "Its logger says that it was ended."
 Said = tuple[journal.Event, float]  # and when (Unix seconds)
 
 
-def begin_run(project: Project, *, by: User, name: str, began_at: dt.datetime, now: dt.datetime) -> TrainingRun:
-    """It runs from now on. Field: name."""
+def begin_run(
+    project: Project, *, by: User, name: str, began_at: dt.datetime, now: dt.datetime, request_id: uuid.UUID | None = None
+) -> TrainingRun:
+    """It runs from then on. Fields: name, started_at."""
+    _in_time(began_at, "started_at", since=EARLIEST, now=now)
     clean, reason = checks.name(name, limit=RUN_NAME_LIMIT), f"{by.username} logs it from outside."
     bundle = bundles.keep(_code(), file_name=f"{FILE_NAME}.zip")
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
+        if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), request_id):
+            return before
         experiment, version = _experiment(project, by), _version(project, bundle, by)
         run = TrainingRun.objects.create(
             experiment=experiment,
@@ -62,11 +77,21 @@ def begin_run(project: Project, *, by: User, name: str, began_at: dt.datetime, n
             submitted_at=now,
             started_at=min(began_at, now),
             max_slots=1,
+            request_id=request_id,
         )
         JournalCursor.objects.create(run=run)
-        states.begin(run, reason=reason, now=now, actor=by)
+        states.begin(run, reason=reason, now=min(began_at, now), actor=by)  # its history is in order, wherever it ran
         watches.inherit([run], experiment=experiment)
     return run
+
+
+def lines(figures: Mapping[tuple[Group, int, float], Mapping[str, float]], *, now: float) -> Iterator[Said]:
+    """Of figures by their group, step and time (Unix seconds; what cannot be is `now`): values by name."""
+    for (group, step, t), metrics in figures.items():
+        names = list(metrics)
+        for first in range(0, len(names), NAMES_IN_LINE):
+            some = {name: metrics[name] for name in names[first : first + NAMES_IN_LINE]}
+            yield journal.Logged(group, step, some), t if 0 < t <= now + CLOCKS.total_seconds() else now
 
 
 def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
@@ -86,14 +111,33 @@ def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
         ingest.catch_up(run.pk, now=now)
 
 
-def end_run(run: TrainingRun, outcome: Outcome, *, by: User, now: dt.datetime) -> None:
-    """What it measured last is its result. One that has ended before keeps its state."""
+def check_written(run: TrainingRun) -> None:
+    """Raises ValidationError where figures and files of the run do not come from outside, or no longer do."""
+    check_outside(run)
+    if run.stop_requested_at is not None:
+        raise ValidationError(STOPPED)
+
+
+def check_outside(run: TrainingRun) -> None:
+    """Raises ValidationError for a run of the studio's own."""
+    if not run.outside:
+        raise ValidationError(STARTED_HERE)
+
+
+def end_run(run: TrainingRun, outcome: Outcome, *, by: User, at: dt.datetime, now: dt.datetime) -> bool:
+    """What it measured last is its result; whether this call ended it: one that has ended before keeps its state. Field: ended_at."""
+    since = run.started_at or run.submitted_at
+    _in_time(at, "ended_at", since=since, now=now)
     last = MetricSeries.objects.filter(run=run, last_value__isnull=False)[:MOST_FINALS]
     finals = {f"{one.group} {one.name}": float(one.last_value or 0.0) for one in last}
-    elapsed_s = (now - (run.started_at or now)).total_seconds()
     with transaction.atomic():
-        log(run, [(journal.Finished(outcome, run.step, 0, finals, elapsed_s), now.timestamp())], now=now)
-        states.transition(run, ENDS[outcome], reason=SAID[outcome], now=now, actor=by)
+        log(run, [(journal.Finished(outcome, run.step, 0, finals, (at - since).total_seconds()), at.timestamp())], now=now)
+        return states.transition(run, ENDS[outcome], reason=SAID[outcome], now=at, actor=by)
+
+
+def _in_time(at: dt.datetime, field: str, *, since: dt.datetime, now: dt.datetime) -> None:
+    if not since <= at <= now + CLOCKS:
+        raise ValidationError({field: [f"This is before {since:%Y-%m-%d %H:%M} or in the future: check the clock, and the time zone."]})
 
 
 def receive_file(run: TrainingRun, path: str, body: io.BufferedIOBase) -> None:

@@ -17,7 +17,9 @@ from typing import Any
 import nbformat
 import pexpect
 import pytest
+from mlflow import MlflowClient
 from nbclient import NotebookClient
+from torch.utils.tensorboard import SummaryWriter
 
 from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
@@ -98,10 +100,25 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
-def test_every_command_of_its_page_does_what_the_page_says(shell: Shell) -> None:
+def keep_runs(folder: Path) -> None:
+    """As MLflow and TensorBoard have kept them."""
+    with (folder / ".gitignore").open("a") as ignored:
+        ignored.write("mlruns/\nruns/\n")
+    client = MlflowClient(tracking_uri=str(folder / "mlruns"))
+    run = client.create_run(client.create_experiment("letters"), run_name="first").info.run_id
+    client.log_metric(run, "loss", 0.5, step=1)
+    client.log_text(run, "as good as it gets", "notes.txt")
+    client.set_terminated(run)
+    with SummaryWriter(str(folder / "runs" / "a")) as writer:
+        writer.add_scalar("loss", 0.25, 1)
+
+
+def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     commands = [line for block in blocks("cli.md", "sh") for line in block.splitlines()]
     assert [line for line in commands if not line.startswith("edt ")] == ["pip install edt-studio"]
     numbers: dict[str, int] = {}
+    keep_runs(shell.folder)
 
     def with_numbers(command: str) -> str:
         return re.sub(r"(?<= )[78](?= |$)", lambda found: str(numbers[found[0]]), command)
@@ -119,8 +136,14 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell) -> None
             assert "train loss:" in said
         if command.startswith("edt logs"):
             assert "hello from" in said
+        if command.startswith("edt import"):
+            assert "completed, " in said
+            brought = {run["name"]: run for run in shell.said('edt ls --project "Old runs" --json')}
+            assert "it is there already" in shell.run(command)
         if command.startswith("edt completion"):
             assert "_EDT_COMPLETE" in said
+    assert {name: run["metrics"] for name, run in brought.items()} == {"first": {"train loss": 0.5}, "a": {"train loss": 0.25}}
+    assert {run["state"] for run in brought.values()} == {"completed"}
     assert (shell.folder / "results.zip").stat().st_size > 1000
     assert "hello from" in (shell.folder / "driver.log").read_text()
     assert "not logged in" in shell.run("edt ls", status=1)
@@ -205,7 +228,7 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     for block in blocks("api.md", "sh"):
         typed = block.replace("runs/7", f"runs/{run['run']}").replace("projects/1/", f"projects/{project}/")
         answers.append(shell.run(typed))
-    made, me, listed, refused, nightly, points, definition, stream = answers
+    made, me, listed, refused, nightly, points, definition, elsewhere, stream = answers
     assert json.loads(made)["token"].startswith("edt_")
     assert json.loads(me)["username"] == "alice"
     assert "items" in json.loads(listed)
@@ -213,6 +236,7 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     assert json.loads(nightly)["name"] == "Nightly"
     assert points.startswith("group,name,step")
     assert json.loads(definition)["newest"]["number"] == 1
+    assert (json.loads(elsewhere)["state"], json.loads(elsewhere)["metrics"]) == ("completed", {"train loss": 0.5})
     assert "event: subscribed" in stream
     (program,) = blocks("api.md", "python")
     (shell.folder.parent / "arrow.py").write_text(program.replace("runs/7", f"runs/{run['run']}"))

@@ -15,7 +15,6 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 from mlflow import MlflowClient, MlflowException
 
 from experiments import ingest, runfiles, scheduling, services
@@ -224,7 +223,7 @@ def test_it_is_deleted_as_every_run_and_nothing_else_is(run: TrainingRun, projec
         outside.receive_file(each, "artifacts/a.txt", io.BytesIO(b"kept"))
     with pytest.raises(ValidationError):
         services.delete_run(run, by=alice)
-    outside.end_run(run, "completed", by=alice, now=timezone.now())
+    outside.end_run(run, "completed", by=alice, at=NOW, now=NOW)
     services.delete_run(run, by=alice)
     cast.empty_trash()
     assert not runfiles.folder(run).exists()
