@@ -11,6 +11,7 @@ from ninja.security import HttpBasicAuth, HttpBearer, SessionAuth
 
 from experiments import api_tokens
 from experiments.api.problems import Refused
+from experiments.boxed import turns
 from experiments.models import Scope, User
 from experiments.wmla import callers
 
@@ -56,6 +57,7 @@ class Bearer(HttpBearer):
         if user.permit.scope == Scope.READ and request.method not in SAFE and not self._ends_itself:
             raise Refused(403, READ_ONLY)
         request.user = user
+        turns.asks.set(user.pk)
         return user
 
 

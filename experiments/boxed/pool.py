@@ -2,8 +2,8 @@
 blocks); the fork server behind it is started by the first that does, or beforehand by `warm`, and ends with the process.
 
 There are lanes, so that those who look at pages do not wait for those who unpack gigabytes: so many jobs of a lane at once in a process,
-and the next waits its turn, within a time. A child that takes too long is killed, one that breaks down or answers nonsense has failed; the
-next call gets a new one in either case, since each call does.
+and the next waits its turn (see `turns`), within a time. A child that takes too long is killed, one that breaks down or answers nonsense
+has failed; the next call gets a new one in either case, since each call does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import NoReturn
 from django.conf import settings
 from django.utils.asyncio import async_unsafe
 
-from experiments.boxed import wire
+from experiments.boxed import turns, wire
+from experiments.boxed.turns import Turns
 from experiments.boxed.wire import Ended, Order
 from training_runtime.errors import ProtocolError
 from training_runtime.host.file_box import Folder, Limits, Walls
@@ -133,7 +134,7 @@ class _Pool:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._server: _Server | None = None
-        self._turns = {lane.name: threading.BoundedSemaphore(lane.size) for lane in (PAGES, SEARCHES, UPLOADS)}
+        self._turns = {lane.name: Turns(lane.size) for lane in (PAGES, SEARCHES, UPLOADS)}
 
     def server(self) -> _Server:
         with self._lock:
@@ -155,7 +156,7 @@ class _Pool:
         with self._lock:
             self._close()
 
-    def turn(self, lane: Lane) -> threading.BoundedSemaphore:
+    def turns(self, lane: Lane) -> Turns:
         return self._turns[lane.name]
 
     def _close(self) -> None:
@@ -178,13 +179,13 @@ _POOL = _Pool()
 
 @contextlib.contextmanager
 def _turn(lane: Lane) -> Iterator[None]:
-    turn = _POOL.turn(lane)
-    if not turn.acquire(timeout=lane.patience_s):
+    mine, who = _POOL.turns(lane), turns.asks.get()
+    if not mine.begin(who, patience_s=lane.patience_s):
         raise Busy("others are at it just now: try again in a moment")
     try:
         yield
     finally:
-        turn.release()
+        mine.end(who)
 
 
 def _started() -> _Server:

@@ -1,4 +1,5 @@
-"""Nobody gets further than the login page without having logged in; and whoever sent a form is brought back to it, not to its address."""
+"""Nobody gets further than the login page without having logged in; and whoever sent a form is brought back to it, not to its address.
+Whose request it is decides whose turn it is where work on people's files waits."""
 
 from __future__ import annotations
 
@@ -12,9 +13,15 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from experiments.boxed import turns
+
 
 class LoggedIn(LoginRequiredMiddleware):
     """After logging in anew, a page is opened. What a form does has an address too, but nothing to see there: so the page it stood on."""
+
+    def process_view(self, request: HttpRequest, view_func: Any, view_args: Any, view_kwargs: Any) -> Any:
+        turns.asks.set(request.user.pk or turns.NOBODY)
+        return super().process_view(request, view_func, view_args, view_kwargs)
 
     def handle_no_permission(self, request: HttpRequest, view_func: Any) -> HttpResponseRedirect:
         if request.method in ("GET", "HEAD"):

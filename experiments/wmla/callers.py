@@ -20,6 +20,7 @@ from django.utils.crypto import constant_time_compare
 
 from experiments import api_tokens, logins
 from experiments.addresses import network_of
+from experiments.boxed import turns
 from experiments.models import Scope, User
 from experiments.wmla import tokens
 
@@ -45,6 +46,12 @@ class Refused(Exception):
 
 def who(*, authorization: str, token: str, address: str, now: dt.datetime) -> User:
     """The person behind the two headers, "" where one was not sent. Raises Refused."""
+    user = _who(authorization=authorization, token=token, address=address, now=now)
+    turns.asks.set(user.pk)
+    return user
+
+
+def _who(*, authorization: str, token: str, address: str, now: dt.datetime) -> User:
     kind, _, said = authorization.partition(" ")
     said = token.strip() or said.strip()
     if token or kind.lower() == "bearer":
