@@ -96,7 +96,7 @@ class Index:
 
 
 @contextmanager
-def serving() -> Iterator[Index]:
+def serving(host: str = "127.0.0.1") -> Iterator[Index]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             content = index.answer(self.path)
@@ -114,8 +114,8 @@ def serving() -> Iterator[Index]:
 
     gate = threading.Event()
     gate.set()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    index = Index(f"http://127.0.0.1:{server.server_address[1]}/simple", gate)
+    server = ThreadingHTTPServer((host, 0), Handler)
+    index = Index(f"http://{host}:{server.server_address[1]}/simple", gate)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Those that
-# fetch code need git and ssh, and are left out where there is neither.
+# fetch code need git and ssh, those of networks slirp4netns and iproute2, and they are left out where these are not.
 set -eu
 
 found() {
@@ -15,6 +15,8 @@ missing=
 found || missing=chromium
 command -v git >/dev/null 2>&1 || missing="$missing git"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
+command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
+command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing for the tests: $missing"
     log=$(mktemp)

@@ -265,6 +265,7 @@ EXPLOITS: dict[str, Tried] = {
         "cloud metadata, ports of this machine, the internet",
         (
             "host/test_box_network.py::test_a_run_that_asks_for_no_network_reaches_nothing_but_itself",
+            "host/test_environments.py::test_code_of_packages_reaches_its_index_and_nothing_private",
             f"{BOX}no_port_of_the_machine_and_no_address_beyond_it_is_reached",
         ),
         left="Of a run whose definition asks for the network, where slirp4netns is not installed (EDT_RUN_NETWORK=required refuses it).",

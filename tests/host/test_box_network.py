@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,38 +15,11 @@ import pytest
 
 from tests.host.box import BOTH_LEVELS, needs_box, try_in_the_box
 from tests.host.conftest import REPOSITORY, HostUnderTest, is_root, until
+from tests.host.outside import FROM_INSIDE, another_machine, can, greeting, needs_a_way_out, needs_network_namespaces
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import network, probe
+from training_runtime.host import network
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels
-
-FROM_INSIDE = """
-import socket
-def speak(address, family=socket.AF_INET):
-    with socket.socket(family) as caller:
-        caller.settimeout(10)
-        caller.connect(address)
-        return caller.recv(100)
-"""
-
-GREETS = """
-import socket
-server = socket.create_server(("", 80))
-print("ready", flush=True)
-while True:
-    with server.accept()[0] as caller:
-        caller.sendall(b"hello from " + caller.getpeername()[0].encode())
-"""
-
-
-def can() -> str:
-    return next((to for to in ("outward", "none") if not probe._in_child(lambda to=to: network.probe(to))), "machine")
-
-
-needs_network_namespaces = pytest.mark.skipif(can() == "machine", reason="no network namespace can be made here")
-needs_a_way_out = pytest.mark.skipif(
-    can() != "outward" or not is_root or shutil.which("ip") is None, reason="slirp4netns or iproute2 is not installed, or this is not root"
-)
 
 
 @pytest.mark.parametrize(
@@ -88,32 +59,18 @@ def test_networks_are_read_and_nonsense_is_refused_with_a_sentence() -> None:
             network.networks(wrong)
 
 
+def test_what_leads_to_an_index_is_opened_unless_only_the_machines_network_does() -> None:
+    assert network.openings(["203.0.113.9", "10.0.0.7", "203.0.113.9"]) == ("203.0.113.9/32", "10.0.0.7/32")
+    assert network.openings(["nobody-has-this-name.invalid", "203.0.113.9"]) == ("203.0.113.9/32",)
+    assert network.openings([]) == ()
+    for away in ("127.0.0.1", "localhost", "::1", "2001:db8::1"):
+        assert network.openings(["203.0.113.9", away]) is None
+
+
 def test_the_machines_addresses_are_read_from_the_kernels_table() -> None:
     table = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 192.0.2.1\n        /32 link BROADCAST\n"
     table += "     |-- 192.0.2.2\n        /32 host LOCAL\n     |-- 203.0.113.9\n        /32 host LOCAL\n        /24 link UNICAST\n"
     assert network.own_addresses(2 * table) == ["192.0.2.2", "203.0.113.9"]
-
-
-@contextlib.contextmanager
-def greeting(listener: socket.socket) -> Iterator[socket.socket]:
-    """Who connects is told "hello"."""
-
-    def answer() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                caller, _ = listener.accept()
-                with caller:
-                    caller.sendall(b"hello")
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield listener
-    finally:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(10)
 
 
 @needs_box
@@ -174,32 +131,8 @@ server.accept()
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[dict[str, str]]:
-    """Another machine, in a network namespace with a cable to this one, which greets whoever calls on port 80: under an address of the
-    internet's, and under one of a private network's."""
-    number, name = os.getpid() % 60, f"edt-test-{os.getpid()}"
-    here, there, private = f"198.51.100.{4 * number + 1}", f"198.51.100.{4 * number + 2}", f"10.199.{number}.2"
-    with contextlib.ExitStack() as stack:
-        run("ip", "netns", "add", name)
-        stack.callback(run, "ip", "netns", "del", name)
-        run("ip", "link", "add", f"edt{os.getpid()}", "type", "veth", "peer", "name", "cable", "netns", name)
-        run("ip", "addr", "add", f"{here}/30", "dev", f"edt{os.getpid()}")
-        run("ip", "link", "set", f"edt{os.getpid()}", "up")
-        for address in (f"{there}/30", f"{private}/32"):
-            run("ip", "-n", name, "addr", "add", address, "dev", "cable")
-        run("ip", "-n", name, "link", "set", "cable", "up")
-        run("ip", "route", "add", f"{private}/32", "via", there)
-        server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", GREETS], stdout=subprocess.PIPE)
-        stack.callback(server.wait)
-        stack.callback(server.kill)
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
-        assert socket.create_connection((there, 80), timeout=10).recv(99)
-        assert socket.create_connection((private, 80), timeout=10).recv(99)
-        yield {"here": here, "there": there, "private": private}
-
-
-def run(*command: str) -> None:
-    subprocess.run(command, check=True)
+    with another_machine() as found:
+        yield found
 
 
 def tries(outside: dict[str, str], port: int) -> str:

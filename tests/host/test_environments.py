@@ -6,14 +6,16 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.groups import group_of
-from tests.host.box import needs_groups
+from tests.host.box import needs_box, needs_groups
 from tests.host.conftest import HostUnderTest, _bases, until
+from tests.host.outside import another_machine, greeting, needs_a_way_out
 from tests.index import Index, serving
 from training_runtime.environments import base, requirements
 from training_runtime.host import client, processes
@@ -96,11 +98,15 @@ def until_seen(host: HostUnderTest, key: str, *states: str) -> EnvironmentSeen:
 
 
 def built(host: HostUnderTest, text: str) -> EnvironmentSeen:
-    asked = wish(text)
-    tell(host, asked)
-    seen = until_seen(host, asked.key, "ready", "failed")
+    seen = built_from(host, text)
     assert seen.state == "ready", f"{seen.problem}\n{seen.log}"
     return seen
+
+
+def built_from(host: HostUnderTest, text: str) -> EnvironmentSeen:
+    asked = wish(text)
+    tell(host, asked)
+    return until_seen(host, asked.key, "ready", "failed")
 
 
 def builders(host: HostUnderTest) -> list[int]:
@@ -292,6 +298,42 @@ def test_code_of_packages_is_built_in_a_box_of_its_own(host, index):
         assert made.stat().st_uid == 0
     assert not made.stat().st_mode & 0o022
     until(lambda: not left_over(host), what="nothing is left of the box")
+
+
+@needs_box
+@needs_a_way_out
+def test_code_of_packages_reaches_its_index_and_nothing_private(idle_host):
+    with another_machine() as outside, serving(outside["here"]) as index, greeting(socket.create_server(("0.0.0.0", 0))) as server:
+        port = server.getsockname()[1]
+        asked = [(outside["there"], 80), (outside["private"], 80), ("169.254.169.254", 80), ("127.0.0.1", port)]
+        code = f"""import socket
+    found = []
+    for address in {asked!r}:
+        try:
+            socket.create_connection(address, timeout=10).close()
+            found.append(address[0])
+        except OSError:
+            pass"""
+        index.add("tiny", "1.0")
+        index.add_source("curious", "1.0", code)
+        idle_host.start(environment={**told_of(index), "EDT_RUN_NETWORK": "required"})
+        seen = built(idle_host, "tiny\ncurious\n")
+    (made,) = (idle_host.folder / "environments" / seen.folder).glob("lib/python*/site-packages/curious.py")
+    assert made.read_text() == f"VALUE = [{outside['there']!r}]\n"
+
+
+@needs_a_way_out
+def test_an_index_on_the_loopback_is_reached_by_the_machines_network_unless_that_is_forbidden(idle_host, index):
+    index.add_source("homemade", "1.0", "found = 1")
+    idle_host.start(environment=told_of(index))
+    built(idle_host, "homemade\n")
+    idle_host.terminate()
+    idle_host.start(environment={**told_of(index), "EDT_RUN_NETWORK": "required"})
+    built(idle_host, "tiny==1.0\n")
+    index.add_source("handmade", "1.0", "found = 1")
+    seen = built_from(idle_host, "handmade\n")
+    assert "not built from source here" in seen.problem
+    assert "this machine's loopback" in seen.problem
 
 
 def test_building_from_source_can_be_forbidden(idle_host, index):

@@ -40,3 +40,15 @@ def test_folders_that_are_named_can_be_read(tmp_path: Path) -> None:
     index.mkdir(parents=True)
     named = {"UV_FIND_LINKS": f"{wheels},https://a/wheels", "UV_INDEX": f"file://{index} /not/there", "SSL_CERT_FILE": "/etc/hosts"}
     assert network.folders(named) == (str(wheels), str(index.parent), "/etc/hosts")
+
+
+def test_hosts_of_proxies_and_of_indexes_are_known() -> None:
+    given = {
+        "HTTPS_PROXY": PROXY,
+        "no_proxy": "internal.example",
+        "UV_DEFAULT_INDEX": "https://me:secret@a.example/simple",
+        "UV_INDEX": "ours=http://10.0.0.7:3141/root/simple https://b.example/simple",
+        "UV_FIND_LINKS": "/opt/wheels,https://c.example/wheels",
+    }
+    assert network.servers(given) == ("proxy", "c.example", "a.example", "10.0.0.7", "b.example")
+    assert network.servers({"http_proxy": "proxy:3128", "UV_INDEX": "file:///opt/simple", "UV_INDEX_URL": "http://["}) == ("proxy",)

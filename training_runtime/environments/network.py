@@ -10,6 +10,7 @@ import configparser
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
@@ -18,6 +19,7 @@ UV: tuple[str, ...] = ("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
 UV += ("UV_NO_INDEX", "UV_INSECURE_HOST", "UV_HTTP_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_EXCLUDE_NEWER")
 UV += ("UV_CONCURRENT_DOWNLOADS", "UV_CONCURRENT_INSTALLS")
 UV_PREFIX = "UV_INDEX_"  # names and passwords of indexes
+_INDEXES = ("UV_FIND_LINKS", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 NAMES = frozenset((*PROXIES, *CERTIFICATES, *PIP, *UV))
 # pip's setting -> uv's variable, and what stands between several values there
 _AS_UV = {
@@ -54,12 +56,27 @@ def settings(environment: Mapping[str, str], *, prefix: str) -> dict[str, str]:
 
 def folders(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Files and folders of this machine that these settings name: the builder must be able to read them."""
-    names = ("UV_FIND_LINKS", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", *CERTIFICATES)
-    words = [word for name in names for word in re.split(r"[\s,]+", variables.get(name, ""))]
+    words = [word for name in (*_INDEXES, *CERTIFICATES) for word in re.split(r"[\s,]+", variables.get(name, ""))]
     paths = (word.split("=", 1)[-1].removeprefix("file://") for word in words)
     there = [Path(path) for path in paths if path.startswith("/") and Path(path).exists()]
     # What an index in a folder links to lies beside its simple interface.
     return tuple(dict.fromkeys(str(path.parent if path.name == "simple" else path) for path in there))
+
+
+def servers(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Hosts that these settings name: proxies, and package indexes that are served."""
+    proxies = [variables.get(name, "") for name in PROXIES if not name.lower().startswith("no_")]
+    indexes = [word for name in _INDEXES for word in re.split(r"[\s,]+", variables.get(name, ""))]
+    addresses = (word if "://" in word else f"http://{word}" for word in (*proxies, *(word.split("=", 1)[-1] for word in indexes)))
+    hosts = (_host(address) for address in addresses if address.startswith(("http://", "https://", "socks5://", "socks5h://")))
+    return tuple(dict.fromkeys(host for host in hosts if host))
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:  # uv says what is wrong with it
+        return ""
 
 
 def _of_files(environment: Mapping[str, str], prefix: str) -> dict[str, str]:

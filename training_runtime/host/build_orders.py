@@ -13,7 +13,8 @@ WORK = ".building"
 @dataclass(frozen=True)
 class Orders:
     """`store`: the folder of built environments. `trusted`: the box for uv alone, whose `write` holds the shared cache; `strange`: that in
-    which code of packages may run, made for this build alone; None: nothing is built from source. `network`: see that module."""
+    which code of packages may run, made for this build alone; None: nothing is built from source, and why not, where it is not the setting.
+    `network`: see that module. `apart`: code of packages may not have the machine's network."""
 
     key: str
     requirements: str
@@ -25,6 +26,8 @@ class Orders:
     trusted: Box
     strange: Box | None
     network: dict[str, str]
+    apart: bool
+    why_not: str
     limit_s: float
     limit_bytes: int
     free_bytes: int

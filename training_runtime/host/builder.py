@@ -25,7 +25,7 @@ import uuid
 from pathlib import Path
 
 from training_runtime.environments import base as bases
-from training_runtime.environments import problems, requirements
+from training_runtime.environments import network, problems, requirements
 from training_runtime.environments.base import Base
 from training_runtime.environments.folders import folder_name
 from training_runtime.errors import SandboxRefused
@@ -34,6 +34,7 @@ from training_runtime.host.build_orders import FACTS, Orders, Result
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import build
 
+LOOPBACK = "EDT_RUN_NETWORK=required, and the package index or the proxy is on this machine's loopback: give it an address of its own"
 MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20
 _LOOK_S = 1.0
 
@@ -47,7 +48,7 @@ class Step(Exception):
 
 
 def main() -> int:
-    orders = build(Orders, json.loads(sys.stdin.buffer.readline()))
+    orders = _connected(build(Orders, json.loads(sys.stdin.buffer.readline())))
     kernel.become_subreaper()  # what a step leaves behind becomes this program's child
     os.umask(0o022)
     began = time.monotonic()
@@ -63,6 +64,16 @@ def main() -> int:
         work.clear()
     _say(dataclasses.asdict(dataclasses.replace(result, log=work.log(), seconds=time.monotonic() - began)))
     return 0
+
+
+def _connected(orders: Orders) -> Orders:
+    """With what leads to proxies and package indexes open in its boxes."""
+    servers = network.servers(orders.network)
+    trusted = sandbox.with_servers(orders.trusted, servers)
+    strange = sandbox.with_servers(orders.strange, servers) if orders.strange is not None else None
+    if strange is not None and strange.reach == "machine" and orders.apart:
+        return dataclasses.replace(orders, trusted=trusted, strange=None, why_not=LOOPBACK)
+    return dataclasses.replace(orders, trusted=trusted, strange=strange)
 
 
 def _say(words: dict[str, object]) -> None:
@@ -90,7 +101,8 @@ class _Work:
         except Step as failure:
             output = str(failure)
             if self.orders.strange is None or not problems.needs_source(output):
-                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.orders.node)) from None
+                why_not = f" ({self.orders.why_not})" if self.orders.why_not and problems.needs_source(output) else ""
+                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.orders.node) + why_not) from None
         self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
         try:
             return self._attempt(self.orders.strange, sources=True)

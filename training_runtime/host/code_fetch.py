@@ -80,6 +80,7 @@ def _fetch(orders: Orders) -> dict[str, str]:
         box = sandbox.box_for_building(str(work), abilities, policy=policy, read=network.folders(own))
         if orders.wanted.scheme == "ssh" and box.uid is not None:  # ssh wants its user to have a name
             box = dataclasses.replace(box, uid=pwd.getpwnam("nobody").pw_uid)
+        box = sandbox.with_servers(box, orders.wanted.pinned or network.servers(own))
         said = _in_box(orders, dataclasses.replace(box, max_file_bytes=orders.limit_bytes), work, own)
         if work != Path(orders.work) and "commit" in said:
             _hand_on(work / ZIP, Path(orders.work, ZIP), most=orders.limit_bytes)

@@ -172,7 +172,7 @@ class Environments:
         uv = Path(sys.prefix, "bin", "uv")
         if not uv.is_file():
             raise SandboxRefused("uv is not installed beside the studio: an administrator runs make up (or pip install uv) there")
-        read = network.folders(own)
+        read, why_not = network.folders(own), ""
         trusted, strange = self.store / WORK / "uv", None
         trusted.mkdir(exist_ok=True)
         make = functools.partial(sandbox.box_for_building, abilities=self._abilities, policy=self._settings.policy, read=read)
@@ -181,7 +181,10 @@ class Environments:
             if folder.exists():  # of a builder that was killed
                 shutil.rmtree(folder)
             folder.mkdir()
-            strange = make(str(folder), run=wish.run)
+            try:
+                strange = make(str(folder), run=wish.run)
+            except SandboxRefused as refused:
+                why_not = str(refused)
         return Orders(
             key=wish.key,
             requirements=wish.requirements,
@@ -193,6 +196,8 @@ class Environments:
             trusted=make(str(trusted)),
             strange=strange,
             network=own,
+            apart=self._settings.policy.network == "required",
+            why_not=why_not,
             limit_s=settings.limit_s,
             limit_bytes=settings.limit_bytes,
             free_bytes=self._settings.marks.low,

@@ -75,6 +75,21 @@ def routes(own: Iterable[str], *, opened: Iterable[str], closed: Iterable[str]) 
     return {**dict.fromkeys((*PRIVATE, *closed, *(f"{address}/32" for address in own)), False), **dict.fromkeys(opened, True)}
 
 
+def openings(servers: Iterable[str]) -> tuple[str, ...] | None:
+    """The networks to open so that these are reached (names or addresses); None where one is on this machine's own loopback, or has no IPv4
+    address: then nothing but the machine's network leads to it. One that nobody knows is left out. Waits for answers about names."""
+    found = []
+    for server in servers:
+        try:
+            addresses = {ipaddress.ip_address(each[4][0]) for each in socket.getaddrinfo(server, None, type=socket.SOCK_STREAM)}
+        except (OSError, UnicodeError):
+            continue
+        if any(each.is_loopback for each in addresses) or not any(each.version == 4 for each in addresses):
+            return None
+        found += [f"{each}/32" for each in sorted(addresses, key=str) if each.version == 4]
+    return tuple(dict.fromkeys(found))
+
+
 def own_addresses(table: str) -> list[str]:
     """The machine's IPv4 addresses but its loopback's, from the kernel's table (/proc/net/fib_trie)."""
     found, address = set(), ""

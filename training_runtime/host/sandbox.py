@@ -19,6 +19,7 @@ the same user can be signalled.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import resource
 import sys
@@ -154,9 +155,24 @@ def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home:
 
 
 def box_for_building(folder: str, abilities: Abilities, *, policy: Policy, read: tuple[str, ...], run: int | None = None) -> Box:
-    """The box of who builds an environment in `folder`; with the user of `run`, which waits for it, where code of packages may run."""
+    """The box of who builds an environment in `folder`; with the user of `run`, which waits for it, where code of packages may run. It
+    reaches the outside alone, where this machine can keep that (see `with_servers`). Raises SandboxRefused as `box_for` does, and where
+    EDT_RUN_NETWORK requires what this machine cannot keep, of code of packages."""
     uid = policy.uid_base + BUILDER if run is None else run_user(run, policy)
-    return _box(abilities, policy, uid=uid, execute=(), read=read, write=folder)
+    mode: network.Mode = "best-effort" if run is None and policy.network == "required" else policy.network
+    reach = network.reach(asked=True, several=False, can=abilities.reach, mode=mode)
+    return _box(abilities, policy, uid=uid, execute=(), read=read, write=folder, reach=reach)
+
+
+def with_servers(box: Box, servers: Iterable[str]) -> Box:
+    """The box, from which these are reached beside the outside: all of the machine's network where there is no other way to one of them.
+    Waits for answers about names."""
+    if box.reach != "outward":
+        return box
+    opened = network.openings(servers)
+    if opened is None:
+        return dataclasses.replace(box, reach="machine", services=True)
+    return dataclasses.replace(box, opened=(*box.opened, *opened))
 
 
 def _box(
