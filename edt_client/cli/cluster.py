@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from edt_client.cli import shown
-from edt_client.cli.shown import as_json, console, say_json, with_studio
+from edt_client.cli.shown import as_json, console, literal, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import NoAnswer
 from edt_client.things import Slot
@@ -41,7 +41,7 @@ def top(studio: Studio, once: bool, as_json: bool) -> None:
             try:
                 live.update(_lanes(studio.slots()))
             except NoAnswer as lost:
-                live.update(str(lost))
+                live.update(literal(str(lost)))
 
 
 def _lanes(slots: list[Slot]) -> Table:
@@ -51,9 +51,11 @@ def _lanes(slots: list[Slot]) -> Table:
     for name in ("machine", "slot", "state", "run", "of"):
         table.add_column(name)
     for slot in slots:
-        colour = COLOURS[(slot.run or 0) % len(COLOURS)] if slot.run else "dim"
-        run = f"[{colour}]████ {slot.run} {slot.run_name}[/]" if slot.run else "[dim]····[/]"
-        table.add_row(slot.node, slot.label, slot.state, run, slot.person or "")
+        style, words = "dim", "····"
+        if slot.run:
+            style, words = COLOURS[slot.run % len(COLOURS)], f"████ {slot.run} {slot.run_name}"
+        cells = (literal(slot.node), literal(slot.label), literal(slot.state), literal(words, style), literal(slot.person or ""))
+        table.add_row(*cells)
     return table
 
 

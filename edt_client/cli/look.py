@@ -91,7 +91,7 @@ def show(studio: Studio, run: int, as_json: bool) -> None:
         return
     rows: list[tuple[str, object]] = [
         ("name", facts.name),
-        ("state", f"{shown.state(facts)} {facts.state_reason}"),
+        ("state", shown.state(facts).append_text(shown.literal(f" {facts.state_reason}"))),
         ("plan", facts.plan_reason if not facts.has_ended else ""),
         ("command", facts.command),
         ("submitted", f"by {facts.submitted_by}, {facts.submitted_at:%Y-%m-%d %H:%M} UTC"),

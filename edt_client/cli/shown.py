@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edt_client.client import Studio
 from edt_client.plots import number
@@ -48,8 +49,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for place, name in enumerate(columns):
         shown.add_column(name, overflow="fold", no_wrap=place == 0)
     for row in rows:
-        shown.add_row(*("" if cell is None else str(cell) for cell in row))
+        shown.add_row(*(cell if isinstance(cell, Text) else literal("" if cell is None else str(cell)) for cell in row))
     console().print(shown)
+
+
+def literal(text: str, style: str = "") -> Text:
+    """What somebody wrote, as it is: no markup of rich's, and nothing that moves a terminal's cursor or colours what follows."""
+    return Text("".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text), style)
 
 
 def own_project(studio: Studio) -> str:
@@ -57,8 +63,8 @@ def own_project(studio: Studio) -> str:
     return f"{studio.get('/me')['username']}'s runs"
 
 
-def state(facts: RunFacts) -> str:
-    return f"[{STATES.get(facts.state, 'default')}]{facts.state}[/]"
+def state(facts: RunFacts) -> Text:
+    return literal(facts.state, STATES.get(facts.state, ""))
 
 
 def how_far(facts: RunFacts) -> str:

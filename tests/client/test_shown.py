@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edt_client import events
+from edt_client.cli import shown
 from edt_client.errors import NoAnswer
 from edt_client.plots import braille, svg
 from edt_client.things import Curve, RunFacts, Slot, read
+from edt_client.transport import as_frame
 
 values = st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=300)
 
@@ -55,3 +57,20 @@ def test_what_a_newer_studio_says_beside_it_is_left_out() -> None:
         read(Slot, {"id": 1})
     with pytest.raises(NoAnswer):
         read(RunFacts, ["no", "object"])
+
+
+def test_what_people_write_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["lr [0.1]", "[red]", "a [/] b", "\x1b[2Jcleared\rover\x07", "two\nlines", "Grüße 你好"]
+    shown.table(("name", "state"), [(name, shown.literal("[dim]", "green")) for name in names])
+    said = capsys.readouterr().out
+    for words in ("lr [0.1]", "[red]", "a [/] b", "\ufffd[2Jcleared\ufffdover\ufffd", "two", "lines", "Grüße 你好", "[dim]"):
+        assert words in said
+    assert not set(said) & set("\x1b\r\x07")
+
+
+def test_a_table_of_points_is_a_frame_of_either_library() -> None:
+    table = b"group,name,step,epoch,time,value,workers\ntrain,loss,1,0,1700000000.5,0.25,2\ntrain,loss,2,0,1700000001.5,,2\n"
+    pandas, polars = as_frame(table, "pandas"), as_frame(table, "polars")
+    assert list(pandas.columns) == list(polars.columns) == table.decode().splitlines()[0].split(",")
+    assert (pandas["value"][0], polars["value"].to_list()) == (0.25, [0.25, None])
+    assert len(pandas) == len(polars) == 2

@@ -25,6 +25,8 @@ from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
 EXAMPLE = "https://studio.example.org"
+# Where the tests run in the background of a shell they ignore Ctrl-C, and so would what they start.
+HEARD: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
 SCRIPT = """
 import argparse
 
@@ -171,9 +173,7 @@ def test_ctrl_c_asks_what_is_to_become_of_the_run(shell: Shell, answer: str, sta
     shell.log_in()
     environment: Any = {**shell.environment, "TERM": "xterm"}
     words = ["run", ".", "--", "--epochs", "100000"]
-    # Where the tests run in the background of a shell they ignore Ctrl-C, and so would it.
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    terminal = pexpect.spawn("edt", words, cwd=str(shell.folder), env=environment, timeout=90, encoding="utf-8", **heard)
+    terminal = pexpect.spawn("edt", words, cwd=str(shell.folder), env=environment, timeout=90, encoding="utf-8", **HEARD)
     try:
         terminal.expect("epoch 1 test")
         terminal.sendintr()
@@ -184,6 +184,20 @@ def test_ctrl_c_asks_what_is_to_become_of_the_run(shell: Shell, answer: str, sta
         terminal.close(force=True)
     assert terminal.exitstatus == status
     assert shell.said("edt ls -n 1 --json")[0]["state"] == state
+
+
+def test_top_draws_a_lane_for_each_slot_until_it_is_interrupted(shell: Shell) -> None:
+    shell.log_in()
+    environment: Any = {**shell.environment, "TERM": "xterm"}
+    terminal = pexpect.spawn("edt", ["top"], env=environment, timeout=60, encoding="utf-8", dimensions=(30, 120), **HEARD)
+    try:
+        for _ in range(2):  # it is drawn again
+            terminal.expect(r"of 4 slots held")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+    finally:
+        terminal.close(force=True)
+    assert terminal.exitstatus == 130
 
 
 @pytest.mark.parametrize(
