@@ -30,6 +30,7 @@ from experiments.models import (
     Node,
     Notice,
     Project,
+    ProjectImport,
     Role,
     TrainingDefinition,
     TrainingRun,
@@ -186,6 +187,14 @@ def trigger(user: AnyUser, pk: int, *, need: Need = "read") -> Trigger:
     """A trigger, its `project` with `my_role`."""
     found = _fetch(Trigger.objects.select_related("experiment", "created_by"), pk, "trigger")
     found.project = _of(user, found.project_id, need, "trigger")
+    return found
+
+
+def project_import(user: AnyUser, pk: int) -> ProjectImport:
+    """An import of the person's; one that is over may have a project that they are in no more."""
+    found = _fetch(ProjectImport.objects.select_related("project", "created_by"), pk, "import")
+    if found.created_by_id != user.pk:
+        raise Http404("There is no such import.")
     return found
 
 

@@ -79,25 +79,29 @@ def check(parts: Sequence[Part]) -> None:
     if total > settings.EDT_MAX_DATA_BYTES:
         most = settings.EDT_MAX_DATA_BYTES >> 20
         raise DataRefused(f"These files have {total >> 20} MiB, at most {most} are allowed: {ADVICE}.")
-    if total > shutil.disk_usage(settings.EDT_HOME).free:
-        raise DataRefused(_no_room(total))
+    if total > free_bytes():
+        raise DataRefused(no_room(total))
+
+
+def free_bytes() -> int:
+    return shutil.disk_usage(settings.EDT_HOME).free
 
 
 def received(key: uuid.UUID, count: int) -> list[int]:
     """How many bytes of each part have arrived."""
-    return [_size(_draft(key) / str(number)) for number in range(count)]
+    return [_size(draft(key) / str(number)) for number in range(count)]
 
 
 def received_bytes(key: uuid.UUID, parts: Sequence[Part]) -> int:
     """About how many bytes have arrived, for people: files come one after the other, so of those that are there the last alone is looked
     at. An upload may have ten thousand."""
     try:
-        there = sorted(int(each.name) for each in _draft(key).iterdir() if each.name.isdecimal())
+        there = sorted(int(each.name) for each in draft(key).iterdir() if each.name.isdecimal())
     except FileNotFoundError:
         return 0
     if not there:
         return 0
-    return sum(parts[number].size_bytes for number in there[:-1] if number < len(parts)) + _size(_draft(key) / str(there[-1]))
+    return sum(parts[number].size_bytes for number in there[:-1] if number < len(parts)) + _size(draft(key) / str(there[-1]))
 
 
 def append(key: uuid.UUID, number: int, body: BinaryIO, *, offset: int, most_bytes: int) -> int:
@@ -106,7 +110,7 @@ def append(key: uuid.UUID, number: int, body: BinaryIO, *, offset: int, most_byt
     Sent twice or out of turn it raises WrongOffset, and nothing changes. Raises DataRefused where it is longer than announced or does not
     fit on the disk; then the part is as it was before.
     """
-    folder = _draft(key)
+    folder = draft(key)
     folder.mkdir(mode=0o700, exist_ok=True)
     handle = os.open(folder / str(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "r+b") as file, _in_words():
@@ -123,14 +127,14 @@ def append(key: uuid.UUID, number: int, body: BinaryIO, *, offset: int, most_byt
 
 def opened(key: uuid.UUID, number: int) -> BinaryIO:
     """A part as far as it has arrived. Raises FileNotFoundError where nothing has."""
-    return open(os.open(_draft(key) / str(number), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+    return open(os.open(draft(key) / str(number), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
 def verified(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> str:
     """The SHA-256 of the whole upload: of its one file, else of the list of all. Raises DataRefused unless all is there as it was sent."""
     found = []
     for number, (part, wanted) in enumerate(zip(parts, hashes, strict=True)):
-        path = _draft(key) / str(number)
+        path = draft(key) / str(number)
         if _size(path) != part.size_bytes:
             raise DataRefused(f"{part.path} has not arrived in full ({_size(path)} of {part.size_bytes} bytes): go on with the upload.")
         actual = _digest(path) if part.size_bytes else hashlib.sha256().hexdigest()
@@ -148,7 +152,7 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
 
     Doing it again finds what was done. Raises DataRefused, and then the upload stays as it is.
     """
-    folder = _draft(key)
+    folder = draft(key)
     folder.mkdir(mode=0o700, exist_ok=True)
     with open(folder / "lock", "wb") as lock, _in_words():
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -160,7 +164,8 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
         return Kept(files, size_bytes, known.read_text())
 
 
-def _draft(key: uuid.UUID) -> Path:
+def draft(key: uuid.UUID) -> Path:
+    """Where an upload arrives: its files by number, and what is made of them."""
     path: Path = settings.EDT_HOME / "uploads" / key.hex
     return path
 
@@ -199,10 +204,10 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
     fresh.mkdir(mode=0o755)
     try:
         if len(parts) == 1 and parts[0].path.lower().endswith(".zip"):
-            _unpack(_draft(key) / "0", parts[0].path, fresh)
+            _unpack(draft(key) / "0", parts[0].path, fresh)
         else:
             for number, part in enumerate(parts):
-                _place(_draft(key) / str(number), fresh.joinpath(*part.path.split("/")), top=fresh)
+                _place(draft(key) / str(number), fresh.joinpath(*part.path.split("/")), top=fresh)
         fresh.rename(_kept(key))
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -212,9 +217,9 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
 def _unpack(path: Path, name: str, into: Path) -> None:
     limits = Limits(entries=settings.EDT_MAX_DATA_ENTRIES, unpacked_bytes=settings.EDT_MAX_DATA_BYTES, advice=ADVICE)
     try:
-        found = folders.unpack(path, into=into, name=name, limits=limits, room=shutil.disk_usage(settings.EDT_HOME).free)
+        found = folders.unpack(path, into=into, name=name, limits=limits, room=free_bytes())
     except folders.NoRoom as error:
-        raise DataRefused(_no_room(error.needed_bytes)) from None
+        raise DataRefused(no_room(error.needed_bytes)) from None
     if not found:
         raise DataRefused(f"{name} holds no files: pack the folder with the data and upload that.")
 
@@ -251,11 +256,12 @@ def _in_words() -> Iterator[None]:
         raise DataRefused(str(refusal)) from None
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise DataRefused(_no_room(0)) from None
+            raise DataRefused(no_room(0)) from None
         raise
 
 
-def _no_room(needed: int) -> str:
-    free = shutil.disk_usage(settings.EDT_HOME).free >> 20
+def no_room(needed: int) -> str:
+    """What to say of a full disk; `needed`: bytes, 0 where nobody knows."""
+    free = free_bytes() >> 20
     wanted = f" and this needs {needed >> 20}" if needed else ""
     return f"The studio's disk is full: it has {free} MiB left{wanted}. Delete data or runs that nobody needs, or ask an administrator."

@@ -69,7 +69,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
     if before is None or before.offset != batch.offset:  # none: the run was deleted since the batch was read
         return Recorded(taken=False)
     # Before the transaction, so that others need not wait for the database meanwhile.
-    rows = journal_rows.understand(run_id, batch.lines, after=before.seq, step=before.run.step, redone_to=before.redone_to)
+    called = run_id if before.lines_of is None else before.lines_of
+    rows = journal_rows.understand(called, batch.lines, after=before.seq, step=before.run.step, redone_to=before.redone_to)
     with transaction.atomic():
         # Two readers of one journal: the second waits here, then finds that the cursor is not where it was any more.
         cursor = JournalCursor.objects.select_for_update().filter(run_id=run_id).first()
@@ -97,7 +98,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             notify.changed(f"run-{run_id}", "plan")
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")
-        notices.of_points(run, points, now=now)
+        if cursor.lines_of is None:  # what has been measured elsewhere, and long ago, is nobody's news
+            notices.of_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 

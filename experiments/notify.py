@@ -32,6 +32,7 @@ Point = tuple[str, str, int, float, float | None, int, int]  # group, name, step
 Message = tuple[str, dict[str, Any]]  # topic, what is said
 SCHEDULE = "schedule"
 TRIGGERS = "triggers"
+IMPORTS = "imports"
 
 PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
 _failed_at: dict[str, float] = {}  # monotonic time of the last failure, while it lasts; so an outage is logged once, at its start and end
@@ -161,6 +162,11 @@ def nudge_deliveries() -> None:
 def nudge_triggers() -> None:
     """Ask for what came in by triggers to be acted on."""
     _task(Task("experiments.tasks.pull_triggers", (), "control", expires=60, once=TRIGGERS))
+
+
+def nudge_imports() -> None:
+    """Ask for projects that have arrived as archives to be taken in."""
+    _task(Task("experiments.tasks.import_projects", (), "control", expires=60, once=IMPORTS))
 
 
 def ingesting(run_id: int) -> str:

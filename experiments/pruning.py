@@ -30,6 +30,7 @@ from experiments.models import (
     MetricSeries,
     MetricStretch,
     Notice,
+    ProjectImport,
     RunEvent,
     SlotUse,
     Tombstone,
@@ -68,6 +69,7 @@ def prune(now: dt.datetime) -> bool:
     environments.collect(now)
     _unused_bundles(now)
     _stale_uploads(now)
+    _stale_imports(now)
     if found := orphans(now):
         names = ", ".join(str(path.relative_to(settings.EDT_HOME)) for path in found[:NAMED_ORPHANS])
         log.warning("%d things in EDT_HOME belong to nothing in the database: manage.py prune --dry-run lists them (%s)", len(found), names)
@@ -101,6 +103,7 @@ def orphans(now: dt.datetime) -> list[Path]:
     """What lies in the stores, older than a day, and is named by no row and no tombstone."""
     named = set(TrainingRun.objects.values_list("folder", flat=True)) | set(Bundle.objects.values_list("sha256", flat=True))
     named |= {key.hex for key in (*DataAsset.objects.values_list("key", flat=True), *DataUpload.objects.values_list("key", flat=True))}
+    named |= {key.hex for key in ProjectImport.objects.values_list("key", flat=True)}
     named |= set(Tombstone.objects.filter(emptied_at=None).values_list("key", flat=True))
     found = (path for store in STORES for path in _entries(settings.EDT_HOME / store) if path.name not in OURS)
     return sorted(path for path in found if path.name.removesuffix(".zip").removeprefix(".") not in named and _older(path, now - KEPT))
@@ -201,6 +204,17 @@ def _stale_uploads(now: dt.datetime) -> None:
             with transaction.atomic():
                 upload.delete()
                 tombstones.of_uploads([upload.key], by=None, now=now)
+
+
+def _stale_imports(now: dt.datetime) -> None:
+    """Archives of projects of which no more has come, and what is said of those that are over."""
+    ProjectImport.objects.filter(ended_at__lt=now - NOTICES_KEPT).delete()
+    before = now - UPLOAD_KEPT
+    for order in ProjectImport.objects.filter(state=ProjectImport.State.ARRIVING, created_at__lt=before):
+        if _newest(settings.EDT_HOME / "uploads" / order.key.hex) < before.timestamp():
+            with transaction.atomic():
+                order.delete()
+                tombstones.of_uploads([order.key], by=None, now=now)
 
 
 def _newest(folder: Path) -> float:

@@ -70,7 +70,7 @@ def make(run: TrainingRun) -> Path:
     """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as."""
     path = folder(run)
     if not path.is_dir():
-        _remember(run.pk)
+        remember(run.pk)
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -83,7 +83,7 @@ def highest_number() -> int:
         return 0
 
 
-def _remember(number: int) -> None:
+def remember(number: int) -> None:
     """A database that is put back from a copy would give numbers out again, and with them the users of this machine that runs are boxed as
     (see prepare.database)."""
     with os.fdopen(os.open(_runs() / HIGHEST, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as file:
@@ -98,10 +98,15 @@ def _runs() -> Path:
     return path
 
 
+def is_engines(path: str) -> bool:
+    """Whether a file of this path is the engine's own, which nobody is shown."""
+    return _ENGINES.fullmatch(path) is not None
+
+
 def open_regular(run: TrainingRun, path: str) -> int:
     """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link, and for what is
     the engine's own."""
-    if _ENGINES.fullmatch(path):
+    if is_engines(path):
         raise FileNotFoundError(path)
     return open_below(folder(run), path)
 
@@ -122,10 +127,10 @@ def open_folder(top: Path, path: str) -> int:
         return at
 
 
-def open_below(top: Path, path: str) -> int:
+def open_below(top: Path, path: str, *, most_depth: int = MAX_DEPTH) -> int:
     """A regular file below any folder of ours, as `open_regular`."""
     parts = path.split("/")
-    if not path or len(parts) > MAX_DEPTH or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if not path or len(parts) > most_depth or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FileNotFoundError(path)
     with contextlib.ExitStack() as cleanup:
         try:
@@ -239,7 +244,7 @@ def _entries(at: int, *, most: int) -> tuple[list[str], list[str], int]:
 
 
 def _add(found: Walked, path: str, name: str, at: int) -> None:
-    if _ENGINES.fullmatch(path):
+    if is_engines(path):
         return
     with contextlib.suppress(OSError):  # gone in between
         facts = os.stat(name, dir_fd=at, follow_symlinks=False)

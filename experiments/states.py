@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -148,6 +148,26 @@ def note(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None)
     notices.of_change(run, reason=reason, now=now, actor=actor)
     notify.changed(f"run-{run.pk}", "history", "wishes")
     notify.changed("cluster", "jobs", "feed")
+
+
+@dataclass(frozen=True)
+class Past:
+    """A row of a history that took place elsewhere; who asked is among its reason's words."""
+
+    at: dt.datetime
+    old: str
+    new: str
+    reason: str
+
+
+def recall(histories: Iterable[tuple[TrainingRun, Sequence[Past]]]) -> None:
+    """The histories of runs that were just stored and have ended. The caller is in a transaction."""
+    rows = (
+        RunTransition(run=run, at=past.at, old=past.old, new=past.new, reason=past.reason[:REASON_LIMIT])
+        for run, history in histories
+        for past in history
+    )
+    RunTransition.objects.bulk_create(rows, batch_size=1000)
 
 
 def _changes(run: TrainingRun, new: str, *, reason: str, now: dt.datetime) -> dict[str, object]:

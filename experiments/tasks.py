@@ -8,6 +8,7 @@ from celery import shared_task
 from django.conf import settings
 
 from experiments import agent, clock, deliveries, diskuse, evictions, ingest, notify, pruning, scheduling, states, triggers
+from experiments.transfer import importing
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,13 @@ def pull_triggers() -> None:
     """Act on what came in by triggers."""
     notify.begun(notify.TRIGGERS)
     triggers.pull_all(clock.now())
+
+
+@shared_task
+def import_projects() -> None:
+    """Take in the projects that have arrived as archives."""
+    notify.begun(notify.IMPORTS)
+    importing.go_on(clock.now)
 
 
 @shared_task

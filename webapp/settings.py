@@ -23,6 +23,7 @@ EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
 EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)
 EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a data asset, unpacked
 EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
+EDT_MAX_PROJECT_BYTES = env.int("EDT_MAX_PROJECT_BYTES", default=256 << 30)  # of the archive of a project that is imported
 
 EDT_API_RATE = env.int("EDT_API_RATE", default=1200)  # requests a minute of one token
 EDT_MAX_RUN_POINTS = env.int("EDT_MAX_RUN_POINTS", default=20_000_000)  # of all its curves together
@@ -150,6 +151,7 @@ CELERY_BEAT_SCHEDULE = {
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "pull_triggers": {"task": "experiments.tasks.pull_triggers", "schedule": 60.0},
+    "import_projects": {"task": "experiments.tasks.import_projects", "schedule": 60.0, "options": {"expires": 60.0}},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "count-disk": {"task": "experiments.tasks.count_disk", "schedule": 30.0, "options": {"expires": 30.0}},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},

@@ -26,6 +26,7 @@ from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
+from experiments.models.transfers import ProjectImport
 from experiments.models.triggers import Trigger, TriggerDelivery
 from experiments.models.variables import EnvironmentVariable
 
@@ -67,6 +68,7 @@ __all__ = [
     "Permit",
     "PresentUse",
     "Project",
+    "ProjectImport",
     "Role",
     "RunEvent",
     "RunState",

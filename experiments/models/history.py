@@ -38,6 +38,7 @@ class JournalCursor(models.Model):
     rejected = models.PositiveIntegerField(default=0)  # lines that did not parse
     left_out = models.JSONField(default=dict, blank=True)  # what was not stored: how much, by reason (ingest.LEFT_OUT)
     redone_to = models.BigIntegerField(default=0)  # steps up to this one may come again: they were done again after an interruption
+    lines_of = models.BigIntegerField(null=True)  # what its lines call the run, where that was imported: its number where it ran
 
 
 class GenerationRecord(models.Model):

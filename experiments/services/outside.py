@@ -98,11 +98,11 @@ def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
     """Lines for its journal, which are in the database when this returns. OSError where the disk does not take them."""
     with transaction.atomic():
         # Two requests at once: the second waits here, else both would give their lines the same numbers.
-        JournalCursor.objects.select_for_update().get(run=run)
+        cursor = JournalCursor.objects.select_for_update().get(run=run)
         path = runfiles.make(run) / journal.FILE_NAME
         if path.exists() and path.stat().st_size >= settings.EDT_MAX_JOURNAL_BYTES:
             raise ValidationError(f"The run has logged {settings.EDT_MAX_JOURNAL_BYTES >> 20} MiB, and more is not kept: begin another.")
-        writer = journal.Writer(path, run.pk)
+        writer = journal.Writer(path, run.pk if cursor.lines_of is None else cursor.lines_of)
         try:
             for event, t in said:
                 writer.write(event, t=t)

@@ -6,9 +6,8 @@ Always attachments, but for pictures of a kind that runs no script: nothing that
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import AsyncIterator, Iterator
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO
 
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -22,8 +21,8 @@ from experiments.models import TrainingRun
 from experiments.selectors import previews
 from experiments.views import ranges
 from experiments.views.shown import person
+from experiments.zipstream import ZipStream, pieces
 
-CHUNK_BYTES = 256 * 1024
 MOST_FILES = 20_000
 
 
@@ -112,57 +111,17 @@ async def _off_the_loop(chunks: Iterator[bytes], *, reads_database: bool) -> Asy
             close()
 
 
-def pieces(opened: BinaryIO, size: int) -> Iterator[bytes]:
-    """At most the size that was announced: a file that grows meanwhile must not break the response."""
-    left = size
-    with opened:
-        while left and (chunk := opened.read(min(CHUNK_BYTES, left))):
-            left -= len(chunk)
-            yield chunk
-
-
 def in_zip(path: str) -> str:
     """The path of a run's file as a zip has it. A script may use \\ in a name, which on Windows leads out of where it is unpacked."""
     return path.replace("\\", "_")
 
 
-class _Sink:
-    """Where zipfile writes: bytes wait here until they are sent. Not seekable, so zipfile uses data descriptors."""
-
-    def __init__(self) -> None:
-        self.waiting: list[bytes] = []
-        self.position = 0
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        self.waiting.append(bytes(data))
-        self.position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.position
-
-    def flush(self) -> None:
-        return None
-
-    def drain(self) -> bytes:
-        out = b"".join(self.waiting)
-        self.waiting.clear()
-        return out
-
-
 def _zip(run: TrainingRun, folder: str) -> Iterator[bytes]:
-    sink = _Sink()
-    with zipfile.ZipFile(cast(IO[bytes], sink), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for each in selectors.files(run, limit=MOST_FILES):
-            try:
-                opened, size = selectors.open_file(run, each.path)
-            except FileNotFoundError:
-                continue  # gone since it was listed
-            info = zipfile.ZipInfo(f"{folder}/{in_zip(each.path)}", date_time=each.modified_at.timetuple()[:6])
-            info.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(info, "w", force_zip64=True) as entry:
-                for chunk in pieces(opened, size):
-                    entry.write(chunk)
-                    if sink.waiting:
-                        yield sink.drain()
-    yield sink.drain()
+    archive = ZipStream(compressed=True)
+    for each in selectors.files(run, limit=MOST_FILES):
+        try:
+            opened, size = selectors.open_file(run, each.path)
+        except FileNotFoundError:
+            continue  # gone since it was listed
+        yield from archive.add(f"{folder}/{in_zip(each.path)}", pieces(opened, size), modified=each.modified_at.timestamp())
+    yield from archive.end()

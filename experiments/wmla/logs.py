@@ -18,7 +18,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from experiments import selectors
+from experiments import selectors, zipstream
 from experiments.models import TrainingRun
 from experiments.selectors.files import RunFile
 from experiments.views import downloads
@@ -122,7 +122,7 @@ def _pack(run: TrainingRun, files: list[RunFile], into: BinaryIO) -> None:
                 continue  # gone since it was listed
             info = zipfile.ZipInfo(downloads.in_zip(each.path), date_time=each.modified_at.timetuple()[:6])
             with archive.open(info, "w", force_zip64=True) as entry:
-                for chunk in downloads.pieces(opened, each.size_bytes):  # no more than there is room for, if it grows meanwhile
+                for chunk in zipstream.pieces(opened, each.size_bytes):  # no more than there is room for, if it grows meanwhile
                     entry.write(chunk)
     into.seek(0, 2)
 

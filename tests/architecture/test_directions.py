@@ -46,7 +46,7 @@ LAYERS = (
     ("templatetags",),
     ("selectors", "forms", "triggers"),
     ("access",),
-    ("services",),
+    ("services", "transfer"),
     (
         "scheduling",
         "environments",
@@ -62,7 +62,7 @@ LAYERS = (
     ),
     ("apart",),
     ("states", "accounts"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed"),
+    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed", "zipstream"),
     ("logins", "addresses", "variables", "api_tokens", "signatures"),
     ("models", "page_layer", "bulk"),
 )

@@ -1,0 +1,239 @@
+"""What an archive says, as the fields of rows: each text, number, time and choice checked as a form's would be. Stores nothing. Raises
+TransferRefused with whose fault it is and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from experiments import journal_rows, states
+from experiments.models import DefinitionVersion, RunState
+from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.services import checks
+from experiments.services.experiments import MAX_DEFINITIONS, RUN_NAME_LIMIT
+from experiments.services.runs import MOST_TAGS, TAG_LIMIT
+from experiments.transfer.format import Data, Definition, Experiment, Manifest, Run, TransferRefused, Variable, Version, moment
+from experiments.transfer.reading import MOST_HISTORY
+from training_runtime import variables as runtime_variables
+
+EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+CLOCKS = dt.timedelta(minutes=5)  # that those of two studios differ by
+SOURCES = 3  # of a run's variables: its project, its definition, its experiment
+INT32 = 2**31 - 1
+V = DefinitionVersion
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the archive's lists refer to, by number, and the time now."""
+
+    versions: Mapping[tuple[int, int], Version]
+    experiments: frozenset[int]
+    now: dt.datetime
+
+
+def known(found: Manifest, *, now: dt.datetime) -> Known:
+    versions = {(definition.number, version.number): version for definition in found.definitions for version in definition.versions}
+    return Known(versions, frozenset(each.number for each in found.experiments), now)
+
+
+def check(found: Manifest, *, now: dt.datetime) -> None:
+    """All that stands in the manifest."""
+    with _of("The project"):
+        checks.name(found.name)
+        checks.text(found.description)
+    _variables("The project", found.variables)
+    there, data = known(found, now=now), {each.number for each in found.data}
+    for definition in found.definitions:
+        of_definition(definition, now=now)
+        for version in definition.versions:
+            of_version(definition, version, now=now)
+    for experiment in found.experiments:
+        of_experiment(experiment, now=now)
+        if experiment.data is not None and experiment.data not in data:
+            raise TransferRefused(f"The experiment {experiment.name[:80]} reads data that the archive has not: export the project again.")
+        for part in experiment.parts:
+            if (part.definition, part.version) not in there.versions:
+                raise TransferRefused(
+                    f"The experiment {experiment.name[:80]} runs code that the archive has not: export the project again."
+                )
+
+
+def of_definition(found: Definition, *, now: dt.datetime) -> dict[str, Any]:
+    who = f"The training definition {found.name[:80]}"
+    if not found.versions:
+        raise TransferRefused(f"{who} has no version: export the project again.")
+    _variables(who, found.variables)
+    _time(found.at, who, now)
+    with _of(who):
+        return {"name": checks.name(found.name), "description": checks.text(found.description)}
+
+
+def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> dict[str, Any]:
+    """Without its code, its packages and what its code requires."""
+    who = f"The training definition {definition.name[:80]}, version {found.number}"
+    _time(found.at, who, now)
+    with _of(who):
+        return {
+            "number": checks.whole(found.number, field="number", least=1, most=INT32),
+            "file_name": checks.name(found.file_name, field="file_name", limit=255),
+            "framework": checks.choice(found.framework, V.Framework, field="framework"),
+            "command": checks.text(found.command, field="command", limit=checks.COMMAND_LIMIT),
+            "device": checks.choice(found.device, V.Device, field="device"),
+            "distributed": checks.choice(found.distributed, V.Distributed, field="distributed"),
+            "max_slots": checks.whole(found.max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT),
+            "network": checks.choice(found.network, V.Network, field="network"),
+            "git_address": checks.text(found.git_address, field="git_address", limit=500),
+            "git_ref": checks.text(found.git_ref, field="git_ref", limit=255),
+            "git_folder": checks.text(found.git_folder, field="git_folder", limit=500),
+            "git_commit": checks.text(found.git_commit, field="git_commit", limit=64),
+        }
+
+
+def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
+    who = f"The experiment {found.name[:80]}"
+    _time(found.at, who, now)
+    if len(found.parts) > MAX_DEFINITIONS:
+        raise TransferRefused(f"{who} has {len(found.parts)} training definitions, at most {MAX_DEFINITIONS} are possible.")
+    _environment(who, found.environment, sources=1)
+    with _of(who):
+        for part in found.parts:
+            checks.text(part.command, field="command", limit=checks.COMMAND_LIMIT)
+        return {
+            "name": checks.name(found.name),
+            "description": checks.text(found.description),
+            "source_folder": _folder(found.source_folder, "source_folder"),
+            "global_command": checks.text(found.global_command, field="global_command", limit=checks.COMMAND_LIMIT),
+            "environment": found.environment,
+        }
+
+
+def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
+    who, size = f"The data {found.name[:80]}", sum(file.size_bytes for file in found.files)
+    _time(found.at, who, now)
+    if not found.files:
+        raise TransferRefused(f"{who} has no files: export the project again.")
+    if size > settings.EDT_MAX_DATA_BYTES or len(found.files) > settings.EDT_MAX_DATA_ENTRIES:
+        most = f"{settings.EDT_MAX_DATA_BYTES >> 20} MiB in {settings.EDT_MAX_DATA_ENTRIES} files"
+        raise TransferRefused(f"{who} has {size >> 20} MiB in {len(found.files)} files, at most {most} are taken here.")
+    with _of(who):
+        return {
+            "name": checks.name(found.name),
+            "description": checks.text(found.description),
+            "files": len(found.files),
+            "size_bytes": size,
+        }
+
+
+def of_run(found: Run, there: Known) -> dict[str, Any]:
+    """Without its rows of other tables."""
+    who = f"Run {found.number}"
+    if (found.definition, found.version) not in there.versions or found.experiment not in there.experiments:
+        raise TransferRefused(f"{who} is of an experiment or of code that the archive has not: export the project again.")
+    times: dict[str, dt.datetime | None] = {name: _time(getattr(found, name), who, there.now) for name in ("submitted_at", "ended_at")}
+    times["started_at"] = None if found.started_at is None else _time(found.started_at, who, there.now)
+    _environment(who, found.environment, sources=SOURCES)
+    if len(found.history) > MOST_HISTORY:
+        raise TransferRefused(
+            f"{who} has a history of {len(found.history)} rows, at most {MOST_HISTORY} are taken: delete it, and export again."
+        )
+    of_history(found, now=there.now)
+    with _of(who):
+        return {**times, **_texts(found), **_numbers(found)}
+
+
+def of_history(found: Run, *, now: dt.datetime) -> list[states.Past]:
+    rows, who = [], f"Run {found.number}"
+    for row in found.history:
+        if row.new not in RunState.values or (row.old and row.old not in RunState.values):
+            raise TransferRefused(f"{who} has been in a state {row.new[:40]!r}, which this studio does not know: export the project again.")
+        reason = row.reason if not row.by or row.by in row.reason else f"{row.reason} ({row.by})"
+        rows.append(states.Past(_time(row.at, who, now), row.old, row.new, reason))
+    return rows
+
+
+def at(said: str) -> dt.datetime:
+    """A time that was checked."""
+    return moment(said, "The archive")
+
+
+def _texts(found: Run) -> dict[str, Any]:
+    if len(found.tags) > MOST_TAGS:
+        checks.refuse("tags", f"{len(found.tags)} tags are too many: a run has at most {MOST_TAGS}.")
+    return {
+        "name": checks.name(found.name, limit=RUN_NAME_LIMIT),
+        "outside": found.outside,
+        "state": found.state,
+        "state_reason": found.state_reason[: states.REASON_LIMIT],
+        "command": checks.text(found.command, field="command", limit=checks.COMMAND_LIMIT),
+        "data_folder": _folder(found.data_folder, "data_folder"),
+        "environment": found.environment,
+        "tags": [checks.name(tag, field="tags", limit=TAG_LIMIT) for tag in found.tags],
+        "note": checks.text(found.note, field="note"),
+        "stop_reason": found.stop_reason[:500],
+        "error_message": found.error_message[: journal_rows.TEXT_LIMIT],
+        "error_traceback": found.error_traceback[: journal_rows.TRACEBACK_LIMIT],
+    }
+
+
+def _numbers(found: Run) -> dict[str, Any]:
+    least = checks.whole(found.min_slots, field="min_slots", least=1, most=MAX_SLOTS_LIMIT)
+    checks.whole(found.lines_of, field="lines_of", least=0, most=2**63 - 1)
+    if found.exit_code is not None:
+        checks.whole(found.exit_code, field="exit_code", least=-INT32, most=INT32)
+    return {
+        "priority": checks.whole(found.priority, field="priority", least=1, most=10_000),
+        "min_slots": least,
+        "max_slots": checks.whole(found.max_slots, field="max_slots", least=least, most=MAX_SLOTS_LIMIT),
+        "position": checks.whole(found.position, field="position", least=0, most=INT32),
+        "attempt": checks.whole(found.attempt, field="attempt", least=0, most=INT32),
+        "exit_code": found.exit_code,
+    }
+
+
+def _time(said: str, who: str, now: dt.datetime) -> dt.datetime:
+    found = moment(said, who)
+    if not EARLIEST <= found <= now + CLOCKS:
+        raise TransferRefused(
+            f"{who} has the time {found:%Y-%m-%d %H:%M}, before {EARLIEST.year} or in the future: check the clocks of both studios, and "
+            "export the project again."
+        )
+    return found
+
+
+def _folder(said: str, field: str) -> str:
+    """A name of a folder of data, which a run that begins here looks for (`checks.data_folder`)."""
+    clean = checks.text(said, field=field, limit=checks.FOLDER_LIMIT)
+    if clean.startswith("/") or ".." in PurePosixPath(clean).parts:
+        checks.refuse(field, f"{clean} is outside the data.")
+    return clean
+
+
+def _variables(who: str, found: Iterable[Variable]) -> None:
+    given = {each.name: each.value for each in found}
+    _environment(who, given, sources=1)
+
+
+def _environment(who: str, given: Mapping[str, str], *, sources: int) -> None:
+    most, characters = sources * checks.MOST_VARIABLES, sum(len(name) + len(value) for name, value in given.items())
+    if len(given) > most or characters > sources * checks.MOST_VARIABLES_CHARACTERS:
+        raise TransferRefused(f"{who} has {len(given)} environment variables, or too long ones: at most {most} are possible.")
+    for name, value in given.items():
+        if refusal := runtime_variables.refusal(name, value):
+            raise TransferRefused(f"{who}: {refusal}")
+
+
+@contextlib.contextmanager
+def _of(who: str) -> Iterator[None]:
+    """What a form would show, and of what."""
+    try:
+        yield
+    except ValidationError as error:
+        raise TransferRefused(f"{who} cannot be stored here. {' '.join(error.messages)}") from None

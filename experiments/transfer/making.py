@@ -1,0 +1,231 @@
+"""Makes a new project of an archive that has been checked: its code and files first, then all rows in one transaction. Journals are read
+afterwards (`importing`), by the same way as those of runs that train here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from experiments import bundles, environments, runfiles, states
+from experiments.models import (
+    Bundle,
+    DataAsset,
+    DefinitionVersion,
+    EnvironmentVariable,
+    Experiment,
+    ExperimentDefinition,
+    JournalCursor,
+    NamedVersion,
+    Project,
+    ProjectImport,
+    TrainingDefinition,
+    TrainingRun,
+)
+from experiments.services import checks, projects
+from experiments.transfer import facts, files, format, reading
+from experiments.transfer.format import Manifest, TransferRefused, Version
+
+AT_ONCE = 50  # runs: each has a list of its files
+NAMED, STUDIO, OWN = (DefinitionVersion.Packages(each).value for each in ("named", "studio", "own"))
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A version's code, and what its runs find installed, here: fields of its row."""
+
+    bundle: Bundle
+    fields: dict[str, Any]
+
+
+@dataclass
+class _Making:
+    """The rows so far, by what the archive calls them; `notes`: what is not as it was, a sentence each."""
+
+    order: ProjectImport
+    top: Path
+    found: Manifest
+    now: dt.datetime
+    notes: list[str] = field(default_factory=list)
+    code: dict[tuple[int, int], _Code] = field(default_factory=dict)
+    versions: dict[tuple[int, int], DefinitionVersion] = field(default_factory=dict)
+    data: dict[int, DataAsset] = field(default_factory=dict)
+    experiments: dict[int, Experiment] = field(default_factory=dict)
+
+
+def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetime) -> Project:
+    """The project, which its importer administers. `top`: where the archive is unpacked. Raises TransferRefused, OSError; then there are no
+    rows, but maybe files (`files.take_back`)."""
+    making = _Making(order, top, found, now)
+    _keep_code(making)
+    _place(making)
+    with transaction.atomic():
+        made = projects.create_project(
+            by=order.created_by, name=order.name or found.name, description=found.description, request_id=uuid.uuid5(order.key, "project")
+        )
+        _variables({"project": made}, found.variables, making)
+        _definitions(making, made)
+        _experiments(making, made)
+        _runs(making)
+        order.project, order.state = made, ProjectImport.State.READING
+        order.notes = [*_told(found), *making.notes]
+        order.save(update_fields=["project", "state", "notes"])
+        checks.audit(order.created_by, "imports project %s (%s) with %d runs", made.pk, made.name, len(found.runs))
+    return made
+
+
+def _told(found: Manifest) -> list[str]:
+    of_definitions = ((f"the training definition {each.name}", each.secrets) for each in found.definitions)
+    secrets = [(whose, names) for whose, names in (("the project", found.secrets), *of_definitions) if names]
+    return [f"Set again the secrets of {whose}: {', '.join(names)}." for whose, names in secrets] + list(found.left_out)
+
+
+def _keep_code(making: _Making) -> None:
+    kept: dict[str, Bundle] = {}
+    for definition in making.found.definitions:
+        for version in definition.versions:
+            who = f"{definition.name[:80]}, version {version.number}"
+            try:
+                if version.code not in kept:
+                    with open(reading.code(making.top, version.code), "rb") as file:
+                        kept[version.code] = bundles.keep(file, file_name=f"{version.code}.zip")
+                bundle = kept[version.code]
+                if version.command:
+                    bundles.entry(bundle, version.command)
+            except bundles.BundleRefused as refusal:
+                raise TransferRefused(f"The training definition {who} cannot be kept here. {refusal}") from None
+            making.code[definition.number, version.number] = _Code(bundle, _packages(making, bundle, version, who))
+    for experiment in making.found.experiments:
+        for part in experiment.parts:
+            _check_command(making, experiment, part)
+
+
+def _check_command(making: _Making, experiment: format.Experiment, part: format.Part) -> None:
+    """As of an experiment that is made here: its runs are queued without another look."""
+    code = making.code[part.definition, part.version]
+    try:
+        bundles.entry(code.bundle, experiment.global_command or part.command or code.fields["command"])
+    except bundles.BundleRefused as refusal:
+        raise TransferRefused(f"The experiment {experiment.name[:80]} cannot be run here. {refusal}") from None
+
+
+def _packages(making: _Making, bundle: Bundle, version: Version, who: str) -> dict[str, Any]:
+    """What is required is read from the code again: the archive's word would count for everybody whose code requires the same."""
+    command = {"command": version.command.strip()}
+    if version.packages == NAMED:
+        named = _offered(version)
+        if named is not None:
+            of_named = {"requirements": named.requirements, "requirements_key": named.requirements_key}
+            return {**command, "packages": NAMED, "named": named, **of_named}
+        making.notes.append(
+            f"{who} ran in the environment {version.named[:100]}, which is not offered here: it gets what its code requires."
+        )
+    if version.packages == STUDIO:
+        return {**command, "packages": STUDIO}
+    try:
+        text, key = environments.brought(bundle, version.command)
+    except bundles.BundleRefused as refusal:
+        making.notes.append(f"{who} gets the studio's packages alone: {refusal}")
+        return {**command, "packages": STUDIO}
+    return {**command, "packages": OWN, "requirements": text, "requirements_key": key}
+
+
+def _offered(version: Version) -> NamedVersion | None:
+    """The same environment, where it is offered here too."""
+    alike = NamedVersion.objects.filter(requirements=version.requirements, environment__retired_at=None).select_related("environment")
+    return next((each for each in alike.order_by("-pk")[:100] if str(each) == version.named), None)
+
+
+def _place(making: _Making) -> None:
+    for listed in making.found.data:
+        asset = reading.data(making.top, listed)
+        files.place_data(making.top, asset.files, key=files.key_of_data(making.order.key, asset.number))
+    for listed in making.found.runs:
+        run = reading.run(making.top, listed)
+        files.place_run(making.top, run.files, folder=files.folder_of_run(making.order.key, run.number))
+
+
+def _variables(owner: dict[str, Any], found: tuple[format.Variable, ...], making: _Making) -> None:
+    by = making.order.created_by
+    EnvironmentVariable.objects.bulk_create(
+        EnvironmentVariable(**owner, name=each.name, value=each.value, set_by=by, set_at=making.now) for each in found
+    )
+
+
+def _definitions(making: _Making, project: Project) -> None:
+    by = making.order.created_by
+    for each in making.found.definitions:
+        row = TrainingDefinition.objects.create(project=project, created_by=by, **facts.of_definition(each, now=making.now))
+        TrainingDefinition.objects.filter(pk=row.pk).update(created_at=facts.at(each.at))
+        _variables({"definition": row}, each.variables, making)
+        for version in each.versions:
+            code = making.code[each.number, version.number]
+            said = {**facts.of_version(each, version, now=making.now), **code.fields}
+            made = DefinitionVersion.objects.create(definition=row, bundle=code.bundle, created_by=by, **said)
+            DefinitionVersion.objects.filter(pk=made.pk).update(created_at=facts.at(version.at))
+            making.versions[each.number, version.number] = made
+
+
+def _experiments(making: _Making, project: Project) -> None:
+    by = making.order.created_by
+    for listed in making.found.data:
+        asset = reading.data(making.top, listed)
+        key, said = files.key_of_data(making.order.key, asset.number), facts.of_data(asset, now=making.now)
+        row = DataAsset.objects.create(project=project, key=key, sha256=_vouched(asset), created_by=by, **said)
+        DataAsset.objects.filter(pk=row.pk).update(created_at=facts.at(asset.at))
+        making.data[asset.number] = row
+    for each in making.found.experiments:
+        data = making.data[each.data] if each.data is not None else None
+        made = Experiment.objects.create(project=project, data_asset=data, created_by=by, **facts.of_experiment(each, now=making.now))
+        Experiment.objects.filter(pk=made.pk).update(created_at=facts.at(each.at))
+        making.experiments[each.number] = made
+        ExperimentDefinition.objects.bulk_create(
+            ExperimentDefinition(
+                experiment=made, version=making.versions[part.definition, part.version], position=place, command=part.command
+            )
+            for place, part in enumerate(each.parts)
+        )
+
+
+def _vouched(asset: format.Data) -> str:
+    """As of an upload: of its one file, else of the list of all with their hashes."""
+    if len(asset.files) == 1:
+        return asset.files[0].sha256
+    return hashlib.sha256("".join(f"{file.sha256}  {file.path}\n" for file in asset.files).encode()).hexdigest()
+
+
+def _runs(making: _Making) -> None:
+    numbers: dict[int, int] = {}
+    there = facts.known(making.found, now=making.now)
+    for first in range(0, len(making.found.runs), AT_ONCE):
+        some = [reading.run(making.top, listed) for listed in making.found.runs[first : first + AT_ONCE]]
+        rows = TrainingRun.objects.bulk_create(_row(making, run, there) for run in some)
+        numbers |= {run.number: row.pk for run, row in zip(some, rows, strict=True)}
+        JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
+        states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
+        for run, row in zip(some, rows, strict=True):
+            if run.continues in numbers:  # which is older
+                TrainingRun.objects.filter(pk=row.pk).update(continues=numbers[run.continues])
+    if numbers:
+        runfiles.remember(max(numbers.values()))
+
+
+def _row(making: _Making, run: format.Run, there: facts.Known) -> TrainingRun:
+    return TrainingRun(
+        experiment=making.experiments[run.experiment],
+        version=making.versions[run.definition, run.version],
+        folder=files.folder_of_run(making.order.key, run.number),
+        submitted_by=making.order.created_by,
+        **facts.of_run(run, there),
+    )
+
+
+def _came(making: _Making, run: format.Run) -> states.Past:
+    by, whence = making.order.created_by.username, making.found.name
+    words = f"Imported by {by} from the project {whence}, where {run.by[:150]} had submitted it as run {run.number}."
+    return states.Past(making.now, run.state, run.state, words)

@@ -1,0 +1,90 @@
+"""Archives of projects for tests: exported, imported as the studio does it, and changed as somebody hostile would."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils import timezone
+
+from experiments.models import Project, ProjectImport, User
+from experiments.services import imports
+from experiments.transfer import exporting, importing
+from experiments.transfer.format import MANIFEST
+
+Entries = dict[str, bytes]
+
+
+def exported(project: Project) -> bytes:
+    return b"".join(exporting.export(project, now=timezone.now(), studio="test"))
+
+
+def send(archive: bytes, by: User, *, name: str = "") -> ProjectImport:
+    """All of it, waiting."""
+    order = imports.begin_import(by=by, file_name="project.zip", size_bytes=len(archive), name=name)
+    imports.receive_archive(order, offset=0, body=io.BytesIO(archive))
+    return imports.finish_archive(order)
+
+
+def imported(archive: bytes, by: User, *, name: str = "") -> ProjectImport:
+    """As it is when the studio has taken it in, or refused it."""
+    order = send(archive, by, name=name)
+    importing.go_on(timezone.now)
+    return ProjectImport.objects.get(pk=order.pk)
+
+
+@dataclass
+class Archive:
+    """What is in one, to be changed and packed again, with hashes that fit unless a test wants others."""
+
+    entries: Entries
+    manifest: dict[str, Any]
+    lists: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, packed: bytes) -> Archive:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        made = cls(entries, json.loads(entries.pop(MANIFEST)))
+        for each in (*made.manifest["data"], *made.manifest["runs"]):
+            made.lists[each["list"]] = json.loads(entries.pop(each["list"]))
+        return made
+
+    def run(self, place: int = 0) -> dict[str, Any]:
+        return self.lists[self.manifest["runs"][place]["list"]]
+
+    def data(self) -> dict[str, Any]:
+        return self.lists[self.manifest["data"][0]["list"]]
+
+    def put(self, run: dict[str, Any], path: str, content: bytes, *, entry: str = "") -> None:
+        """A file of a run, in the place of one of its path."""
+        entry = entry or f"runs/{run['number']}/{path}"
+        run["files"] = [each for each in run["files"] if each["path"] != path]
+        digest = hashlib.sha256(content).hexdigest()
+        run["files"].append({"entry": entry, "path": path, "size_bytes": len(content), "sha256": digest, "modified": 1.7e9})
+        self.entries[entry] = content
+
+    def packed(
+        self,
+        *,
+        compressed: bool = False,
+        more: Callable[[zipfile.ZipFile], None] = lambda _: None,
+        texts: Mapping[str, bytes] | None = None,
+    ) -> bytes:
+        """`more`: adds what it likes; `texts`: what stands in the place of lists and of the manifest."""
+        into, said = io.BytesIO(), dict(texts or {})
+        with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED) as archive:
+            for name, content in self.entries.items():
+                archive.writestr(name, content)
+            for each in (*self.manifest["data"], *self.manifest["runs"]):
+                text = said.get(each["list"], json.dumps(self.lists[each["list"]]).encode())
+                each["sha256"] = hashlib.sha256(text).hexdigest()
+                archive.writestr(each["list"], text)
+            archive.writestr(MANIFEST, said.get(MANIFEST, json.dumps(self.manifest).encode()))
+            more(archive)
+        return into.getvalue()
