@@ -80,6 +80,15 @@ class DataForm(forms.Form):
     )
 
 
+class ImportForm(RequestForm):
+    upload = forms.FileField(
+        label="Archive",
+        widget=forms.FileInput(attrs={"accept": ".zip,application/zip"}),
+        help_text="The .zip that Export made, of this studio or of another one.",
+        error_messages={"required": "Choose the archive of a project."},
+    )
+
+
 class DataSettingsForm(forms.Form):
     name = forms.CharField(max_length=120)
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))

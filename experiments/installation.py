@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from django.conf import settings
@@ -137,3 +138,11 @@ def _key_of_home() -> uuid.UUID | None:
 def _path() -> Path:
     path: Path = settings.EDT_HOME / FILE
     return path
+
+
+def version() -> str:
+    """Of the studio."""
+    try:
+        return metadata.version("edt-studio")
+    except metadata.PackageNotFoundError:  # run from its source
+        return "0.1.0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -15,6 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
 from ninja.openapi.schema import OpenAPISchema
 
+from experiments import installation
 from experiments.api import (
     cluster,
     data,
@@ -32,6 +32,7 @@ from experiments.api import (
     searching,
     thresholds,
     tokens,
+    transfers,
     triggers,
     uploads,
 )
@@ -102,15 +103,8 @@ def _link(described: dict[str, Any]) -> None:
 PARAMETER = {
     **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
     **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeTrigger": "trigger", "MadeToken": "token"},
-    **{"Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment"},
+    **{"Import": "imported", "Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment"},
 }
-
-
-def version() -> str:
-    try:
-        return metadata.version("edt-studio")
-    except metadata.PackageNotFoundError:  # run from its source
-        return "0.1.0"
 
 
 def make() -> Api:
@@ -118,6 +112,7 @@ def make() -> Api:
     handle(api)
     for each in (
         projects,
+        transfers,
         definitions,
         uploads,
         data,
@@ -141,7 +136,7 @@ def make() -> Api:
     @api.get("/", response=About, auth=None, throttle=[])
     def about(request: HttpRequest) -> About:  # noqa: ARG001  (ninja passes it)
         """What answers here."""
-        return About(name="EDT Studio", version=version(), api="v1")
+        return About(name="EDT Studio", version=installation.version(), api="v1")
 
     return api
 

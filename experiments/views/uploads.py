@@ -34,9 +34,9 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
     """
     user = person(request)
     project = access.project(user, pk, need="write")
-    said = _said(request)
+    said = said_of(request)
     try:
-        parts = [Part(str(each["path"]), _size(each["size"])) for each in said.get("files", [])]
+        parts = [Part(str(each["path"]), size_of(each["size"])) for each in said.get("files", [])]
         if said.get("code") is True:
             [zip_] = parts
             upload = code.begin_code(project, by=user, file_name=zip_.path, size_bytes=zip_.size_bytes)
@@ -45,9 +45,9 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
                 project, by=user, name=str(said.get("name", "")), description=str(said.get("description", "")), parts=parts
             )
     except (KeyError, TypeError, ValueError):
-        return _refused({"upload": ["These are not files as the page sends them: reload it and try again."]})
+        return told({"upload": ["These are not files as the page sends them: reload it and try again."]})
     except ValidationError as error:
-        return _refused(error.message_dict)
+        return told(error.message_dict)
     return JsonResponse(_state(upload), status=201)
 
 
@@ -76,7 +76,7 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
     except ValidationError as error:
-        return _refused(error.message_dict)
+        return told(error.message_dict)
 
 
 @require_POST
@@ -90,7 +90,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
         upload = access.data_upload(user, pk)
     except Http404:  # finished before, and the answer was lost on its way
         return JsonResponse({"to": reverse("data", args=[access.finished_upload(user, pk).pk])})
-    hashes = _said(request).get("sha256")
+    hashes = said_of(request).get("sha256")
     if not isinstance(hashes, list) or len(hashes) != len(upload.parts):
         hashes = [None] * len(upload.parts)
     try:
@@ -101,7 +101,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
             return JsonResponse({"to": to, "kept": upload.pk})
         asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
     except ValidationError as error:
-        return _refused(error.message_dict)
+        return told(error.message_dict)
     return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 
@@ -123,7 +123,8 @@ def _state(upload: DataUpload) -> dict[str, object]:
     }
 
 
-def _said(request: HttpRequest) -> dict[str, Any]:
+def said_of(request: HttpRequest) -> dict[str, Any]:
+    """The body's JSON; empty where it is none."""
     try:
         said = json.loads(request.read(MOST_LIST_BYTES + 1) or b"{}")  # not `body`, whose limit is that of a form
     except (ValueError, RecursionError):
@@ -131,11 +132,13 @@ def _said(request: HttpRequest) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _size(said: object) -> int:
+def size_of(said: object) -> int:
+    """Bytes. Raises ValueError."""
     if isinstance(said, bool) or not isinstance(said, int) or said < 0:
         raise ValueError(said)
     return said
 
 
-def _refused(errors: dict[str, list[str]]) -> JsonResponse:
-    return JsonResponse({"errors": errors}, status=400)
+def told(errors: dict[str, list[str]], *, status: int = 400) -> JsonResponse:
+    """What is refused, for the script."""
+    return JsonResponse({"errors": errors}, status=status)

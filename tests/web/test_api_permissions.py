@@ -16,6 +16,7 @@ from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
 from tests.web.seed import Seeded
+from tests.web.test_every_address import import_of
 
 DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 CALLS = [(method.upper(), path.removeprefix("/api/v1")) for path, calls in DESCRIBED["paths"].items() for method in calls]
@@ -27,10 +28,13 @@ EVERYBODY = {
     ("GET", "/cluster"), ("GET", "/cluster/lanes"), ("GET", "/cluster/grants"), ("GET", "/cluster/jobs"), ("GET", "/cluster/usage"),
     ("GET", "/cluster/rules"), ("GET", "/nodes"), ("GET", "/nodes/{name}"), ("GET", "/stream"),
     ("GET", "/search"), ("GET", "/me/notifications"), ("PATCH", "/me/notifications"), ("GET", "/shared-data/files"),
+    ("GET", "/projects/imports"), ("POST", "/projects/imports"),
     ("GET", "/shared-data/files/{path}"), ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
 }  # fmt: skip
 PRIVATE = {
     ("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}"),
+    ("GET", "/projects/imports/{imported}"), ("PUT", "/projects/imports/{imported}/archive"),
+    ("POST", "/projects/imports/{imported}/finish"), ("DELETE", "/projects/imports/{imported}"),
     ("DELETE", "/runs/{run}/thresholds/{threshold}"), ("DELETE", "/experiments/{experiment}/thresholds/{threshold}"),
 }  # fmt: skip
 CLUSTER_ADMINS = {
@@ -50,6 +54,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
     ("POST", "/projects/{project}/outside-runs"): {"name": "n"},
+    ("POST", "/projects/imports"): {"file": "a.zip", "size": 1},
     ("POST", "/runs/{run}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
     ("POST", "/experiments/{experiment}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
     ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
@@ -76,14 +81,16 @@ def filled(path: str, studio: Seeded) -> str:
         "slot": studio.node.slots.all()[0].pk, "webhook": studio.hook.pk, "trigger": triggers[0].pk, "token": token.pk if token else 0,
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
-        "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
+        "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
 
 
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
-    query = {"/stream": "?topic=cluster", "/uploads/{upload}/files/{number}": "?offset=0", "/search": "?q=digits"}.get(path, "")
+    asked = {"/stream": "?topic=cluster", "/search": "?q=digits"}
+    asked |= dict.fromkeys(("/uploads/{upload}/files/{number}", "/projects/imports/{imported}/archive"), "?offset=0")
+    query = asked.get(path, "")
     address = filled(path, studio) + query
     if call in (("POST", "/projects/{project}/definitions"), ("POST", "/definitions/{definition}/versions")):
         return script.upload(address, {"name": "n"} if path.startswith("/projects") else {"command": "main.py"}).status_code
@@ -163,6 +170,7 @@ def test_a_token_of_a_project_knows_no_other(studio: Seeded) -> None:
     assert [each["id"] for each in script.get("/projects").json()["items"]] == [studio.cifar.pk]
     assert {each["project"] for each in script.get("/runs").json()["items"]} == {studio.cifar.pk}
     assert script.post("/projects", {"name": "Another"}).status_code == 403
+    assert script.post("/projects/imports", {"file": "a.zip", "size": 1}).status_code == 403
     assert script.get("/tokens").status_code == 403
     assert script.get("/notifications").status_code == 403
 

@@ -10,7 +10,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ApiToken, NamedEnvironment, Trigger, User
+from experiments.models import ApiToken, NamedEnvironment, ProjectImport, Trigger, User
+from experiments.services import imports
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -24,6 +25,7 @@ EVERYBODY = {
     "theme",
     "projects",
     "new_project",
+    "import_project", "begin_import",
     "cluster",
     "lanes",
     "node",
@@ -48,13 +50,15 @@ PRIVATE = {
     "try_webhook",
     "drop_watch",
     "drop_experiment_watch",
-}  # to one person: of anybody else's there is none
+    "project_import", "import_piece", "finish_import", "drop_import",
+}  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
     "environments", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",
 }  # fmt: skip
 MEMBERS = {
+    "export_project",
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
     "new_experiment",
     "copy_definition", "fetch_again",
@@ -74,6 +78,7 @@ MEMBERS = {
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
+    "begin_import", "finish_import", "drop_import",
     "delete_trigger",
     "end_token", "end_tokens",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
@@ -86,7 +91,7 @@ WRITES = {
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
-PUTS = {"upload_piece"}
+PUTS = {"upload_piece", "import_piece"}
 FORMS = {
     "project_variables",
     "definition_variables",
@@ -96,6 +101,7 @@ FORMS = {
     "project_webhooks",
     "new_data",
     "new_project",
+    "import_project",
     "members",
     "project_settings",
     "new_definition",
@@ -123,6 +129,11 @@ def pages() -> list[tuple[str, URLPattern]]:
 def token_of(user: User) -> ApiToken:
     made = ApiToken.objects.filter(person=user).first()
     return made or services.create_token(by=user, name="a token", scope="read", days=None, now=timezone.now())[0]
+
+
+def import_of(user: User) -> ProjectImport:
+    made = ProjectImport.objects.filter(created_by=user).first()
+    return made or imports.begin_import(by=user, file_name="project.zip", size_bytes=9)
 
 
 def trigger_of(studio: Seeded) -> Trigger:
@@ -160,6 +171,7 @@ def sample(name: str, studio: Seeded) -> str:
         "drop_watch": studio.watch.pk,
         "drop_experiment_watch": studio.experiment.watches.get().pk,
     }
+    owners |= {name: import_of(studio.alice).pk for name in ("project_import", "import_piece", "finish_import", "drop_import")}
     route = next(route for route, each in pages() if each.name == name)
     arguments: dict[str, Any] = {}
     if "<int:pk>" in route:
@@ -194,7 +206,7 @@ def test_nobody_gets_further_than_the_login_page(studio: Seeded) -> None:
 
 def test_a_stranger_is_told_that_there_is_no_such_thing(studio: Seeded, stranger: User, as_: As) -> None:
     client, wrong = as_(stranger), []
-    for name in sorted(PRIVATE):
+    for name in sorted(PRIVATE - PUTS):
         assert getattr(client, "post" if name in WRITES else "get")(sample(name, studio)).status_code == 404, name
     for name in sorted(PUTS):
         assert client.put(sample(name, studio)).status_code == 404, name
@@ -234,7 +246,7 @@ def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
     client = as_(User.objects.get(username="victor"))
     elsewhere = {"copy_definition", "watch_metric", "watch_experiment"}  # writes what is one's own; here it only reads
     got = {name: client.post(sample(name, studio)).status_code for name in MEMBERS & (WRITES | FORMS) - elsewhere}
-    got |= {name: client.put(sample(name, studio)).status_code for name in PUTS}
+    got |= {name: client.put(sample(name, studio)).status_code for name in PUTS & MEMBERS}
     assert set(got.values()) == {403}, got
 
 
