@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,6 +99,15 @@ class AsyncStudio:
         attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
         version, _ = await self.do(operations.save_code(found.id, packed.name, packed.zip, attributes))
         return AsyncRun(self, await self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
+
+    async def import_project(self, archive: Path | str, *, name: str = "") -> Project:
+        """A new project of the .zip of one. Raises Refused with why."""
+        begun = await self.do(operations.send_project(Path(archive), name=name))
+        while not begun.is_over:
+            await asyncio.sleep(EVERY_S)
+            with contextlib.suppress(NoAnswer):
+                begun = await self.do(operations.project_import(begun.id))
+        return await self.do(operations.imported(begun))
 
     async def slots(self) -> list[Slot]:
         return await self.do(operations.slots())

@@ -13,7 +13,7 @@ import httpx
 from edt_client import credentials, events, operations, packing, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
-from edt_client.things import Curve, DataAsset, Event, File, Node, Project, RunFacts, Series, Slot, Version
+from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, RunFacts, Series, Slot, Version
 from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
 T = TypeVar("T")
@@ -107,6 +107,26 @@ class Studio:
         """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id)."""
         found = self.do(operations.project_of(project, make=True))
         return self.do(operations.upload_data(found.id, name or Path(folder).resolve().name, Path(folder)))
+
+    def export_project(self, project: str, to: Path | str) -> Path:
+        """A project, by its name or number, as a .zip: `to` is a folder or its new name."""
+        found, target = self.do(operations.project_of(project, make=False)), Path(to)
+        target = target / f"project-{found.id}.zip" if target.is_dir() else target
+        target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
+        self.download(f"/projects/{found.id}/export", target)
+        return target
+
+    def import_project(self, archive: Path | str, *, name: str = "", seen: Callable[[Import], object] = lambda _: None) -> Project:
+        """A new project of such a .zip, of this studio or of another. Raises Refused with why; `seen` is told each time that it is looked
+        at how far it is."""
+        begun = self.do(operations.send_project(Path(archive), name=name))
+        while not begun.is_over:
+            seen(begun)
+            time.sleep(EVERY_S)
+            with contextlib.suppress(NoAnswer):
+                begun = self.do(operations.project_import(begun.id))
+        seen(begun)
+        return self.do(operations.imported(begun))
 
     def slots(self) -> list[Slot]:
         return self.do(operations.slots())

@@ -11,7 +11,23 @@ from typing import Any, TypeVar
 
 from edt_client.calls import Answer, Call, Operation, part, path_part
 from edt_client.errors import ClientError, NoAnswer, Refused
-from edt_client.things import STRANGE, Curve, DataAsset, Definition, File, Log, Node, Project, RunFacts, Series, Slot, Tail, Version, read
+from edt_client.things import (
+    STRANGE,
+    Curve,
+    DataAsset,
+    Definition,
+    File,
+    Import,
+    Log,
+    Node,
+    Project,
+    RunFacts,
+    Series,
+    Slot,
+    Tail,
+    Version,
+    read,
+)
 
 T = TypeVar("T")
 PAGE = 200
@@ -139,6 +155,42 @@ def _send_file(upload: dict[str, Any], number: int, path: Path) -> Operation[str
             digest.update(piece)
             offset += len(piece)
     return digest.hexdigest()
+
+
+def send_project(archive: Path, *, name: str = "") -> Operation[Import]:
+    """Send the archive of a project, from where it stands, and have it taken in. `name`: of the project, if it is to have another one."""
+    begun = yield from _begun(archive.name, archive.stat().st_size, name)
+    with open(archive, "rb") as file:
+        offset = file.seek(begun.received)
+        while piece := file.read(begun.piece_bytes):
+            try:
+                answer = yield Call("PUT", f"/projects/imports/{begun.id}/archive", {"offset": offset}, content=piece)
+                offset = int(_object(answer)["received"])
+            except Refused as refused:
+                if refused.status != 409:  # else it had arrived, and the answer was lost
+                    raise
+                offset = file.seek((yield from project_import(begun.id)).received)
+    return read(Import, (yield Call("POST", f"/projects/imports/{begun.id}/finish", json={}, key="finish")).said())
+
+
+def _begun(file: str, size: int, name: str) -> Operation[Import]:
+    """One of this file that was cut off on its way, else a new one."""
+    for each in (yield from _pages(Import, "/projects/imports", {}, most=PAGE)):
+        if each.state == "arriving" and (each.file, each.size) == (file, size):
+            return each
+    body = {"file": file, "size": size, "name": name}
+    return read(Import, (yield Call("POST", "/projects/imports", json=body, key=uuid.uuid4().hex)).said())
+
+
+def project_import(number: int) -> Operation[Import]:
+    return read(Import, (yield Call("GET", f"/projects/imports/{number}")).said())
+
+
+def imported(done: Import) -> Operation[Project]:
+    """What came of an import that is over. Raises Refused."""
+    if done.state != "done" or done.project is None:
+        raise Refused(done.says or "The project was deleted meanwhile.", 400)
+    return read(Project, (yield Call("GET", f"/projects/{done.project}")).said())
 
 
 def start(

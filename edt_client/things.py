@@ -44,6 +44,25 @@ class Project:
 
 
 @dataclass(frozen=True)
+class Import:
+    """The archive of a project on its way to be one. `says`: how far it is, or why it is refused; `notes`: what to know of the project."""
+
+    id: int
+    file: str
+    size: int
+    received: int
+    piece_bytes: int
+    state: str
+    says: str
+    project: int | None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "refused")
+
+
+@dataclass(frozen=True)
 class Version:
     """A version of a training definition. `sha256`: of the zip of its code."""
 

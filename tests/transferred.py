@@ -81,10 +81,11 @@ class Archive:
         with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED) as archive:
             for name, content in self.entries.items():
                 archive.writestr(name, content)
-            for each in (*self.manifest["data"], *self.manifest["runs"]):
-                text = said.get(each["list"], json.dumps(self.lists[each["list"]]).encode())
-                each["sha256"] = hashlib.sha256(text).hexdigest()
-                archive.writestr(each["list"], text)
+            for name, facts in self.lists.items():
+                text = said.get(name, json.dumps(facts).encode())
+                archive.writestr(name, text)
+                for each in (*self.manifest["data"], *self.manifest["runs"]):
+                    each["sha256"] = hashlib.sha256(text).hexdigest() if each["list"] == name else each["sha256"]
             archive.writestr(MANIFEST, said.get(MANIFEST, json.dumps(self.manifest).encode()))
             more(archive)
         return into.getvalue()

@@ -1,4 +1,4 @@
-"""`edt import`: runs that other tools have kept."""
+"""`edt import`: runs that other tools have kept, and whole projects of studios; `edt export`: such a project."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from edt_client import importing, operations
 from edt_client.cli.shown import as_json, own_project, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.importing import Kept
+from edt_client.things import Import
 
 project_option = click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own.")
 files_option = click.option("--files/--no-files", default=True, help="Send their files as well (default: yes).")
@@ -18,10 +19,7 @@ files_option = click.option("--files/--no-files", default=True, help="Send their
 
 @click.group("import")
 def import_() -> None:
-    """Bring runs that MLflow or TensorBoard has kept, with their curves, parameters and files.
-
-    They hold no slots. Brought again, only what is new is sent.
-    """
+    """Bring runs that MLflow or TensorBoard has kept, or a whole project of a studio."""
 
 
 @import_.command("mlflow")
@@ -33,6 +31,8 @@ def import_() -> None:
 @with_studio
 def mlflow(studio: Studio, store: str, experiments: tuple[str, ...], project: str, files: bool, as_json: bool) -> None:
     """Runs of a tracking store: a folder, a database, or a server's address.
+
+    They hold no slots. Brought again, only what is new is sent.
 
     \b
     Example: edt import mlflow mlruns --project "Old runs"
@@ -73,4 +73,49 @@ def _bring(studio: Studio, kept: Iterator[Kept], project: str, *, files: bool, a
         click.echo("There are no runs to bring.", err=True)
 
 
-COMMANDS = (import_,)
+@import_.command("project")
+@click.argument("archive", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--name", default="", help="Of the project. Default: as it was called.")
+@as_json
+@with_studio
+def project(studio: Studio, archive: Path, name: str, as_json: bool) -> None:
+    """A new project of the .zip that `edt export` made, of this studio or of another.
+
+    One that was cut off on its way is gone on with.
+
+    \b
+    Example: edt import project digits.zip --name "Digits, from the lab"
+    """
+    said: list[Import] = []
+
+    def seen(now: Import) -> None:
+        if now.says and not now.is_over and (not said or said[-1].says != now.says):
+            click.echo(now.says, err=True)
+        said.append(now)
+
+    made = studio.import_project(archive, name=name, seen=seen)
+    notes = said[-1].notes
+    if as_json:
+        say_json({"project": made, "notes": notes})
+        return
+    click.echo(f"Project {made.id} ({made.name}): {made.url}")
+    for note in notes:
+        click.echo(f"  {note}", err=True)
+
+
+@click.command("export")
+@click.argument("project")
+@click.option("--to", type=click.Path(path_type=Path), default=".", help="A folder, or the file's new name.", show_default=True)
+@as_json
+@with_studio
+def export(studio: Studio, project: str, to: Path, as_json: bool) -> None:
+    """A project as one .zip: code, data, experiments, and runs that have ended with metrics, logs and files.
+
+    \b
+    Example: edt export "My digits" --to digits.zip
+    """
+    target = studio.export_project(project, to)
+    say_json({"file": str(target), "size_bytes": target.stat().st_size}) if as_json else click.echo(target)
+
+
+COMMANDS = (import_, export)

@@ -176,7 +176,7 @@ def _opened(top: Path, entry: str) -> io.BufferedReader:
     try:
         return os.fdopen(runfiles.open_below(top, entry, most_depth=format.MAX_DEPTH), "rb")
     except FileNotFoundError:
-        what = "This is not the archive of a project: it has" if entry == format.MANIFEST else "The archive has"
+        what = "This is not the archive of a project, or not all of it: it has" if entry == format.MANIFEST else "The archive has"
         raise TransferRefused(f"{what} no {_shown(entry)}: {AGAIN}, on its page or by edt export.") from None
 
 
