@@ -38,6 +38,21 @@ def imported(archive: bytes, by: User, *, name: str = "") -> ProjectImport:
     return ProjectImport.objects.get(pk=order.pk)
 
 
+def pages(by: User, project: Project) -> dict[str, str]:
+    """Of imports in several states, for a look."""
+    now, name = timezone.now(), "project-digits-2026-11-24.zip"
+    facts = {"created_by": by, "created_at": now, "file_name": name, "size_bytes": 4_200_000_000}
+    said = {
+        "arriving": {},
+        "checking": {"says": "12 of 40 lists are checked."},
+        "reading": {"says": "The metrics of 12 of 40 runs are read.", "project": project},
+        "done": {"project": project, "notes": ["Set again the secrets of the project: HF_TOKEN.", f"Run 7 ({'W' * 90}) is running."]},
+        "refused": {"says": f"runs/7/{'n' * 200} did not arrive as it was exported: send the archive again, or export the project again."},
+    }
+    made = {state: ProjectImport.objects.create(state=state, **facts, **more) for state, more in said.items()}
+    return {"imports": "/projects/import/", **{f"{state} import": f"/imports/{each.pk}/" for state, each in made.items()}}
+
+
 @dataclass
 class Archive:
     """What is in one, to be changed and packed again, with hashes that fit unless a test wants others."""

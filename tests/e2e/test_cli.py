@@ -115,6 +115,12 @@ def keep_runs(folder: Path) -> None:
         writer.add_scalar("loss", 0.25, 1)
 
 
+def told(shell: Shell, project: str) -> list[dict[str, Any]]:
+    """What is the same of a project's runs wherever it is."""
+    runs = shell.said(f'edt ls --project "{project}" --json')
+    return [{name: run[name] for name in ("name", "state", "command", "metrics", "started_at", "ended_at")} for run in runs]
+
+
 def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     commands = [line for block in blocks("cli.md", "sh") for line in block.splitlines()]
@@ -131,6 +137,8 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
             continue
         if command.startswith("edt priority"):  # from here on the page changes a run that lives, and goes on with one that has ended
             numbers |= {"7": shell.said("edt run . --detach --json -- --epochs 100000")["run"], "8": numbers["7"]}
+        if command.startswith("edt export"):
+            wait_until(lambda: not shell.said('edt ls --project "My digits" --state live --json'), lambda: "its run ends", every_s=0.3)
         said = shell.run(with_numbers(command))
         if not numbers and command.startswith("edt run"):
             numbers |= dict.fromkeys("78", shell.said("edt ls -n 1 --json")[0]["id"])
@@ -138,7 +146,9 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
             assert "train loss:" in said
         if command.startswith("edt logs"):
             assert "hello from" in said
-        if command.startswith("edt import"):
+        if command.startswith("edt import project"):
+            assert told(shell, "My digits, again") == told(shell, "My digits") != []
+        elif command.startswith("edt import"):
             assert "completed, " in said
             brought = {run["name"]: run for run in shell.said('edt ls --project "Old runs" --json')}
             assert "it is there already" in shell.run(command)
@@ -242,7 +252,7 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     for block in blocks("api.md", "sh"):
         typed = block.replace("runs/7", f"runs/{run['run']}").replace("projects/1/", f"projects/{project}/")
         answers.append(shell.run(typed))
-    made, me, listed, refused, nightly, points, definition, elsewhere, stream = answers
+    made, me, listed, refused, nightly, points, definition, elsewhere, moved, stream = answers
     assert json.loads(made)["token"].startswith("edt_")
     assert json.loads(me)["username"] == "alice"
     assert "items" in json.loads(listed)
@@ -251,6 +261,12 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     assert points.startswith("group,name,step")
     assert json.loads(definition)["newest"]["number"] == 1
     assert (json.loads(elsewhere)["state"], json.loads(elsewhere)["metrics"]) == ("completed", {"train loss": 0.5})
+    address = f"/projects/imports/{json.loads(moved)['id']}"
+    wait_until(
+        lambda: shell.said(f"edt api {address}")["state"] == "done",
+        lambda: f"it is imported: {shell.run(f'edt api {address}')}",
+        every_s=0.3,
+    )
     assert "event: subscribed" in stream
     (program,) = blocks("api.md", "python")
     (shell.folder.parent / "arrow.py").write_text(program.replace("runs/7", f"runs/{run['run']}"))

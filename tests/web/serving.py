@@ -54,12 +54,13 @@ def serve() -> None:
     from django.utils import timezone
 
     from experiments import notify
+    from tests import transferred
     from tests.web import fetched, packages, seed
 
     notify.app.send_task = lambda *_, **__: None  # no Celery here: what would be scheduled is not
     call_command("migrate", verbosity=0)
     studio = seed.studio(now=timezone.now())
-    odd = seed.oddly_named(studio) | fetched.fetched(studio)
+    odd = seed.oddly_named(studio) | fetched.fetched(studio) | transferred.pages(studio.alice, studio.digits)
     threading.Thread(target=_hear_of_nodes, daemon=True).start()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
