@@ -81,7 +81,8 @@ def _mine(request: HttpRequest, number: int) -> Row:
 def export_project(request: HttpRequest, project: int) -> HttpResponseBase:
     """All of it that has ended, as a zip that is made while it is sent: code, data, experiments, runs with their metrics, logs and files.
     Members, values of secrets, tokens, webhooks and triggers stay."""
-    return exported(access.project(person(request), project))
+    user = person(request)
+    return exported(access.project(user, project), by=user)
 
 
 @router.get("/projects/imports", response=Page[Import])

@@ -12,13 +12,18 @@ from django.utils import timezone
 
 from experiments import datastore, notify, tombstones
 from experiments.datastore import DataRefused
-from experiments.models import ProjectImport, User
+from experiments.models import Project, ProjectImport, User
 from experiments.services import checks
 from experiments.transfer import reading
 
 MOST_UNFINISHED = 5  # of a person
 State = ProjectImport.State
 BUSY = "It is being taken in: wait until that has ended."
+
+
+def tell_of_export(project: Project, *, by: User) -> None:
+    """To the log: who took what away is asked later."""
+    checks.audit(by, "exports project %s (%s)", project.pk, project.name)
 
 
 def begin_import(

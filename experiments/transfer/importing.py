@@ -114,15 +114,17 @@ def _make(order: ProjectImport, clock: Clock) -> None:
 
 
 class _Teller:
-    """Says how far it is, once a second."""
+    """Says how far it is, once a second: pages look again each time."""
 
     def __init__(self, order: ProjectImport, clock: Clock) -> None:
         self._order, self._clock, self._next = order, clock, clock()
 
-    def __call__(self, says: str) -> None:
+    def __call__(self, says: str, *more: str) -> None:
         if (now := self._clock()) >= self._next:
             self._next = now + EVERY
-            _say(self._order, says)
+            _say(self._order, says, *more)
+        elif more:
+            self._order.save(update_fields=more)
 
 
 def _checker(found: Manifest, now: dt.datetime) -> Callable[[Data | Run], None]:
@@ -142,12 +144,12 @@ def _read_journals(order: ProjectImport, clock: Clock) -> None:
     top = datastore.draft(order.key) / reading.UNPACKED
     by_folder = {files.folder_of_run(order.key, each.number): each for each in reading.manifest(top).runs}
     runs = TrainingRun.objects.filter(experiment__project=order.project_id, pk__gt=order.run, cursor__lines_of__isnull=False)
-    numbers = list(runs.order_by("pk").values_list("pk", "folder"))
+    numbers, say = list(runs.order_by("pk").values_list("pk", "folder")), _Teller(order, clock)
     for done, (number, folder) in enumerate(numbers, start=1):
         ingest.catch_up(number, now=clock(), final=True)
         _note(number, reading.run(top, by_folder[folder]))
         order.run = number
-        _say(order, f"The metrics of {done} of {len(numbers)} runs are read.", "run")
+        say(f"The metrics of {done} of {len(numbers)} runs are read.", "run")
 
 
 def _note(number: int, said: Run) -> None:

@@ -31,6 +31,7 @@ from experiments.services import checks, projects
 from experiments.transfer import facts, files, format, reading
 from experiments.transfer.format import Manifest, TransferRefused, Version
 
+MOST_NOTES, NOTE_LIMIT = 200, 1000
 AT_ONCE = 50  # runs: each has a list of its files
 NAMED, STUDIO, OWN = (DefinitionVersion.Packages(each).value for each in ("named", "studio", "own"))
 
@@ -72,11 +73,17 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         _definitions(making, made)
         _experiments(making, made)
         _runs(making)
-        order.project, order.state = made, ProjectImport.State.READING
-        order.notes = [*_told(found), *making.notes]
-        order.save(update_fields=["project", "state", "notes"])
+        state, notes = ProjectImport.State.READING, _bounded([*_told(found), *making.notes])
+        ProjectImport.objects.filter(pk=order.pk).update(project=made, state=state, notes=notes)
         checks.audit(order.created_by, "imports project %s (%s) with %d runs", made.pk, made.name, len(found.runs))
+    order.project, order.state, order.notes = made, state, notes
     return made
+
+
+def _bounded(notes: list[str]) -> list[str]:
+    """Most of them are the archive's words."""
+    more = len(notes) - MOST_NOTES
+    return [note[:NOTE_LIMIT] for note in notes[:MOST_NOTES]] + ([f"And {more:,} more."] if more > 0 else [])
 
 
 def _told(found: Manifest) -> list[str]:

@@ -31,15 +31,16 @@ MOST_SHOWN = 20
 @require_safe
 def export(request: HttpRequest, pk: int) -> HttpResponseBase:
     try:
-        return exported(access.project(person(request), pk))
+        return exported(access.project(person(request), pk), by=person(request))
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=reverse("project_settings", args=[pk]))
 
 
-def exported(project: Project) -> HttpResponseBase:
+def exported(project: Project, *, by: User) -> HttpResponseBase:
     """The archive, while it is made. Raises ValidationError."""
     if problem := exporting.missing_code(project):
         raise ValidationError(problem)
+    imports.tell_of_export(project, by=by)
     now = timezone.now()
     name = f"project-{slugify(project.name)[:60] or project.pk}-{now:%Y-%m-%d}.zip"
     made = exporting.export(project, now=now, studio=installation.version())

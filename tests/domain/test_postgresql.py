@@ -12,13 +12,14 @@ import pytest
 from tests.domain import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WHERE_IT_MATTERS = ["database", "deletion", "concurrency", "scheduling", "many_runs", "ingest", "fleet", "selectors"]
+WHERE_IT_MATTERS = [["database", "deletion", "concurrency", "scheduling", "many_runs", "ingest", "fleet", "selectors"], ["transfer"]]
 
 
 @pytest.mark.timeout(400)  # usually half a minute: three times that on a machine that is busy with something else
 @pytest.mark.skipif(postgres.programs() is None, reason="the PostgreSQL wheel is not installed")
-def test_the_same_holds_on_postgresql(tmp_path: Path) -> None:
-    files = [f"tests/domain/test_{name}.py" for name in WHERE_IT_MATTERS]
+@pytest.mark.parametrize("names", WHERE_IT_MATTERS, ids=lambda names: names[0])
+def test_the_same_holds_on_postgresql(names: list[str], tmp_path: Path) -> None:
+    files = [f"tests/domain/test_{name}.py" for name in names]
     with postgres.running() as url:
         environment = os.environ | {"DATABASE_URL": url, "EDT_HOME": str(tmp_path / "home")}
         done = subprocess.run(
