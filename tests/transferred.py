@@ -8,14 +8,17 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
 
-from experiments.models import Project, ProjectImport, User
+from experiments import ingest, runfiles, services
+from experiments.models import DataAsset, MetricSeries, Project, ProjectImport, TrainingRun, User
 from experiments.services import imports
 from experiments.transfer import exporting, importing
 from experiments.transfer.format import MANIFEST
+from tests import cast
 
 Entries = dict[str, bytes]
 
@@ -104,3 +107,43 @@ class Archive:
             archive.writestr(MANIFEST, said.get(MANIFEST, json.dumps(self.manifest).encode()))
             more(archive)
         return into.getvalue()
+
+
+def small(project: Project, *, by: User) -> bytes:
+    """The archive of a project with a run that has ended, code and data."""
+    now = timezone.now()
+    data = services.add_data(project, by=by, name="letters", files=[("a.csv", 4, io.BytesIO(b"1,2\n"))])
+    version = cast.definition(project, by=by)
+    made = services.create_experiment(project, by=by, name="reads", data_asset=data, versions=[version])
+    run = services.run_experiment(made, by=by, now=now)[0]
+    cast.write_journal(run, cast.started(), *(cast.step(number) for number in range(1, 6)), cast.finished(), t=now.timestamp() - 100)
+    (runfiles.folder(run) / "model").mkdir()
+    (runfiles.folder(run) / "model" / "weights.bin").write_bytes(b"\0" * 100)
+    ingest.catch_up(run.pk, now=now)
+    services.stop_run(run, by=by, now=now)
+    cast.empty_trash()
+    return exported(project)
+
+
+def kept(home: Path) -> set[str]:
+    """What lies in the stores, and rows."""
+    found = {f"{store}/{path.name}" for store in ("runs", "assets", "uploads") for path in cast.stored(home / store)}
+    rows = {
+        f"{each.__name__} {pk}"
+        for each in (Project, TrainingRun, DataAsset, MetricSeries)
+        for pk in each.objects.values_list("pk", flat=True)
+    }
+    return found | rows
+
+
+def refused(sent: bytes, by: User, home: Path) -> str:
+    """Why, of one of which nothing is left."""
+    before = kept(home)
+    order = imported(sent, by)
+    assert order.state == ProjectImport.State.REFUSED, order.says
+    assert order.project is None
+    cast.empty_trash()
+    assert kept(home) == before
+    assert not list((home / "tmp").iterdir())
+    assert order.says.endswith(".")
+    return order.says

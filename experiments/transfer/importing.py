@@ -96,6 +96,8 @@ def _make(order: ProjectImport, clock: Clock) -> None:
     """The project, or nothing."""
     draft, found = datastore.draft(order.key), None
     if order.attempts > MOST_ATTEMPTS:
+        with contextlib.suppress(TransferRefused, OSError):  # of an attempt that was killed before it had unpacked all there is nothing
+            files.take_back(reading.manifest(draft / reading.UNPACKED), key=order.key)
         raise TransferRefused(KILLED)
     say = _Teller(order, clock)
     say("It is unpacked.")

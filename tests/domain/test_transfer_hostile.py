@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import stat
 import struct
 import zipfile
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
-from experiments import datastore, ingest, runfiles, services
 from experiments.models import (
     Bundle,
     ClusterRules,
-    DataAsset,
     DefinitionVersion,
     Environment,
     MetricSeries,
@@ -27,10 +23,10 @@ from experiments.models import (
     TrainingRun,
     User,
 )
-from experiments.transfer import files, format, importing
-from tests import cast
+from experiments.transfer import format
+from tests import cast, transferred
 from tests.conftest import Said
-from tests.transferred import Archive, exported, imported, send
+from tests.transferred import Archive, imported, refused, send
 from training_runtime import journal
 
 pytestmark = pytest.mark.usefixtures("said")
@@ -41,49 +37,12 @@ HOSTILE_CODE = cast.zipped({"../../evil.py": "x"}).getvalue()
 
 @pytest.fixture
 def packed(project: Project, alice: User, said: Said) -> bytes:
-    """A project with a run that has ended, code and data."""
-    now = timezone.now()
-    (path, content) = ("a.csv", b"1,2\n")
-    data = services.add_data(project, by=alice, name="letters", files=[(path, len(content), io.BytesIO(content))])
-    version = cast.definition(project, by=alice)
-    made = services.create_experiment(project, by=alice, name="reads", data_asset=data, versions=[version])
-    run = services.run_experiment(made, by=alice, now=now)[0]
-    cast.write_journal(run, cast.started(), *(cast.step(number) for number in range(1, 6)), cast.finished(), t=now.timestamp() - 100)
-    (runfiles.folder(run) / "model").mkdir()
-    (runfiles.folder(run) / "model" / "weights.bin").write_bytes(b"\0" * 100)
-    ingest.catch_up(run.pk, now=now)
-    services.stop_run(run, by=alice, now=now)
-    cast.empty_trash()
-    return exported(project)
+    return transferred.small(project, by=alice)
 
 
 @pytest.fixture
 def archive(packed: bytes) -> Archive:
     return Archive.of(packed)
-
-
-def kept(home: Path) -> set[str]:
-    """What lies in the stores, and rows."""
-    found = {f"{store}/{path.name}" for store in ("runs", "assets", "uploads") for path in cast.stored(home / store)}
-    rows = {
-        f"{each.__name__} {pk}"
-        for each in (Project, TrainingRun, DataAsset, MetricSeries)
-        for pk in each.objects.values_list("pk", flat=True)
-    }
-    return found | rows
-
-
-def refused(sent: bytes, by: User, home: Path) -> str:
-    """Why, of one of which nothing is left."""
-    before = kept(home)
-    order = imported(sent, by)
-    assert order.state == State.REFUSED, order.says
-    assert order.project is None
-    cast.empty_trash()
-    assert kept(home) == before
-    assert not list((home / "tmp").iterdir())
-    assert order.says.endswith(".")
-    return order.says
 
 
 def test_the_archive_of_these_tests_is_taken_in_as_it_is(archive: Archive, charlie: User) -> None:
@@ -317,28 +276,6 @@ def test_a_project_larger_than_new_ones_may_be_is_refused(archive: Archive, char
     rules.save()
     with pytest.raises(Exception, match="at most 0 MiB"):
         send(sent, charlie)
-
-
-def test_a_full_disk_is_said_and_leaves_nothing(archive: Archive, charlie: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = send(archive.packed(), charlie)
-    monkeypatch.setattr(datastore, "free_bytes", lambda: 10)
-    before = kept(home)
-    importing.go_on(timezone.now)
-    order.refresh_from_db()
-    assert "disk is full" in order.says
-    cast.empty_trash()
-    assert kept(home) == before - {f"uploads/{order.key.hex}"}
-
-
-def test_a_disk_that_fills_while_files_are_placed_leaves_nothing(
-    archive: Archive, charlie: User, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    real = files.place_run
-    monkeypatch.setattr(files, "place_run", lambda *said, **named: (real(*said, **named), full()))
-    assert "disk is full" in refused(archive.packed(), charlie, home)
 
 
 def test_a_manifest_of_a_gigabyte_is_not_read(archive: Archive, charlie: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
