@@ -1,4 +1,4 @@
-"""What projects take of the disk: their runs' folders, which are counted here from time to time, their data and their code.
+"""What projects and people take of the disk: runs' folders, which are counted here from time to time, data and code.
 
 A run's folder was written by user code. So it is not walked here: that is done by the program that the node host measures with
 (`python -m training_runtime.host.disk_use`), which bears whatever it finds. A run that lives is counted every few minutes, and once more
@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet, Sum
 
 from experiments import runfiles
-from experiments.models import ClusterRules, DataAsset, DefinitionVersion, TrainingRun
+from experiments.models import ClusterRules, DataAsset, DataUpload, DefinitionVersion, ProjectImport, TrainingRun
 from experiments.models.runs import LIVE
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,8 @@ _MEASURES = [sys.executable, "-m", "training_runtime.host.disk_use"]
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Of a project, in bytes. `may`: as an administrator has set it; None: as much as there is."""
+    """Of a project, or of what one person has made in all of them, in bytes. `may`: as an administrator has set it; None: as much as there
+    is."""
 
     runs: int = 0
     data: int = 0
@@ -77,6 +78,20 @@ def of_projects(projects: Iterable[int]) -> dict[int, DiskUse]:
 
 def of_project(project: int) -> DiskUse:
     return of_projects([project])[project]
+
+
+def of_person(person: int) -> DiskUse:
+    """Runs that they submitted, data and code that they brought, and what they have announced that is still to arrive."""
+    may = ClusterRules.current().each_person_disk
+    runs = TrainingRun.objects.filter(submitted_by=person).aggregate(taken=Sum("disk_bytes"))
+    data = DataAsset.objects.filter(created_by=person).aggregate(taken=Sum("size_bytes"))["taken"] or 0
+    announced = DataUpload.objects.filter(created_by=person).values_list("parts", flat=True)
+    data += sum(size for parts in announced for _, size in parts)
+    over = (ProjectImport.State.DONE, ProjectImport.State.REFUSED)
+    data += sum(ProjectImport.objects.filter(created_by=person).exclude(state__in=over).values_list("size_bytes", flat=True))
+    brought = DefinitionVersion.objects.filter(created_by=person).order_by()
+    code = sum(size for _, size in brought.values_list("bundle", "bundle__size_bytes").distinct())
+    return DiskUse(runs["taken"] or 0, data, code, may * GB if may is not None else None)
 
 
 def _sums(found: QuerySet[TrainingRun] | QuerySet[DataAsset], by: str, what: str) -> dict[int, int]:

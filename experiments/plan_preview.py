@@ -20,7 +20,7 @@ from training_runtime.scheduling.plan import plan
 OF_FACTS = ("several_machines", "priority_ceiling", "people_trust_each_other")  # rules by which the planner's facts are made
 NOT_PLANNED = (
     *("draining", "new_project_quota", "without_network", "new_projects_network", "release_grace_s"),
-    *("project_disk", "new_project_disk"),
+    *("project_disk", "new_project_disk", "each_person_disk"),
 )
 
 
@@ -53,6 +53,7 @@ class ClusterWish:
     new_project_quota: int | None = None
     project_disk: Mapping[str, int] | None = None
     new_project_disk: int | None = None
+    each_person_disk: int | None = None
     without_network: list[str] | None = None
     new_projects_network: bool | None = None
     release_grace_s: int | None = None

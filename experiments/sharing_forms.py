@@ -31,7 +31,7 @@ class SharingForm(forms.Form):
 
     OF_ALL = (
         *("policy", "several_machines", "people_trust_each_other", "priority_ceiling", "new_project_quota"),
-        *("new_projects_network", "release_grace_s", "new_project_disk"),
+        *("new_projects_network", "release_grace_s", "new_project_disk", "each_person_disk"),
     )
 
     policy = forms.ChoiceField(choices=[("fair_share", "Fair share"), ("priority", "Priority")], widget=forms.RadioSelect)
@@ -59,6 +59,14 @@ class SharingForm(forms.Form):
         max_value=1_000_000,
         required=False,
         help_text="What a project's runs, data and code take together at most, for projects that are made from now on. Empty is no limit.",
+        widget=forms.NumberInput(attrs={"placeholder": "no limit", "class": "input"}),
+    )
+    each_person_disk = forms.IntegerField(
+        label="Disk of each person, in GB",
+        min_value=1,
+        max_value=1_000_000,
+        required=False,
+        help_text="What the runs, data and code that one person has made take together at most, in all projects. Empty is no limit.",
         widget=forms.NumberInput(attrs={"placeholder": "no limit", "class": "input"}),
     )
     release_grace_s = forms.IntegerField(
@@ -125,6 +133,7 @@ class SharingForm(forms.Form):
             new_project_quota=sent["new_project_quota"],
             project_disk={pk: gb for pk, gb in disks.items() if gb is not None},
             new_project_disk=sent["new_project_disk"],
+            each_person_disk=sent["each_person_disk"],
             new_projects_network=sent["new_projects_network"],
             release_grace_s=sent["release_grace_s"],
             without_network=self._without_network(),

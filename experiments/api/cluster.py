@@ -121,8 +121,8 @@ class SlotTime(Schema):
 
 
 class Rules(Schema):
-    """`weights` by username (1 is usual); quotas in slots by username and by project; disks in GB by project; `release_grace_s`: seconds
-    for leaving a slot; `without_network`: projects whose runs may not use it."""
+    """`weights` by username (1 is usual); quotas in slots by username and by project; disks in GB by project, and of each person;
+    `release_grace_s`: seconds for leaving a slot; `without_network`: projects whose runs may not use it."""
 
     policy: str
     weights: dict[str, float]
@@ -133,6 +133,7 @@ class Rules(Schema):
     new_project_quota: int | None
     project_disk: dict[str, int]
     new_project_disk: int | None
+    each_person_disk: int | None
     without_network: list[str]
     new_projects_network: bool
     release_grace_s: int
@@ -151,6 +152,7 @@ class RulesChange(Body):
     priority_ceiling: int | None = Field(None, ge=1, le=10_000)
     new_project_quota: int | None = Field(None, ge=0, le=1_000_000)
     new_project_disk: int | None = Field(None, ge=1, le=1_000_000)
+    each_person_disk: int | None = Field(None, ge=1, le=1_000_000)
     without_network: list[str] | None = None
     new_projects_network: bool | None = None
     release_grace_s: int | None = Field(None, ge=1, le=3600)

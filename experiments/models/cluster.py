@@ -153,6 +153,7 @@ class ClusterRules(models.Model):
     new_project_quota = models.PositiveIntegerField(null=True, blank=True)  # slots
     project_disk = models.JSONField(default=dict, blank=True)  # project id -> GB that its runs, data and code may take together
     new_project_disk = models.PositiveIntegerField(null=True, blank=True)  # GB
+    each_person_disk = models.PositiveIntegerField(null=True, blank=True)  # GB that what one person has made may take, in all projects
     without_network = models.JSONField(default=list, blank=True)  # ids of projects whose runs may not use the network, as text
     new_projects_network = models.BooleanField(default=True)
     release_grace_s = models.PositiveIntegerField(default=30)  # seconds for leaving a slot that was asked back

@@ -68,17 +68,26 @@ def network(version: DefinitionVersion, *, project: int, field: str = "versions"
         )
 
 
-def room(project: Project, *, field: str | None = None, more_bytes: int = 0) -> None:
-    """Whether the project may take that much more of the disk; of a run nobody knows how much it will take. `field`: None for a refusal
-    of the whole."""
-    use = diskuse.of_project(project.pk)
+def room(project: Project, *, by: User, field: str | None = None, more_bytes: int = 0) -> None:
+    """Whether the project, and the person, may take that much more of the disk; of a run nobody knows how much it will take. `field`: None
+    for a refusal of the whole."""
+    _fits(f"The project {project.name} takes", diskuse.of_project(project.pk), field=field, more_bytes=more_bytes)
+    room_of(by, field=field, more_bytes=more_bytes)
+
+
+def room_of(person: User, *, field: str | None = None, more_bytes: int = 0) -> None:
+    """The same of the person alone, where there is no project yet."""
+    _fits("What you have made takes", diskuse.of_person(person.pk), field=field, more_bytes=more_bytes)
+
+
+def _fits(what: str, use: diskuse.DiskUse, *, field: str | None, more_bytes: int) -> None:
     if use.may is None or use.bytes + more_bytes < use.may:
         return
     taken, may = diskuse.spelled(use.bytes), diskuse.spelled(use.may)
     wants = f", and this would be {diskuse.spelled(more_bytes)} more" if more_bytes else ""
     words = (
-        f"The project {project.name} takes {taken} of the {may} of disk that it may take{wants}: delete runs or data that nobody needs, or "
-        "ask an administrator for more on the page Rules of sharing."
+        f"{what} {taken} of the {may} of disk that it may take{wants}: delete runs or data that nobody needs, or ask an administrator for "
+        "more on the page Rules of sharing."
     )
     raise ValidationError({field: [words]} if field else words)
 

@@ -23,6 +23,7 @@ REASON_LIMIT = 400
 MOST_PRIORITY = 10_000
 MOST_GB = 1_000_000
 LEAST_GRACE_S, MOST_GRACE_S = 1, 3600
+MAY_BE_NONE = ("new_project_quota", "new_project_disk", "each_person_disk")
 OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was done, in words
     "several_machines": lambda _, after: ("allowed" if after else "no longer allows") + " runs to use several machines",
     "priority_ceiling": lambda before, after: f"changed the highest priority without an administrator from {before} to {after}",
@@ -37,6 +38,7 @@ OTHERS: dict[str, Callable[[Any, Any], str]] = {  # (before, after) -> what was 
         _quotas(before, after, names={key: f"the disk of project {key}" for key in {*before, *after}}, words=_gb)
     ),
     "new_project_disk": lambda before, after: f"changed the disk of new projects from {_gb(before)} to {_gb(after)}",
+    "each_person_disk": lambda before, after: f"changed the disk of each person from {_gb(before)} to {_gb(after)}",
 }
 
 
@@ -113,7 +115,8 @@ def set_policy(
 ) -> ClusterRules:
     """Policy, quotas in slots, by username and by project id; `others` are further rules by name (see OTHERS). None leaves these as they
     are, where it is no value of theirs. Fields: policy, person_quota, project_quota, priority_ceiling, new_project_quota,
-    without_network, new_projects_network, release_grace_s, project_disk, new_project_disk.
+    without_network, new_projects_network, release_grace_s, project_disk, new_project_disk,
+    each_person_disk.
     """
     if policy not in POLICIES:
         checks.refuse("policy", "Choose one of: Fair share, Priority.")
@@ -206,7 +209,7 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
     said = []
     for name, value in others.items():
         before = getattr(rules, name)
-        if value == before or (value is None and name not in ("new_project_quota", "new_project_disk")):
+        if value == before or (value is None and name not in MAY_BE_NONE):
             continue
         if name == "release_grace_s":
             checks.whole(value, field=name, least=LEAST_GRACE_S, most=MOST_GRACE_S)
@@ -214,7 +217,7 @@ def _set_others(rules: ClusterRules, others: Mapping[str, Any]) -> list[str]:
             checks.whole(value, field=name, least=1, most=MOST_PRIORITY)
         elif name == "new_project_quota" and value is not None:
             checks.whole(value, field=name, least=0, most=MOST_SLOTS)
-        elif name == "new_project_disk" and value is not None:
+        elif name in ("new_project_disk", "each_person_disk") and value is not None:
             checks.whole(value, field=name, least=1, most=MOST_GB)
         elif name == "project_disk":
             for gb in value.values():

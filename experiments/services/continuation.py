@@ -36,7 +36,7 @@ def continue_run(
     now = now or timezone.now()
     command = checks.text(command, field="command", limit=checks.COMMAND_LIMIT) or source.command
     checks.network(source.version, project=source.experiment.project_id, field="command")
-    checks.room(source.experiment.project, field="command")
+    checks.room(source.experiment.project, by=by, field="command")
     try:
         bundles.entry(source.version.bundle, command)
         bundles.check_launcher(command, torchrun=bool(source.version.torchrun))

@@ -25,7 +25,7 @@ def begin_upload(project: Project, *, by: User, name: str, description: str = ""
     clean_name = checks.each(errors, lambda: checks.name(name))
     clean_text = checks.each(errors, lambda: checks.text(description))
     checks.each(errors, lambda: _check(parts))
-    checks.each(errors, lambda: checks.room(project, field="upload", more_bytes=sum(part.size_bytes for part in parts)))
+    checks.each(errors, lambda: checks.room(project, by=by, field="upload", more_bytes=sum(part.size_bytes for part in parts)))
     if DataUpload.objects.filter(project=project, created_by=by).count() >= MOST_UNFINISHED:
         errors.append(ValidationError({"upload": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
     checks.collected(errors)

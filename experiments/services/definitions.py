@@ -86,6 +86,7 @@ def create_definition(
     clean_text = checks.each(errors, lambda: checks.text(description))
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=None, **kinds)
+    checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
     checks.collected(errors)
     assert clean_name is not None
     assert clean_text is not None
@@ -126,6 +127,8 @@ def add_version(
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     newest = definition.newest()
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
+    if upload is not None:
+        checks.each(errors, lambda: checks.room(definition.project, by=by, field="upload"))
     checks.collected(errors)
     assert attributes is not None
     if upload is None:

@@ -159,7 +159,7 @@ def run_experiment(
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
             if not parts:
                 raise ValidationError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")
-            checks.room(experiment.project)
+            checks.room(experiment.project, by=by)
             for part in parts:
                 checks.network(part.version, project=experiment.project_id)
             runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]

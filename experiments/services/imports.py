@@ -36,6 +36,7 @@ def begin_import(
     clean = checks.name(name) if name.strip() else ""
     called = checks.name(file_name.replace("\\", "/").rsplit("/", 1)[-1], field="upload", limit=255)
     _check_size(called, size_bytes)
+    checks.room_of(by, field="upload", more_bytes=size_bytes)
     if mine.exclude(state__in=(State.DONE, State.REFUSED)).count() >= MOST_UNFINISHED:
         checks.refuse("upload", f"You have {MOST_UNFINISHED} unfinished imports: wait for one, or remove one first.")
     facts = {"file_name": called, "size_bytes": size_bytes, "name": clean, "request_id": request_id}

@@ -45,6 +45,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
                 new_project_quota=wish.new_project_quota,
                 project_disk=wish.project_disk,
                 new_project_disk=wish.new_project_disk,
+                each_person_disk=wish.each_person_disk,
                 new_projects_network=wish.new_projects_network,
                 without_network=wish.without_network,
                 release_grace_s=wish.release_grace_s,

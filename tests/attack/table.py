@@ -74,11 +74,11 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
         (
             "domain/test_bundles.py",
             "domain/test_tars.py",
+            "domain/test_diskuse.py",
             "domain/test_data.py::test_a_hostile_zip_is_refused_with_the_file_that_is_wrong",
             f"{OUTSIDE}a_hostile_archive_is_refused_with_a_sentence_and_leaves_nothing",
             f"{PAGES}the_zip_of_its_results_unpacks_into_one_folder_on_every_system",
         ),
-        left="A quota of what one person may upload; a project may have one for its disk.",
     ),
     6: Tried(
         "pickles, in files that are looked at and in checkpoints",
@@ -177,7 +177,6 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
             f"{PAGES}a_model_full_of_holes_fills_nobodys_disk",
             f"{BOX}alices_job_and_the_studio_are_as_before_and_go_on",
         ),
-        left="A quota of what one person may keep on the disk; a project may have one.",
     ),
     15: Tried(
         "a hostile backup",

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from experiments import diskuse, runfiles, services
 from experiments.datastore import Part
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
+from experiments.services import imports
 from tests import cast
 from tests.domain.test_services import refused
 
@@ -127,6 +128,27 @@ def test_new_projects_get_the_limit_of_new_projects(alice: User, dora: User) -> 
     for wrong in ({"new_project_disk": 0}, {"project_disk": {str(made.pk): 0}}):
         with pytest.raises(ValidationError, match="give a whole number from 1"):
             services.set_policy(by=dora, policy="fair_share", **wrong)
+
+
+def test_a_person_has_one_limit_for_all_their_projects_and_others_have_theirs(project: Project, alice: User, bob: User, dora: User) -> None:
+    run = a_run(project, alice, state=RunState.COMPLETED)
+    TrainingRun.objects.filter(pk=run.pk).update(disk_bytes=10**9 - 5000, disk_files=1, disk_counted_at=NOW, ended_at=NOW)
+    services.set_policy(by=dora, policy="fair_share", each_person_disk=1)
+    elsewhere = services.create_project(by=alice, name="Elsewhere")
+    errors = refused(lambda: services.begin_upload(elsewhere, by=alice, name="digits", parts=[Part("a.csv", 5000)]))
+    assert "What you have made takes 1000 MB of the 1.0 GB of disk that it may take, and this would be 5.0 KB more" in errors["upload"][0]
+    services.begin_upload(elsewhere, by=alice, name="digits", parts=[Part("a.csv", 3000)])
+    assert diskuse.of_person(alice.pk).data == 3000, "what is announced counts, before it has arrived"
+    assert set(refused(lambda: services.begin_upload(elsewhere, by=alice, name="more", parts=[Part("a.csv", 3000)]))) == {"upload"}
+    assert set(refused(lambda: imports.begin_import(by=alice, file_name="project.zip", size_bytes=3000))) == {"upload"}
+    services.begin_upload(project, by=bob, name="digits", parts=[Part("a.csv", 5000)])
+    TrainingRun.objects.filter(pk=run.pk).update(disk_bytes=10**9)
+    assert set(refused(lambda: cast.definition(elsewhere, by=alice, name="more code"))) == {"upload"}
+    with pytest.raises(ValidationError, match="What you have made takes"):
+        services.run_experiment(run.experiment, by=alice)
+    services.run_experiment(run.experiment, by=bob)
+    services.set_policy(by=dora, policy="fair_share", each_person_disk=None)
+    services.run_experiment(run.experiment, by=alice)
 
 
 def test_sizes_are_spelled_as_pages_say_them() -> None:

@@ -117,6 +117,16 @@ def test_the_disk_of_a_project_is_a_rule_and_its_members_read_what_it_takes(stud
     assert "greater than or equal to 1" in client.post(reverse("sharing"), everything(studio, **{f"disk-{pk}": "0"})).content.decode()
 
 
+def test_the_disk_of_each_person_is_a_rule(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    client.post(reverse("sharing"), everything(studio, each_person_disk="40"))
+    assert ClusterRules.current().each_person_disk == 40
+    page = as_(studio.alice).get(reverse("sharing")).content.decode()
+    assert "dora changed the disk of each person from no limit to 40 GB" in page
+    client.post(reverse("sharing"), everything(studio))
+    assert ClusterRules.current().each_person_disk is None
+
+
 def test_runs_may_use_several_machines_once_an_administrator_says_so(studio: Seeded, as_: As) -> None:
     assert not ClusterRules.current().several_machines
     client = as_(studio.dora)
