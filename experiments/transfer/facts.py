@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -13,10 +14,11 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from experiments import journal_rows, states
+from experiments import bundles, gitcode, journal_rows, states
 from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.services import checks
+from experiments.services.definitions import Origin
 from experiments.services.experiments import MAX_DEFINITIONS, RUN_NAME_LIMIT
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
 from experiments.transfer.format import Data, Definition, Experiment, Manifest, Run, TransferRefused, Variable, Version, moment
@@ -85,15 +87,12 @@ def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> d
             "number": checks.whole(found.number, field="number", least=1, most=INT32),
             "file_name": checks.name(found.file_name, field="file_name", limit=255),
             "framework": checks.choice(found.framework, V.Framework, field="framework"),
-            "command": checks.text(found.command, field="command", limit=checks.COMMAND_LIMIT),
+            "command": _command(found.command),
             "device": checks.choice(found.device, V.Device, field="device"),
             "distributed": checks.choice(found.distributed, V.Distributed, field="distributed"),
             "max_slots": checks.whole(found.max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT),
             "network": checks.choice(found.network, V.Network, field="network"),
-            "git_address": checks.text(found.git_address, field="git_address", limit=500),
-            "git_ref": checks.text(found.git_ref, field="git_ref", limit=255),
-            "git_folder": checks.text(found.git_folder, field="git_folder", limit=500),
-            "git_commit": checks.text(found.git_commit, field="git_commit", limit=64),
+            **_origin(found),
         }
 
 
@@ -105,12 +104,12 @@ def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
     _environment(who, found.environment, sources=1)
     with _of(who):
         for part in found.parts:
-            checks.text(part.command, field="command", limit=checks.COMMAND_LIMIT)
+            _command(part.command)
         return {
             "name": checks.name(found.name),
             "description": checks.text(found.description),
             "source_folder": _folder(found.source_folder, "source_folder"),
-            "global_command": checks.text(found.global_command, field="global_command", limit=checks.COMMAND_LIMIT),
+            "global_command": _command(found.global_command),
             "environment": found.environment,
         }
 
@@ -172,7 +171,7 @@ def _texts(found: Run) -> dict[str, Any]:
         "outside": found.outside,
         "state": found.state,
         "state_reason": found.state_reason[: states.REASON_LIMIT],
-        "command": checks.text(found.command, field="command", limit=checks.COMMAND_LIMIT),
+        "command": _command(found.command),
         "data_folder": _folder(found.data_folder, "data_folder"),
         "environment": found.environment,
         "tags": [checks.name(tag, field="tags", limit=TAG_LIMIT) for tag in found.tags],
@@ -181,6 +180,30 @@ def _texts(found: Run) -> dict[str, Any]:
         "error_message": found.error_message[: journal_rows.TEXT_LIMIT],
         "error_traceback": found.error_traceback[: journal_rows.TRACEBACK_LIMIT],
     }
+
+
+def _command(said: str) -> str:
+    """Whether it can be read as one; that its script is there is seen with the code."""
+    clean = checks.text(said, field="command", limit=checks.COMMAND_LIMIT)
+    try:
+        if clean:
+            bundles.parse_command(clean)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("command", str(refusal))
+    return clean
+
+
+def _origin(found: Version) -> dict[str, str]:
+    """Where its code was fetched from; it may be fetched again from there."""
+    if not found.git_address:
+        return {}
+    try:
+        source = gitcode.checked(found.git_address, found.git_ref, found.git_folder)
+    except gitcode.GitRefused as refused:
+        checks.refuse(refused.field, str(refused))
+    if not re.fullmatch(r"[0-9a-f]{7,64}", found.git_commit):
+        checks.refuse("git_commit", f"{found.git_commit[:80]} is no commit of git.")
+    return vars(Origin(source.address, source.ref, source.folder, found.git_commit))
 
 
 def _numbers(found: Run) -> dict[str, Any]:

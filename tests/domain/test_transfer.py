@@ -26,6 +26,7 @@ from experiments.models import (
     Webhook,
 )
 from experiments.services import outside
+from experiments.services.definitions import Origin, origin_of
 from experiments.transfer import importing, making
 from tests import cast
 from tests.conftest import Said
@@ -98,7 +99,7 @@ def test_all_of_a_project_is_there_again(studio: Seeded, stranger: User) -> None
 
 def test_code_and_what_is_said_of_it_is_there_again(studio: Seeded, stranger: User) -> None:
     changed = cast.zipped({"main.py": seed.SCRIPT, "net.py": "x = 2\n", "requirements.txt": "tqdm\n"})
-    upload = {"upload": changed, "file_name": "two.zip"}
+    upload = {"upload": changed, "file_name": "two.zip", "origin": Origin("https://example.org/a.git", "main", "train", "a" * 40)}
     added = services.add_version(studio.version.definition, by=studio.bob, command="main.py --lr 1", max_slots=2, **upload)
     made = brought(studio, stranger)
     columns = ("number", "bundle", "file_name", "framework", "command", "device", "distributed", "max_slots", "packages", "network",
@@ -111,6 +112,7 @@ def test_code_and_what_is_said_of_it_is_there_again(studio: Seeded, stranger: Us
     brought_back = DefinitionVersion.objects.get(definition__project=made, number=2)
     assert (brought_back.requirements, brought_back.requirements_key) == (added.requirements, added.requirements_key)
     assert "tqdm" in added.requirements
+    assert origin_of(brought_back) == upload["origin"]
     assert {each.name for each in made.definitions.all()} == {each.name for each in studio.digits.definitions.all()}
     parts = ("experiment__name", "position", "command", "version__number", "version__definition__name")
 
@@ -223,8 +225,7 @@ def test_a_run_goes_on_from_the_checkpoint_of_an_imported_one(studio: Seeded, st
     run = services.continue_run(source, by=stranger)
     assert (run.continues, run.state) == (source.pk, RunState.QUEUED)
     services.stop_run(run, by=stranger)
-    assert order.project is not None
-    again = TrainingRun.objects.filter(experiment__project=imported(exported(order.project), stranger).project)
+    again = TrainingRun.objects.filter(experiment__project=imported(exported(source.experiment.project), stranger).project)
     continued = again.exclude(continues=None).get()
     assert continued.continues == again.get(name=source.name, state="completed").pk
 
@@ -237,7 +238,6 @@ def test_names_that_no_zip_has_travel_too(studio: Seeded, stranger: User) -> Non
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
     order = imported(exported(studio.digits), stranger)
-    assert order.says == ""
     found = contents(TrainingRun.objects.get(experiment__project=order.project, name=studio.completed.name, state="completed"))
     assert {path: found.get(path) for path in odd} == odd
 

@@ -68,6 +68,10 @@ def _run(**fields: Any) -> Change:
     return lambda archive: archive.run().update(fields)
 
 
+def _git(**fields: str) -> Change:
+    return lambda archive: archive.manifest["definitions"][0]["versions"][0].update(fields)
+
+
 def _file(path: str, *, entry: str = "runs/1/odd") -> Change:
     return lambda archive: archive.put(archive.run(), path, b"x", entry=entry)
 
@@ -138,6 +142,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a framework of nobody": (_set("definitions", 0, "versions", 0, "framework", to="caffe"), "Choose one of: PyTorch"),
     "a million slots": (_set("definitions", 0, "versions", 0, "max_slots", to=1_000_000), "give a whole number from 1 to 4096"),
     "a command of a shell": (_set("definitions", 0, "versions", 0, "command", to="main.py; rm -rf /"), "is not a Python file"),
+    "a run of a command that is none": (_run(command='main.py "'), "quotation mark without its partner"),
+    "a repository of no scheme": (_git(git_address="javascript:alert(1)//x"), "cannot be stored here"),
+    "a repository with a password": (_git(git_address="https://a:b@example.org/x.git"), "Leave name and password out"),
+    "a commit that is none": (_git(git_address="https://example.org/x.git", git_commit="../../x"), "is no commit of git"),
     "a script that leads out": (_set("experiments", 0, "global_command", to="../../evil.py"), "is not inside the zip"),
     "a data folder that leads out": (_set("experiments", 0, "source_folder", to="../../etc"), "is outside the data"),
     "an experiment of no code": (_set("experiments", 0, "parts", 0, "version", to=9), "runs code that the archive has not"),
