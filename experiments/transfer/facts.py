@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 
 from experiments import bundles, gitcode, journal_rows, states
 from experiments.models import DefinitionVersion, RunState
-from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
 from experiments.services import checks
 from experiments.services.definitions import Origin
 from experiments.services.experiments import MAX_DEFINITIONS, RUN_NAME_LIMIT
@@ -145,7 +145,11 @@ def of_run(found: Run, there: Known) -> dict[str, Any]:
         )
     of_history(found, now=there.now)
     with _of(who):
-        return {**times, **_texts(found), **_numbers(found)}
+        numbers = _numbers(found)
+    if is_fixed(there.versions[found.definition, found.version].distributed):  # else one that continues it would be planned for fewer
+        numbers["min_slots"] = numbers["max_slots"]
+    with _of(who):
+        return {**times, **_texts(found), **numbers}
 
 
 def of_history(found: Run, *, now: dt.datetime) -> list[states.Past]:
@@ -239,9 +243,14 @@ def _folder(said: str, field: str) -> str:
     return clean
 
 
-def _variables(who: str, found: Iterable[Variable]) -> None:
+def _variables(who: str, found: Sequence[Variable]) -> None:
     given = {each.name: each.value for each in found}
+    if len(given) != len(found):
+        raise TransferRefused(f"{who} has a variable twice: export the project again.")
     _environment(who, given, sources=1)
+    for name, value in given.items():
+        if refusal := runtime_variables.refusal_to_keep(name, value, secret=False):
+            raise TransferRefused(f"{who}: {refusal}")
 
 
 def _environment(who: str, given: Mapping[str, str], *, sources: int) -> None:

@@ -151,6 +151,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "an experiment of no code": (_set("experiments", 0, "parts", 0, "version", to=9), "runs code that the archive has not"),
     "an experiment of no data": (_set("experiments", 0, "data", to=999), "reads data that the archive has not"),
     "a variable of the studio's own": (_set("variables", to=[{"name": "LD PRELOAD", "value": "x"}]), "LD PRELOAD"),
+    "a variable twice": (_set("variables", to=[{"name": "A", "value": "x"}] * 2), "has a variable twice"),
+    "a variable of the studio's workers": (_set("variables", to=[{"name": "RANK", "value": "1"}]), "is set by the studio"),
     "a list elsewhere": (_set("runs", 0, "list", to="../../secrets/secret_key"), "The archive calls a list"),
     "a run in no state": (_run(state="eaten"), "is not of the form"),
     "a run that lives": (_run(state="running"), "is not of the form"),
@@ -266,6 +268,13 @@ def test_junk_and_lines_of_other_runs_in_a_journal_are_counted_and_left_out(arch
     made = TrainingRun.objects.get(experiment__project=order.project)
     assert MetricSeries.objects.get(run=made).points == 5
     assert made.cursor.rejected >= 1001
+
+
+def test_a_run_that_starts_with_all_of_its_slots_has_one_number_of_them(archive: Archive, charlie: User) -> None:
+    archive.manifest["definitions"][0]["versions"][0]["distributed"] = "single"
+    archive.run().update(min_slots=1, max_slots=9)
+    made = TrainingRun.objects.get(experiment__project=imported(archive.packed(), charlie).project)
+    assert (made.min_slots, made.max_slots) == (9, 9)
 
 
 def test_a_lock_in_an_archive_is_nobodys_environment(archive: Archive, charlie: User) -> None:
