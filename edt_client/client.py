@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,6 +102,17 @@ class Studio:
         attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
         version, _ = self.do(operations.save_code(found.id, packed.name, packed.zip, attributes))
         return Run(self, self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
+
+    def sweep(
+        self, folder: Path | str, command: str, grid: Mapping[str, Sequence[str]], *, project: str, name: str = "", **said: Any
+    ) -> list[Run]:
+        """The same for each combination of values of its arguments, in one experiment: {"lr": ["0.1", "0.3"]} is two runs."""
+        packed = packing.pack(Path(folder))
+        found = self.do(operations.project_of(project, make=True))
+        version, _ = self.do(operations.save_code(found.id, packed.name, packed.zip, {"command": command}))
+        title = name or f"{packed.name} {' '.join(grid)}"[:120]
+        made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
+        return [Run(self, facts) for facts in made]
 
     def upload(self, folder: Path | str, *, project: str, name: str = "") -> DataAsset:
         """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id)."""

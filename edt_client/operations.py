@@ -209,6 +209,25 @@ def start(
     return read(RunFacts, answer.said())
 
 
+def sweep(
+    project: int,
+    version: int,
+    *,
+    grid: Mapping[str, Sequence[str]],
+    command: str = "",
+    name: str = "",
+    data: int | None = None,
+    source_folder: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Operation[list[RunFacts]]:
+    """Run a version once for each combination of the values of `grid`, by the name of an argument, in an experiment of their own."""
+    part_ = {"version": version, "command": command, "grid": {key: list(values) for key, values in grid.items()}}
+    body = {"name": name, "versions": [part_], "data": data, "source_folder": source_folder, "environment": dict(environment or {})}
+    made = _object((yield Call("POST", f"/projects/{project}/experiments", json={**body, "run": True}, key=uuid.uuid4().hex)))
+    found: list[RunFacts] = yield from runs(most=PAGE, experiment=int(made["id"]))
+    return sorted(found, key=lambda run: run.id)
+
+
 def runs(*, most: int = 50, **wanted: Any) -> Operation[list[RunFacts]]:
     """`wanted`: project, experiment, state, submitter, tag, q."""
     return _pages(RunFacts, "/runs", {name: value for name, value in wanted.items() if value not in (None, "")}, most=most)

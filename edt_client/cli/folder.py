@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,13 @@ from typing import Any
 import click
 
 from edt_client import operations, packing
-from edt_client.cli import follow, shown
+from edt_client.cli import follow, shown, values
 from edt_client.cli.shown import as_json, own_project, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.things import Project, Version
 
 TYPES = {"elastic": "elastic", "single": "single", "torchrun": "torchrun", "torchrun-elastic": "torchrun_elastic"}
-MOST_RUNS = 200
 
 
 def options(command: Any) -> Any:
@@ -82,34 +79,27 @@ def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_j
 @options
 @with_studio
 def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, **said: Any) -> None:
-    """A run for each combination of arguments.
+    """A run for each combination of arguments, in an experiment of their own.
 
-    WORDS are the script, NAME=VALUE,VALUE,... for each argument --NAME that differs, and behind -- the arguments that all have. The runs
-    have a tag in common, by which edt ls --tag finds them.
+    WORDS are the script, NAME=VALUE,VALUE,... for each argument --NAME that differs (a value with a comma of its own in double quotes),
+    and behind -- the arguments that all have.
 
     \b
     Example: edt sweep . main.py lr=0.1,0.3 batch-size=32,64 -- --epochs 10
     """
-    grid = [word for word in words if "=" in word and not word.startswith("-")]
-    if not grid:
+    varied = [word for word in words if values.is_varied(word)]
+    if not varied:
         raise ClientError("Say what differs: edt sweep . main.py lr=0.1,0.3 batch-size=32,64")
-    job, arguments = _saved(studio, folder, tuple(word for word in words if word not in grid), as_json=as_json, **said)
-    names = [word.split("=", 1)[0] for word in grid]
-    choices = list(itertools.product(*(word.split("=", 1)[1].split(",") for word in grid)))
-    if len(choices) > MOST_RUNS:
-        raise ClientError(f"These are {len(choices)} runs: at most {MOST_RUNS} are made at once.")
-    tag, made = f"sweep-{uuid.uuid4().hex[:6]}", []
-    for values in choices:
-        told = [word for name, value in zip(names, values, strict=True) for word in (f"--{name}", value)]
-        title = " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
-        common = {**job.said, "name": f"{job.said['name'] or job.version.name} {title}"[:120]}
-        facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *told, *arguments]), **common))
-        made.append(studio.do(operations.change(facts.id, tags=[tag])))
+    job, arguments = _saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
+    grid = values.grid(varied)
+    common = {**job.said, "name": job.said["name"] or f"{job.version.name} {' '.join(grid)}"[:120]}
+    made = studio.do(operations.sweep(job.project.id, job.version.id, grid=grid, command=shlex.join([job.script, *arguments]), **common))
     if as_json:
-        say_json({"tag": tag, "runs": made})
+        say_json({"experiment": made[0].experiment, "runs": made})
         return
     shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
-    click.echo(f"edt ls --tag {tag} shows them again, edt compare {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
+    follow_up = f"edt ls --experiment {made[0].experiment} shows them again, edt compare"
+    click.echo(f"{follow_up} {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
 
 
 @click.command("upload")

@@ -50,6 +50,7 @@ def projects(studio: Studio, as_json: bool) -> None:
 
 @click.command("ls")
 @click.option("--project", default="", help="A project's name or number.")
+@click.option("--experiment", type=click.IntRange(1), help="An experiment's number.")
 @click.option("--state", default="", help="live, ended, or a state: queued, running, suspended, completed, failed, stopped.")
 @click.option("--mine", is_flag=True, help="Only what you submitted.")
 @click.option("--tag", default="")
@@ -57,7 +58,7 @@ def projects(studio: Studio, as_json: bool) -> None:
 @click.option("-n", "--number", "most", default=20, show_default=True, type=click.IntRange(1, 10_000))
 @as_json
 @with_studio
-def ls(studio: Studio, project: str, state: str, mine: bool, tag: str, find: str, most: int, as_json: bool) -> None:
+def ls(studio: Studio, project: str, experiment: int | None, state: str, mine: bool, tag: str, find: str, most: int, as_json: bool) -> None:
     """Runs, newest first.
 
     \b
@@ -65,7 +66,8 @@ def ls(studio: Studio, project: str, state: str, mine: bool, tag: str, find: str
     """
     chosen = studio.project(project).id if project else None
     submitter = studio.get("/me")["username"] if mine else ""
-    found = [run.facts for run in studio.runs(most=most, project=chosen, state=state, submitter=submitter, tag=tag, q=find)]
+    wanted = {"project": chosen, "experiment": experiment, "state": state, "submitter": submitter, "tag": tag, "q": find}
+    found = [run.facts for run in studio.runs(most=most, **wanted)]
     if as_json:
         say_json(found)
         return

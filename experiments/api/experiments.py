@@ -22,6 +22,7 @@ from experiments.api.schemas import Body, page_of
 from experiments.models import DataAsset, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare
+from experiments.services import grid
 from experiments.views.curves import finite
 
 router = Router(tags=["experiments"])
@@ -57,8 +58,12 @@ class Experiment(Schema):
 
 
 class NewPart(Body):
+    """`grid`: values of its arguments by name, as in {"lr": ["0.1", "0.3"]}; a part is made for each combination, 100 at most. A version
+    may be named several times."""
+
     version: Id
     command: str = ""
+    grid: dict[str, list[str]] = {}
 
 
 class NewExperiment(Body):
@@ -138,7 +143,8 @@ def experiments(request: HttpRequest, project: int, page: Asked) -> Page[Experim
 def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> Status[Experiment]:
     user = person(request)
     found = access.project(user, project, need="write")
-    versions = [access.version(user, part.version) for part in body.versions]
+    parts = [(access.version(user, part.version), part) for part in body.versions]
+    told = [(version, grid.combined(part.command or version.command, part.grid)) for version, part in parts]
     make = services.create_and_run if body.run else services.create_experiment
     made = make(
         found,
@@ -148,8 +154,8 @@ def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> 
         source_folder=body.source_folder,
         data_asset=_data(user, body.data),
         global_command=body.command,
-        versions=versions,
-        commands={part.version: part.command for part in body.versions if part.command},
+        versions=[version for version, commands in told for _ in commands],
+        commands=[command for _, commands in told for command in commands],
         environment=body.environment,
         request_id=request_id(request),
     )
@@ -208,7 +214,7 @@ def run_version(request: HttpRequest, project: int, body: NewRun) -> Status[Run]
         data_asset=_data(user, body.data),
         global_command="",
         versions=[version],
-        commands={version.pk: body.command} if body.command else {},
+        commands=[body.command],
         environment=body.environment,
         request_id=request_id(request),
     )

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from django.db.models import F
 
+from experiments.arguments import arguments
 from experiments.models import LoggedFacts, Metric, MetricSeries, Project, RunState, TrainingRun
-from experiments.selectors.arguments import arguments
 from training_runtime.tracking import answers
 from training_runtime.tracking.answers import Point, Run
 

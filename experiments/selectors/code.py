@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import filecmp
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -123,12 +123,11 @@ def training_note(version: DefinitionVersion) -> str:
 
 
 def associated(
-    versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None = None, *, with_scripts: bool = True
+    versions: Sequence[DefinitionVersion], commands: Sequence[str] | None = None, *, with_scripts: bool = True
 ) -> list[Associated]:
-    """For an experiment's form; `commands` by version's id, where they are not the version's own. Reading scripts takes a while."""
+    """For an experiment's form; `commands`, in the order of the versions, where they are not their own. Reading scripts takes a while."""
     found = []
-    for version in versions:
-        command = (commands or {}).get(version.pk, version.command)
+    for version, command in zip(versions, [each.command for each in versions] if commands is None else commands, strict=True):
         try:
             script = bundles.entry(version.bundle, command)[0]
         except bundles.BundleRefused:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments import accounting
+from experiments.arguments import arguments
 from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun
-from experiments.selectors.arguments import arguments
 
 MOST_RUNS = 24
 DEFAULT_RUNS = 6

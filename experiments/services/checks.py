@@ -163,10 +163,11 @@ def each(errors: list[ValidationError], check: Callable[[], T]) -> T | None:
 
 
 def collected(errors: Iterable[ValidationError]) -> None:
-    """Raise all of them as one, so that a form shows every field that is wrong."""
+    """Raise all of them as one, so that a form shows every field that is wrong; the same sentence once."""
     merged: dict[str, list[str]] = {}
     for error in errors:
         for field, messages in error.message_dict.items():
-            merged.setdefault(field, []).extend(messages)
+            known = merged.setdefault(field, [])
+            known += [message for message in messages if message not in known]
     if merged:
         raise ValidationError(merged)

@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from experiments import bundles, notify, states, variables
+from experiments.arguments import differing
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -41,14 +42,15 @@ def create_experiment(
     data_asset: DataAsset | None = None,
     global_command: str = "",
     versions: Iterable[DefinitionVersion],
-    commands: Mapping[int, str] | None = None,
+    commands: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     thresholds: Iterable[watches.Crossing] = (),
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
-    """An experiment that runs these versions, in this order.
+    """An experiment that runs these versions, in this order; the same version any number of times, with other commands.
 
-    `commands`, by a version's id, replace its own; `global_command`, where given, replaces them all. `source_folder` is below `data_asset`
+    `commands`, in the order of the versions, replace their own ("": that is not replaced; none: all keep theirs); `global_command`, where
+    given, replaces them all. `source_folder` is below `data_asset`
     where one is given, else below the shared data root. `environment`: variables for its runs. `thresholds`: what its maker wants to be
     told of in each of its runs. Fields: name, description, data_asset, source_folder, global_command, versions, environment, thresholds.
     """
@@ -63,13 +65,14 @@ def create_experiment(
     facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, **said))
     checks.collected(errors)
     own = _own_commands(chosen, commands)
+    parts = enumerate(zip(chosen, own, strict=True))
     try:
         with transaction.atomic():
             experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts or {})
             ExperimentDefinition.objects.bulk_create(
                 [
-                    ExperimentDefinition(experiment=experiment, version=version, position=place, command=own.get(version.pk, ""))
-                    for place, version in enumerate(chosen)
+                    ExperimentDefinition(experiment=experiment, version=version, position=place, command=command)
+                    for place, (version, command) in parts
                 ]
             )
             ExperimentWatch.objects.bulk_create([ExperimentWatch(experiment=experiment, person=by, **each) for each in wanted or ()])
@@ -100,7 +103,7 @@ def check_experiment(
     data_asset: DataAsset | None,
     global_command: str,
     versions: Sequence[DefinitionVersion],
-    commands: Mapping[int, str] | None,
+    commands: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """The clean facts of such an experiment. Raises all that is wrong with it as one (fields as of `create_experiment`)."""
@@ -121,9 +124,10 @@ def check_experiment(
     return {**facts, "global_command": command}
 
 
-def _own_commands(versions: Iterable[DefinitionVersion], commands: Mapping[int, str] | None) -> dict[int, str]:
-    """What was given for a version, by its id, where that is not its own command anyway."""
-    return {version.pk: said for version in versions if (said := (commands or {}).get(version.pk, "").strip()) != version.command}
+def _own_commands(versions: Sequence[DefinitionVersion], commands: Sequence[str]) -> list[str]:
+    """What was given for each of the versions, where that is not its own command anyway."""
+    given = [command.strip() for command in commands] or [""] * len(versions)
+    return ["" if said == version.command else said for version, said in zip(versions, given, strict=True)]
 
 
 def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None) -> Experiment:
@@ -138,7 +142,7 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
         data_asset=experiment.data_asset,
         global_command=experiment.global_command,
         versions=[part.version for part in parts],
-        commands={part.version_id: part.command for part in parts},
+        commands=[part.command for part in parts],
         environment=experiment.environment,
         thresholds=watches.crossings(experiment, of=by),
         request_id=request_id,
@@ -148,7 +152,7 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
 def run_experiment(
     experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> list[TrainingRun]:
-    """One queued run for each definition of the experiment, in its order. Raises ValidationError where it cannot run any more."""
+    """One queued run for each part of the experiment, in its order. Raises ValidationError where it cannot run any more."""
     now = now or timezone.now()
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
@@ -162,7 +166,8 @@ def run_experiment(
             checks.room(experiment.project, by=by)
             for part in parts:
                 checks.network(part.version, project=experiment.project_id)
-            runs = [_queue(experiment, part, by=by, folder=folder, request_id=request_id, alone=len(parts) == 1, now=now) for part in parts]
+            named = zip(parts, _run_names(experiment, parts), strict=True)
+            runs = [_queue(experiment, part, name=name, by=by, folder=folder, request_id=request_id, now=now) for part, name in named]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
     except IntegrityError:
@@ -186,15 +191,34 @@ def delete_experiment(experiment: Experiment, *, by: User, now: dt.datetime | No
         notify.changed("cluster", "jobs", "feed", "lanes")
 
 
-def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own: Mapping[int, str], global_command: str) -> None:
+def _run_names(experiment: Experiment, parts: Sequence[ExperimentDefinition]) -> list[str]:
+    """After the experiment; of several by what tells them apart: the definition, and of a definition that is there several times the
+    arguments that differ."""
+    same: dict[int, list[ExperimentDefinition]] = {}
+    for part in parts:
+        same.setdefault(part.version.definition_id, []).append(part)
+    said: dict[int, str] = {}
+    for those in same.values():
+        for part, told in zip(those, differing([_command(experiment, part) for part in those]), strict=True):
+            differ = " ".join(f"{name}={value}" for name, value in told.items())
+            words = [part.version.definition.name] if len(same) > 1 or (len(parts) > 1 and not differ) else []
+            said[part.pk] = ", ".join([*words, *([differ] if differ else [])])
+    return [(f"{experiment.name}: {said[part.pk]}" if said[part.pk] else experiment.name)[:RUN_NAME_LIMIT] for part in parts]
+
+
+def _command(experiment: Experiment, part: ExperimentDefinition) -> str:
+    return experiment.global_command or part.command or part.version.command
+
+
+def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own: Sequence[str], global_command: str) -> None:
     """Each is of the project, and has a command that names one of its scripts. Says of each what is wrong with it."""
     if not versions:
         checks.refuse("versions", "Choose at least one training definition.")
     if len(versions) > MAX_DEFINITIONS:
-        checks.refuse("versions", f"{len(versions)} training definitions are too many: choose at most {MAX_DEFINITIONS}.")
+        checks.refuse("versions", f"{len(versions)} runs are too many: an experiment makes at most {MAX_DEFINITIONS} at a time.")
     errors: list[ValidationError] = []
-    for version in versions:
-        checks.each(errors, functools.partial(_check_version, project, version, own.get(version.pk, ""), global_command))
+    for version, command in dict.fromkeys(zip(versions, own, strict=True)):  # what is there twice is said once
+        checks.each(errors, functools.partial(_check_version, project, version, command, global_command))
     checks.collected(errors)
 
 
@@ -217,20 +241,20 @@ def _queue(
     experiment: Experiment,
     part: ExperimentDefinition,
     *,
+    name: str,
     by: User,
     folder: str,
     request_id: uuid.UUID | None,
-    alone: bool,
     now: dt.datetime,
 ) -> TrainingRun:
     version = part.version
     run = TrainingRun.objects.create(
         experiment=experiment,
         version=version,
-        name=(experiment.name if alone else f"{experiment.name}: {version.definition.name}")[:RUN_NAME_LIMIT],
+        name=name,
         submitted_by=by,
         submitted_at=now,
-        command=experiment.global_command or part.command or version.command,
+        command=_command(experiment, part),
         data_folder=folder,
         environment=variables.plain(version.definition, experiment.environment),
         min_slots=version.least_slots,

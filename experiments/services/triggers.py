@@ -132,7 +132,7 @@ def run_again(
         data_asset=data if data is not None else like.data_asset,
         global_command=like.global_command,
         versions=chosen,
-        commands={each.pk: part.command for each, part in zip(chosen, parts, strict=True) if part.command},
+        commands=[part.command for part in parts],
         environment=like.environment,
         request_id=uuid.uuid5(NAMESPACE, f"delivery {delivery.pk}"),
     )

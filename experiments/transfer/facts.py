@@ -17,9 +17,10 @@ from django.core.exceptions import ValidationError
 from experiments import bundles, gitcode, journal_rows, states
 from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
+from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.services import checks
 from experiments.services.definitions import Origin
-from experiments.services.experiments import MAX_DEFINITIONS, RUN_NAME_LIMIT
+from experiments.services.experiments import MAX_DEFINITIONS
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
 from experiments.transfer.format import Data, Definition, Experiment, Manifest, Run, TransferRefused, Variable, Version, moment
 from experiments.transfer.reading import MOST_HISTORY

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -27,7 +28,7 @@ from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.selectors import compare as comparison
 from experiments.sent_once import RequestForm
-from experiments.services import watches
+from experiments.services import grid, watches
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
@@ -67,7 +68,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
             choices = _choices(project, again)
     commands = _commands(request, again)
     if request.method == "POST":
-        _say_the_rest(project, form, None if inline_sent else _associated(form, choices), commands)
+        _say_the_rest(project, form, None if inline_sent else _associated(form, choices, commands))
     if inline_sent and any(each.errors for each in forms) and "upload" not in inline.errors and inline.is_bound:
         inline.add_error("upload", FILE_AGAIN)
     context = {
@@ -79,9 +80,9 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         "lines_used": any(line.has_changed() if line.is_bound else line.initial for line in lines),
         "metric_names": later(lambda: selectors.recent_metric_names(project)),
         "panel": DefinitionForm(auto_id=PANEL_IDS),
-        "choices": later(lambda: source.associated(choices, commands, with_scripts=False)),
-        "chosen": later(lambda: _associated(form, choices)),
-        "associated": later(lambda: source.associated(_associated(form, choices), commands)),
+        "choices": later(lambda: source.associated(list(choices), _typed(choices, commands), with_scripts=False)),
+        "chosen": later(lambda: [part.version for part in _associated(form, choices, commands)]),
+        "associated": later(lambda: _rows(_associated(form, choices, commands))),
         "folders": later(lambda: [("", data.folders()), *((asset.pk, data.folders(asset)) for asset in project.data_assets.all()[:50])]),
         "crumbs": project_crumbs(project),
     }
@@ -115,13 +116,37 @@ def _initial(again: Experiment | None) -> dict[str, object]:
     }
 
 
-def _commands(request: HttpRequest, again: Experiment | None) -> dict[int, str]:
-    """What was typed for each version, by its id: "command-ID"; at first what the experiment that is copied ran."""
+@dataclass(frozen=True)
+class Part:
+    """A line of the form: a version, and what was typed as its command, value lists and all."""
+
+    version: DefinitionVersion
+    command: str
+
+
+def _commands(request: HttpRequest, again: Experiment | None) -> dict[int, list[str]]:
+    """What was typed for each version, by its id: "command-ID", once for each time that the version is there, or (without script) a line
+    each; at first what the experiment that is copied ran."""
+    found: dict[int, list[str]] = {}
     if request.method == "POST":
-        sent = ((name.removeprefix("command-"), value) for name, value in request.POST.items() if name.startswith("command-"))
-        return {int(pk): str(value)[:COMMAND_LIMIT] for pk, value in sent if pk.isascii() and pk.isdigit() and len(pk) < 18}
-    parts = again.parts.select_related("version") if again is not None else []
-    return {part.version_id: part.command or part.version.command for part in parts}
+        for name, values in request.POST.lists():
+            pk = name.removeprefix("command-")
+            if pk != name and pk.isascii() and pk.isdigit() and len(pk) < 18:
+                found[int(pk)] = [line for value in values for line in _lines(str(value))]
+        return found
+    for part in again.parts.select_related("version") if again is not None else []:
+        found.setdefault(part.version_id, []).append(part.command or part.version.command)
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    """Those that say something, or one that is empty."""
+    return [line for each in text.splitlines() if (line := each.strip())] or [""]
+
+
+def _typed(choices: Iterable[DefinitionVersion], commands: dict[int, list[str]]) -> list[str]:
+    """The commands of each, a line each."""
+    return ["\n".join(commands.get(version.pk, [version.command])) for version in choices]
 
 
 def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionVersion]:
@@ -136,11 +161,22 @@ def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionV
     )
 
 
-def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion]) -> list[DefinitionVersion]:
-    """The versions in the form's table, in its order: those typed before, or those it starts with."""
-    raw = form["versions"].value() or []
+def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion], commands: dict[int, list[str]]) -> list[Part]:
+    """The lines of the form's table, in its order: those typed before, or those it starts with."""
     by_pk = {str(version.pk): version for version in choices}
-    return [by_pk[str(pk)] for pk in dict.fromkeys(map(str, raw)) if str(pk) in by_pk]
+    versions = [by_pk[str(pk)] for pk in form["versions"].value() or [] if str(pk) in by_pk]
+    left = {version.pk: list(commands.get(version.pk, [version.command])) for version in versions}
+    last = {version.pk: place for place, version in enumerate(versions)}
+    found = []
+    for place, version in enumerate(versions):
+        mine = left[version.pk]
+        taken, left[version.pk] = (mine, []) if place == last[version.pk] else (mine[:1], mine[1:])
+        found += [Part(version, command) for command in taken or [version.command]]
+    return found
+
+
+def _rows(parts: list[Part]) -> list[source.Associated]:
+    return source.associated([part.version for part in parts], [part.command for part in parts])
 
 
 def _create_and_run(
@@ -148,27 +184,36 @@ def _create_and_run(
     user: User,
     form: ExperimentForm,
     added: DefinitionVersion | None,
-    commands: dict[int, str],
+    commands: dict[int, list[str]],
     lines: list[WatchForm],
 ) -> Experiment | None:
     """`added`: the training definition that was written on the same form."""
-    versions = [*_associated(form, form.fields["versions"].queryset), *([added] if added else [])]  # type: ignore[attr-defined]
-    keys = ("name", "description", "data_asset", "source_folder", "global_command", "environment", "request_id")
+    parts = _associated(form, form.fields["versions"].queryset, commands)  # type: ignore[attr-defined]
+    parts += [Part(added, added.command)] if added else []
+    keys = ("name", "description", "data_asset", "source_folder", "environment", "request_id")
     said = {key: form.cleaned_data[key] for key in keys}
     said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
-    return attempt(form, lambda: services.create_and_run(project, by=user, versions=versions, commands=commands, **said))
+    everywhere = form.cleaned_data["global_command"]
+    return attempt(form, lambda: services.create_and_run(project, by=user, **_grid(parts, everywhere), **said))
 
 
-def _say_the_rest(project: Project, form: ExperimentForm, versions: list[DefinitionVersion] | None, commands: dict[int, str]) -> None:
+def _grid(parts: list[Part], everywhere: str) -> dict[str, Any]:
+    """What the service is told of the form's lines and its global command: a version and a command for each run of their lists."""
+    versions, commands, command = grid.rows([part.version for part in parts], [part.command for part in parts], everywhere)
+    return {"versions": versions, "commands": commands, "global_command": command}
+
+
+def _say_the_rest(project: Project, form: ExperimentForm, parts: list[Part] | None) -> None:
     """What the service would refuse beside what the form has found, so that all that is wrong is said at once. Nothing of a field that
-    hangs on one that is wrong. `versions`: None where some are still to be made."""
-    sent = {name: form.cleaned_data.get(name) or "" for name in ("name", "description", "source_folder", "global_command")}
+    hangs on one that is wrong. `parts`: None where some are still to be made."""
+    sent: dict[str, Any] = {name: form.cleaned_data.get(name) or "" for name in ("name", "description", "source_folder")}
     asset, variables = form.cleaned_data.get("data_asset"), form.cleaned_data.get("environment")
     said = {*form.errors, *(["source_folder"] if "data_asset" in form.errors else [])}
-    if versions is None or (versions and "global_command" in form.errors):
+    if parts is None or (parts and "global_command" in form.errors):
         said.add("versions")
     try:
-        services.check_experiment(project, versions=versions or [], commands=commands, data_asset=asset, environment=variables, **sent)
+        told = _grid(parts or [], form.cleaned_data.get("global_command") or "")
+        services.check_experiment(project, data_asset=asset, environment=variables, **told, **sent)
     except ValidationError as error:
         for name, wrong in error.message_dict.items():
             if name not in said:

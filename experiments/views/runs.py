@@ -12,10 +12,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from experiments import access, accounting, selectors, services
+from experiments.arguments import arguments
 from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import environments, present, run_pages
-from experiments.selectors.arguments import arguments
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels

@@ -59,7 +59,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
             description=unused[: checks.DESCRIPTION_LIMIT],
             source_folder=folder,
             versions=[version],
-            commands={version.pk: command},
+            commands=[command],
             environment=environment,
         )
         run = experiment.runs.select_related("experiment", "version__definition", "submitted_by").get()

@@ -52,7 +52,7 @@ def _make(request: HttpRequest) -> HttpResponse:
             description=answers.text_of(said, "description"),
             source_folder=_folder(said),
             versions=[draft.version],
-            commands={draft.version.pk: command},
+            commands=[command],
         )
         run = experiment.runs.get()
         nodes = answers.dict_of(model, "hardware_spec").get("nodes")

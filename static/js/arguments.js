@@ -1,41 +1,8 @@
 // @ts-check
 /* The typed form of a script's arguments and its command, kept in step: a field changes its words of the command, and a command that is typed
-   fills the fields. The command is what is sent; without script it is typed. */
+   fills the fields. The command is what is sent; without script it is typed. How many runs it makes is said beside it. */
 
-/** The words of a command as a shell would split them; null where a quote is open. @param {string} text */
-function split(text) {
-  const words = [];
-  let word = '';
-  let open = false;
-  let quote = '';
-  for (let i = 0; i < text.length; i += 1) {
-    const c = text[i];
-    if (quote) {
-      if (c === quote) quote = '';
-      else if (c === '\\' && quote === '"' && '"\\$`'.includes(text[i + 1] || ' ')) word += text[(i += 1)];
-      else word += c;
-    } else if (c === "'" || c === '"') {
-      quote = c;
-      open = true;
-    } else if (c === '\\' && i + 1 < text.length) {
-      word += text[(i += 1)];
-      open = true;
-    } else if (/\s/.test(c)) {
-      if (open) words.push(word);
-      word = '';
-      open = false;
-    } else {
-      word += c;
-      open = true;
-    }
-  }
-  if (quote) return null;
-  if (open) words.push(word);
-  return words;
-}
-
-/** @param {string} word */
-const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'"'"'`)}'`);
+import { count, fromField, MOST, quoted, split, toField } from './grid.js';
 
 /** Where an argument stands in the words: its first word, how many it takes, and its value. @param {string[]} words @param {HTMLElement} field */
 function found(words, field) {
@@ -46,11 +13,11 @@ function found(words, field) {
     if (kind === 'flag' && off && words[at] === off) return { at, length: 1, value: 'off' };
     if (!flags.includes(name)) continue;
     if (kind === 'flag') return { at, length: 1, value: field.dataset.default === 'on' && !off ? 'off' : 'on' };
-    if (value !== null) return { at, length: 1, value };
+    if (value !== null) return { at, length: 1, value: kind === 'words' ? quoted(value) : toField(value) };
     let length = 1;
     const several = kind === 'words' ? words.length : 2;
     while (length < several && at + length < words.length && (!/^-/.test(words[at + length]) || /^-[.\d]/.test(words[at + length]))) length += 1;
-    return { at, length, value: words.slice(at + 1, at + length).map((word) => (kind === 'words' ? quoted(word) : word)).join(' ') };
+    return { at, length, value: words.slice(at + 1, at + length).map((word) => (kind === 'words' ? quoted(word) : toField(word))).join(' ') };
   }
   return null;
 }
@@ -64,7 +31,7 @@ function words(field) {
     if (input.checked === usual) return [];
     return [input.checked ? flag : field.dataset.off || flag];
   }
-  const value = input.value.trim();
+  const value = field.dataset.kind === 'words' ? input.value.trim() : fromField(input.value);
   if (!value || value === field.dataset.default) return [];
   return field.dataset.kind === 'words' ? [flag, ...(split(value) || [value])] : [flag, value];
 }
@@ -88,13 +55,41 @@ function fill(box) {
     const input = /** @type {HTMLInputElement | HTMLSelectElement} */ (field.querySelector('input, select'));
     const there = found(all, field);
     if (input instanceof HTMLInputElement && input.type === 'checkbox') input.checked = (there ? there.value : field.dataset.default) === 'on';
+    else if (input instanceof HTMLSelectElement) choose(input, there ? there.value : '');
     else input.value = there ? there.value : '';
   }
+}
+
+/** The option that says it; one more where none does: some of the choices, or what is none of them. @param {HTMLSelectElement} select @param {string} value */
+function choose(select, value) {
+  const same = [...select.options].find((option) => option.value === value || (value && fromField(option.value) === fromField(value)));
+  if (!same) select.add(new Option(value, value));
+  select.value = same ? same.value : value;
+}
+
+/** Beside each command, and for all of them beside the button, how many runs they make. */
+function makes() {
+  const global = /** @type {HTMLInputElement | null} */ (document.querySelector('input[name=global_command]'));
+  const over = /** @type {HTMLInputElement | null} */ (document.querySelector('input[name=use_global]'));
+  let all = 0;
+  for (const box of document.querySelectorAll('[data-command]')) {
+    const typed = /** @type {HTMLInputElement} */ (box.querySelector('input[name^=command]')).value;
+    const runs = count(over?.checked && global ? global.value : typed);
+    all += runs;
+    said(box.querySelector('[data-makes]'), runs > MOST ? `Makes ${runs} runs: at most ${MOST} are made at once` : runs > 1 ? `Makes ${runs} runs` : '');
+  }
+  said(document.getElementById('makes'), all > 1 ? `Makes ${all} runs` : '');
+}
+
+/** Told to a screen reader only where it has changed. @param {Element | null} output @param {string} text */
+function said(output, text) {
+  if (output && output.textContent !== text) output.textContent = text;
 }
 
 /** Write a field into the command, in place of what stood there. @param {HTMLElement} box @param {HTMLElement} field */
 function write(box, field) {
   const { command, all } = parts(box);
+  if (command.value && split(command.value) === null) return; // a quote is open: what is typed stays
   const form = /** @type {HTMLElement} */ (field.closest('[data-arguments]'));
   if (!all.some((word) => word.endsWith('.py'))) all.unshift(form.dataset.arguments || '');
   const there = found(all, field);
@@ -106,11 +101,15 @@ function write(box, field) {
 document.addEventListener('input', (event) => {
   const target = /** @type {Element} */ (event.target);
   const box = /** @type {HTMLElement | null} */ (target.closest('[data-command]'));
-  if (!box) return;
   const field = /** @type {HTMLElement | null} */ (target.closest('[data-flags]'));
-  if (field) write(box, field);
-  else fill(box);
+  if (box && field) write(box, field);
+  else if (box) fill(box);
+  makes();
 });
-const fillAll = () => document.querySelectorAll('#associated [data-command]').forEach((box) => fill(/** @type {HTMLElement} */ (box)));
+const fillAll = () => {
+  document.querySelectorAll('[data-command]').forEach((box) => fill(/** @type {HTMLElement} */ (box)));
+  makes();
+};
 document.addEventListener('associated', fillAll);
+document.addEventListener('htmx:after:swap', fillAll);
 fillAll();

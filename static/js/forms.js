@@ -115,10 +115,13 @@ function panel() {
   enable(table);
   tabs(dialog);
   table.addEventListener('click', (event) => {
-    const button = /** @type {Element} */ (event.target).closest('[data-remove-version]');
-    if (!button) return;
-    button.closest('tr')?.remove();
+    const target = /** @type {Element} */ (event.target);
+    const row = target.closest('tr');
+    if (target.closest('[data-remove-version]')) row?.remove();
+    else if (target.closest('[data-copy-version]')) row?.after(row.cloneNode(true));
+    else return;
     count(table);
+    document.dispatchEvent(new CustomEvent('associated'));
   });
   dialog.querySelector('[data-add-existing]')?.addEventListener('click', () => addExisting(dialog, table));
   const form = /** @type {HTMLFormElement} */ (dialog.querySelector('[data-panel-form]'));
@@ -140,7 +143,7 @@ async function addExisting(dialog, table) {
     if (rows.some((row) => !row.ok || row.redirected)) return location.reload(); // logged out, or gone: the page says which
     const texts = await Promise.all(rows.map((row) => row.text()));
     boxes.forEach((box, place) => {
-      associate(table, texts[place], box.dataset.existing || '');
+      associate(table, texts[place]);
       box.checked = false;
     });
     dialog.close();
@@ -160,7 +163,7 @@ async function send(form, dialog, table) {
     const response = await fetch(form.action, { method: 'POST', body: new FormData(form), headers: { 'HX-Request': 'true' } });
     const html = await response.text();
     if (response.status === 201) {
-      associate(table, html, '');
+      associate(table, html);
       dialog.close();
       const fresh = await fetch(form.action, { headers: { 'HX-Request': 'true' } });
       fill(form, await fresh.text());
@@ -192,9 +195,8 @@ function say(form, text) {
   form.prepend(note);
 }
 
-/** @param {HTMLElement} table @param {string} html @param {string} version */
-function associate(table, html, version) {
-  if (version && table.querySelector(`[data-version="${version}"]`)) return;
+/** One more line; a version may be there several times. @param {HTMLElement} table @param {string} html */
+function associate(table, html) {
   table.insertAdjacentHTML('beforeend', html);
   enable(table);
   count(table);

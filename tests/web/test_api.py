@@ -252,3 +252,18 @@ def test_runs_side_by_side(studio: Seeded, script: Script) -> None:
     found = script.get(f"/experiments/{studio.experiment.pk}/compare?run={studio.completed.pk},{studio.stopped.pk}").json()
     assert {run["id"] for run in found["runs"]} == {studio.completed.pk, studio.stopped.pk}
     assert any(fact["kind"] == "metric" for fact in found["facts"])
+
+
+def test_a_grid_of_arguments_is_an_experiment_with_a_run_of_each_combination(studio: Seeded, script: Script) -> None:
+    part = {"version": studio.version.pk, "command": "main.py --epochs 3", "grid": {"lr": ["0.1", "0.3"], "note": ["a,b"]}}
+    body = {"name": "rates", "versions": [part, {"version": studio.version.pk}], "run": True}
+    address = f"/projects/{studio.digits.pk}/experiments"
+    made = [script.post(address, body, **{"Idempotency-Key": "rates"}).json() for _ in range(2)]
+    assert made[0] == made[1]
+    runs = script.get(f"/runs?experiment={made[0]['id']}").json()["items"]
+    assert sorted(run["command"] for run in runs) == sorted(
+        ["main.py --epochs 3 --lr 0.1 --note a,b", "main.py --epochs 3 --lr 0.3 --note a,b", studio.version.command]
+    )
+    many = {**part, "grid": {"lr": [str(n) for n in range(101)]}}
+    refused = script.post(address, {"name": "too many", "versions": [many]})
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, ["grid"])

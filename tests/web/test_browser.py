@@ -84,6 +84,37 @@ def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) 
     expect(page.get_by_role("main")).to_contain_text("--other 1")
 
 
+def test_a_list_of_values_in_an_arguments_field_makes_a_run_of_each(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
+    row = page.locator("#associated tr")
+    row.get_by_text("Arguments of main.py").click()
+    command = row.get_by_label("Execution command")
+    row.get_by_label("--lr").fill("0.1, 0.3")
+    row.get_by_label("--note").fill('"one, two"')
+    expect(command).to_have_value("main.py --epochs 20 --lr {0.1,0.3} --note 'one, two'")
+    expect(page.locator("#makes")).to_have_text("Makes 2 runs")
+    row.get_by_label("--optimizer").select_option(label="each of them (3 runs)")
+    expect(row.locator("[data-makes]")).to_have_text("Makes 6 runs")
+    command.fill("main.py --lr {1, '2,5'} --optimizer {sgd,adam} --note 'x, y'")
+    expect(row.get_by_label("--lr")).to_have_value('1, "2,5"')
+    expect(row.get_by_label("--note")).to_have_value('"x, y"')
+    expect(row.get_by_label("--optimizer")).to_have_value("sgd, adam")
+    row.get_by_label("--optimizer").select_option("sgd")
+    row.get_by_label("--lr").fill("0.1, 0.3,")
+    expect(command).to_have_value("main.py --lr {0.1,0.3} --optimizer sgd --note 'x, y'")
+    row.get_by_role("button", name="once more").click()
+    expect(page.locator("#associated tr")).to_have_count(2)
+    second = page.locator("#associated tr").nth(1)
+    second.get_by_label("--lr").fill("5")
+    expect(page.locator("#makes")).to_have_text("Makes 3 runs")
+    page.get_by_label("Name").first.fill("A grid")
+    page.get_by_role("button", name="Create and run").click()
+    rows = page.locator("#runs tbody th a")
+    expect(rows).to_have_count(3)
+    assert sorted(rows.all_inner_texts()) == ["A grid: lr=0.1", "A grid: lr=0.3", "A grid: lr=5"]
+
+
 def test_single_keys_lead_around_and_the_bell_rings(visit: Visit, site: Site) -> None:
     page = visit(username="bob")
     page.keyboard.press("j")

@@ -138,6 +138,48 @@ def test_bad_input_is_said_and_what_was_chosen_stays(
     assert not TrainingRun.objects.exists()
 
 
+def test_the_same_version_runs_once_for_each_of_its_rows_and_values(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    other = cast.definition(project, by=alice, name="resnet", command="main.py -v")
+    typed = {f"command-{version.pk}": ["main.py --lr {0.1, 0.3} --layers 64,64", "main.py --lr 1"], f"command-{other.pk}": other.command}
+    create(as_(alice), project, versions=[version.pk, other.pk, version.pk], **typed)
+    commands = ["main.py --lr 0.1 --layers 64,64", "main.py --lr 0.3 --layers 64,64", "main.py -v", "main.py --lr 1"]
+    assert list(TrainingRun.objects.order_by("position").values_list("command", flat=True)) == commands
+    again = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": Experiment.objects.get().pk}).content.decode()
+    table = again.split('id="associated"')[1].split("</tbody>")[0]
+    assert re.findall(r'name="command-\d+" value="(.*?)"', table) == commands, "edited as new, each is a row"
+
+
+def test_without_script_each_line_is_a_run_of_its_own(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    create(as_(alice), project, versions=[version.pk], **{f"command-{version.pk}": "main.py --lr 1\r\n\r\nmain.py --lr {2,3}\r\n"})
+    assert [run.name for run in TrainingRun.objects.order_by("position")] == ["first try: lr=1", "first try: lr=2", "first try: lr=3"]
+
+
+def test_a_global_command_with_a_list_runs_with_each_of_its_values(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    other = cast.definition(project, by=alice, name="resnet", command="")
+    create(as_(alice), project, versions=[version.pk, other.pk], use_global="on", global_command="main.py --lr {1,2}")
+    runs = TrainingRun.objects.order_by("position")
+    wanted = [(each.pk, f"main.py --lr {lr}") for each in (version, other) for lr in (1, 2)]
+    assert [(run.version_id, run.command) for run in runs] == wanted
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [("main.py --lr {1,,2}", "empty value"), ("main.py" + " --x {1,2,3}" * 5, "243 runs: at most 100"), ("x.py --lr {1,2}", "x.py is not")],
+)
+def test_a_list_that_cannot_run_is_said_and_stays(
+    command: str, says: str, project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    page = create(as_(alice), project, versions=[version.pk], **{f"command-{version.pk}": command}).content.decode()
+    (said,) = (said for field, said in errors(page) if field == "versions")
+    assert says in said
+    assert f'value="{command}"' in page
+    assert not Experiment.objects.exists()
+
+
 def test_another_projects_definition_cannot_be_run(project: Project, alice: User, charlie: User, said: Said, as_: As) -> None:
     theirs = cast.shared_project(charlie, editor=cast.person("erin"), viewer=cast.person("frank"), name="Theirs")
     version = cast.definition(theirs, by=charlie)

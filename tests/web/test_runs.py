@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import ingest, runfiles
+from experiments.arguments import arguments
 from experiments.models import Grant, Slot, TrainingRun, User
-from experiments.selectors.arguments import arguments
 from experiments.templatetags.studio import spell
 from tests import cast
 from tests.conftest import Said
