@@ -232,6 +232,10 @@ class Run:
         self.facts = self.studio.do(operations.change(self.facts.id, **changes))
         return self
 
+    def rerun(self, **changes: Any) -> list[Run]:
+        """New runs in its experiment, with what it had and these: version, command, grid, min_slots, max_slots, priority, environment."""
+        return [Run(self.studio, facts) for facts in self.studio.do(operations.rerun(self.facts.id, **changes))]
+
     def series(self) -> list[Series]:
         return self.studio.do(operations.metrics(self.facts.id))
 

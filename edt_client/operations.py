@@ -259,6 +259,12 @@ def go_on(number: int, *, command: str = "") -> Operation[RunFacts]:
     return read(RunFacts, (yield Call("POST", f"/runs/{number}/continue", json={"command": command}, key=uuid.uuid4().hex)).said())
 
 
+def rerun(number: int, **changes: Any) -> Operation[list[RunFacts]]:
+    """New runs in its experiment. `changes`: version, command, grid, min_slots, max_slots, priority, environment."""
+    answer = yield Call("POST", f"/runs/{number}/rerun", json=changes, key=uuid.uuid4().hex)
+    return [read(RunFacts, each) for each in _object(answer).get("items", [])]
+
+
 def begin_outside(project: int, name: str, *, started_at: dt.datetime | None = None, key: str = "") -> Operation[RunFacts]:
     """A run on a machine that is not the studio's. The same `key`: the same run."""
     body = {"name": name, "started_at": started_at.isoformat() if started_at else None}

@@ -193,6 +193,32 @@ class ContinueForm(RequestForm):
     command = forms.CharField(max_length=2000)
 
 
+class RerunForm(RequestForm):
+    """`version` may be any of the run's definition. A command with lists makes several runs."""
+
+    version = forms.ModelChoiceField(label="Version", queryset=DefinitionVersion.objects.none(), empty_label=None)
+    command = forms.CharField(
+        label="Execution command",
+        max_length=2000,
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        help_text="A list in it, as in --lr {0.1,0.3}, makes a run of each value; quotes keep braces as they are.",
+    )
+    min_slots = forms.IntegerField(label="Minimum slots", min_value=1, max_value=MAX_SLOTS_LIMIT)
+    max_slots = forms.IntegerField(label="Maximum slots", min_value=1, max_value=MAX_SLOTS_LIMIT)
+    priority = forms.IntegerField(label="Priority (1 to 10000, higher first)", min_value=1, max_value=10_000)
+    environment = forms.CharField(
+        label="Environment variables",
+        max_length=40_000,
+        required=False,
+        help_text="NAME=VALUE, a line each.",
+        widget=forms.Textarea(attrs={"rows": 2, "class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+    def clean_environment(self) -> dict[str, str]:
+        """Which names may be given is the service's business."""
+        return variables_of(self.cleaned_data["environment"])
+
+
 class NoteForm(forms.Form):
     tags = forms.CharField(
         max_length=600,

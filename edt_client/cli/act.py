@@ -1,17 +1,19 @@
-"""What is done to runs: stop, pause, resume, priority, slots, continue."""
+"""What is done to runs: stop, pause, resume, priority, slots, continue, rerun."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
 from edt_client import operations
 from edt_client.calls import Operation
-from edt_client.cli import shown
+from edt_client.cli import shown, values
 from edt_client.cli.look import complete_run, run_argument
 from edt_client.cli.shown import as_json, say_json, with_studio
 from edt_client.client import Studio
+from edt_client.errors import ClientError
 from edt_client.things import RunFacts
 
 runs_argument = click.argument("runs", nargs=-1, required=True, type=click.IntRange(1), shell_complete=complete_run)
@@ -115,4 +117,33 @@ def go_on(studio: Studio, run: int, command: str, as_json: bool) -> None:
     say_json(facts) if as_json else shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts))])
 
 
-COMMANDS = (stop, pause, resume, priority, slots, go_on)
+@click.command("rerun")
+@run_argument
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE,VALUE...]...")
+@click.option("--command", default="", help="Another command than it had.")
+@click.option("--version", type=click.IntRange(1), help="Another version of its training definition, by its id.")
+@click.option("--slots", nargs=2, type=click.IntRange(1, 4096), metavar="LEAST MOST", help="How many it uses.")
+@click.option("--priority", type=click.IntRange(1, 10_000), help="Higher first.")
+@as_json
+@with_studio
+def rerun(studio: Studio, run: int, words: tuple[str, ...], slots: tuple[int, int] | None, as_json: bool, **said: Any) -> None:
+    """New runs in the experiment of another one, with changes.
+
+    WORDS are NAME=VALUE for each argument --NAME that is to be another; several values with commas between them make a run each.
+
+    \b
+    Example: edt rerun 7 lr=0.1,0.3 --slots 1 2
+    """
+    if wrong := next((word for word in words if not values.is_varied(word)), None):
+        raise ClientError(f"{wrong} says no value: write NAME=VALUE, as in lr=0.3.")
+    changes = {name: value for name, value in said.items() if value}
+    if slots:
+        changes |= {"min_slots": slots[0], "max_slots": slots[1]}
+    made = studio.do(operations.rerun(run, grid=values.grid(words), **changes))
+    if as_json:
+        say_json(made)
+    else:
+        shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
+
+
+COMMANDS = (stop, pause, resume, priority, slots, go_on, rerun)

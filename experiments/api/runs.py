@@ -21,6 +21,7 @@ from experiments.models import GenerationRecord, Slot, TrainingRun
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import ENDED, LIVE
 from experiments.selectors import run_pages
+from experiments.services import grid
 from experiments.views.curves import finite
 
 router = Router(tags=["runs"])
@@ -104,6 +105,19 @@ class Continuation(Body):
     """`command`: left out, that of the run."""
 
     command: str = ""
+
+
+class Rerun(Body):
+    """What is left out stays as the run has it. `grid`: values of its arguments by name, as in {"lr": ["0.1", "0.3"]}; a run is made for
+    each combination, 100 at most. `version`: another one of its definition."""
+
+    version: Annotated[int, Field(ge=1, le=2**62)] | None = None
+    command: str = ""
+    grid: dict[str, list[str]] = {}
+    min_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    priority: int | None = None
+    environment: dict[str, str] | None = None
 
 
 class Event(Schema):
@@ -283,6 +297,25 @@ def continue_run(request: HttpRequest, run: int, body: Continuation) -> Status[R
     user = person(request)
     made = services.continue_run(access.run(user, run, need="write"), by=user, command=body.command, request_id=request_id(request))
     return Status(201, shown(request, access.run(user, made.pk)))
+
+
+@router.post("/runs/{int:run}/rerun", response={201: Page[Run]})
+def run_with_changes(request: HttpRequest, run: int, body: Rerun) -> Status[Page[Run]]:
+    """New runs in the experiment of this one, whatever has become of it, with what it had and what is named here."""
+    user = person(request)
+    found = access.run(user, run, need="write")
+    made = services.run_with_changes(
+        found,
+        by=user,
+        commands=grid.combined(body.command or found.command, body.grid),
+        version=access.version(user, body.version) if body.version else None,
+        min_slots=body.min_slots,
+        max_slots=body.max_slots,
+        priority=body.priority,
+        environment=body.environment,
+        request_id=request_id(request),
+    )
+    return Status(201, whole([shown(request, access.run(user, each.pk)) for each in made]))
 
 
 @router.post("/runs/{int:run}/add-package", response={201: int})

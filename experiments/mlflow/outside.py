@@ -14,8 +14,8 @@ from django.utils import timezone
 from experiments import access, ingest, services
 from experiments.mlflow import described
 from experiments.models import MetricSeries, TrainingRun, User
+from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.services import outside
-from experiments.services.experiments import RUN_NAME_LIMIT
 from experiments.services.outside import Outcome
 from training_runtime.noted import Noted
 from training_runtime.tracking import answers

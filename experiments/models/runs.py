@@ -14,6 +14,7 @@ from experiments.models.experiments import Experiment
 from experiments.models.projects import User
 
 DEFAULT_PRIORITY = 5000
+RUN_NAME_LIMIT = 160
 
 
 class RunState(models.TextChoices):
@@ -47,7 +48,7 @@ class TrainingRun(models.Model):
     version = models.ForeignKey(DefinitionVersion, on_delete=models.PROTECT, related_name="runs")
     outside = models.BooleanField(default=False)  # not started here: somebody's own machine logs it (services.outside); no plan knows it
     folder = models.CharField(max_length=36, unique=True, default=new_folder, editable=False)  # its name below EDT_HOME/runs
-    name = models.CharField(max_length=160)
+    name = models.CharField(max_length=RUN_NAME_LIMIT)
     submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="runs")
     submitted_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)  # first step; of a run that trains none with FabricModel, when it got its slots

@@ -38,6 +38,7 @@ from experiments.services.named_environments import (
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
+from experiments.services.reruns import run_with_changes
 from experiments.services.runs import (
     annotate_run,
     delete_run,
@@ -106,6 +107,7 @@ __all__ = [
     "resume_run",
     "retire_named_environment",
     "run_experiment",
+    "run_with_changes",
     "set_cluster_draining",
     "set_node_draining",
     "set_policy",

@@ -25,11 +25,10 @@ from experiments.models import (
     TrainingRun,
     User,
 )
-from experiments.models.runs import LIVE
+from experiments.models.runs import LIVE, RUN_NAME_LIMIT
 from experiments.services import checks, deletion, watches
 
 MAX_DEFINITIONS = 200
-RUN_NAME_LIMIT = 160
 
 
 def create_experiment(

@@ -29,8 +29,8 @@ from experiments.models import (
     TrainingRun,
     User,
 )
+from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.services import checks, watches
-from experiments.services.experiments import RUN_NAME_LIMIT
 from training_runtime import journal
 from training_runtime.tracking.answers import Group
 

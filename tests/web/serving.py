@@ -113,8 +113,7 @@ def _box(level: str) -> None:
 
 
 def _addresses(studio: Seeded) -> dict[str, str]:
-    project, definition, run = studio.digits.pk, studio.version.definition.pk, studio.running.pk
-    done = studio.completed.pk
+    project, definition, run, done = studio.digits.pk, studio.version.definition.pk, studio.running.pk, studio.completed.pk
     return {
         "projects": "/projects/",
         "new project": "/projects/new/",
@@ -125,6 +124,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "tokens": "/profile/tokens/",
         "new definition": f"/projects/{project}/definitions/new/",
         "new experiment": f"/projects/{project}/experiments/new/",
+        "run with changes": f"/runs/{studio.failed.pk}/again/",
         "edit as new": f"/projects/{project}/experiments/new/?like={studio.experiment.pk}",
         "new data": f"/projects/{project}/data/new/",
         "data": f"/data/{studio.data.pk}/",
@@ -166,11 +166,9 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "instance groups": "/cluster/groups/",
         "instance group": "/cluster/groups/EDT%20Studio/",
         "search": "/search/?q=learning",
-        "profile": "/profile/",
-        "notifications": "/notifications/",
+        **{name: f"/{name}/" for name in ("profile", "notifications", "shortcuts")},
         "notification choices": "/notifications/choices/",
         "project webhooks": f"/projects/{project}/webhooks/",
-        "shortcuts": "/shortcuts/",
     }
 
 

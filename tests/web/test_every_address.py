@@ -75,6 +75,7 @@ MEMBERS = {
     "data", "data_download", "data_image", "update_data", "delete_data",
     "watch_metric", "watch_experiment", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
     "add_package",
+    "run_with_changes",
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
@@ -96,6 +97,7 @@ FORMS = {
     "project_variables",
     "definition_variables",
     "run_notes",
+    "run_with_changes",
     "notification_choices",
     "shortcuts",
     "project_webhooks",
@@ -224,6 +226,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
         "triggers",
         "new_definition",
         "run_notes",
+        "run_with_changes",
         "new_experiment",
         "new_version",
         "change_run",
@@ -269,7 +272,8 @@ def test_everybody_who_is_logged_in_sees_what_is_everybodys(studio: Seeded, stra
 
 
 def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: User, as_: As) -> None:
-    parts = {
+    editors = {"run_with_changes": ["scripts"]}
+    parts = editors | {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
         "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
         "run_media": ["body"],
