@@ -13,9 +13,11 @@ from edt_client.calls import Answer, Call, Operation, part, path_part
 from edt_client.errors import ClientError, NoAnswer, Refused
 from edt_client.things import (
     STRANGE,
+    Comparison,
     Curve,
     DataAsset,
     Definition,
+    Fact,
     File,
     Import,
     Log,
@@ -324,11 +326,14 @@ def file_path(number: int, path: str) -> str:
     return f"/runs/{number}/files/{path_part(path)}"
 
 
-def compare(numbers: Iterable[int]) -> Operation[list[RunFacts]]:
-    found = []
-    for number in numbers:
-        found.append((yield from run(number)))
-    return found
+def compare(numbers: Iterable[int]) -> Operation[Comparison]:
+    """Runs of any projects side by side, each of which there has to be."""
+    asked = list(dict.fromkeys(numbers))
+    said = _object((yield Call("GET", "/compare", {"run": ",".join(map(str, asked))})))
+    if missing := said.get("missing"):
+        names = ", ".join(map(str, missing))
+        raise ClientError(f"There is no such run, or you may not see it: {names}.")
+    return Comparison([read(RunFacts, each) for each in said.get("runs", [])], [read(Fact, each) for each in said.get("facts", [])])
 
 
 def slots() -> Operation[list[Slot]]:

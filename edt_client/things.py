@@ -245,3 +245,19 @@ class Event:
 
     type: str
     data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of each of some runs, in their order; None: not there. `kind`: text, argument, metric, duration (seconds) or number."""
+
+    name: str
+    kind: str
+    values: list[Any]
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    runs: list[RunFacts]
+    facts: list[Fact]

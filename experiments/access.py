@@ -7,6 +7,7 @@ that: it may be of one project, and not everything in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
@@ -125,6 +126,16 @@ def run(user: AnyUser, pk: int, *, need: Need = "read") -> TrainingRun:
     found = _run(pk)
     found.experiment.project = _of(user, found.experiment.project_id, need, "run")
     return found
+
+
+def runs(user: AnyUser, numbers: Sequence[int]) -> tuple[list[TrainingRun], list[int]]:
+    """Those of the runs that the person may see, in the order that is asked for, and the numbers of the others: of a run in a project of
+    strangers no more is said than of one that there is not."""
+    related = ("experiment__project", "version__definition", "version__bundle", "version__named", "submitted_by")
+    visible = TrainingRun.objects.filter(pk__in=numbers, experiment__project__in=projects_for(user).values("pk"))
+    found = {each.pk: each for each in visible.select_related(*related)}
+    asked = list(dict.fromkeys(numbers))
+    return [found[number] for number in asked if number in found], [number for number in asked if number not in found]
 
 
 def run_control(user: AnyUser, pk: int) -> TrainingRun:

@@ -10,6 +10,7 @@ from experiments.mlflow.urls import urlpatterns as mlflow
 from experiments.views import (
     accounts,
     cluster,
+    compare,
     curves,
     data,
     definitions,
@@ -117,7 +118,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("versions/<int:pk>/changes/", definitions.changes, name="changes"),
     path("versions/<int:pk>/download/", definitions.download, name="download_version"),
     path("experiments/<int:pk>/", experiments.detail, name="experiment"),
-    path("experiments/<int:pk>/compare/", experiments.compare, name="compare"),
+    path("experiments/<int:pk>/compare/", compare.of_experiment, name="compare"),
+    path("compare/", compare.of_all, name="compare_runs"),
     path("experiments/<int:pk>/overview/", experiments.overview, name="experiment_overview"),
     path("experiments/<int:pk>/run/", experiments.run, name="run_experiment"),
     path("experiments/<int:pk>/duplicate/", experiments.duplicate, name="duplicate_experiment"),

@@ -182,19 +182,19 @@ def metrics(studio: Studio, run: int, name: str, plot: bool, as_csv: bool, as_js
 @as_json
 @with_studio
 def compare(studio: Studio, runs: tuple[int, ...], as_json: bool) -> None:
-    """Runs side by side: the arguments that differ, and how they ended up.
+    """Runs of any projects side by side: what differs between them, and how they ended up.
 
     \b
     Example: edt compare 7 8 9
     """
-    found = studio.do(operations.compare(runs))
+    compared = studio.do(operations.compare(runs))
     if as_json:
-        say_json(found)
+        say_json(compared)
         return
-    told = [_arguments(facts.command) for facts in found]
-    names = list(dict.fromkeys(name for each in told for name in each))
+    found = compared.runs
     rows: list[list[object]] = [["name", *(facts.name for facts in found)], ["state", *(shown.state(facts) for facts in found)]]
-    rows += [[name, *values] for name in names if len(set(values := [each.get(name, "") for each in told])) > 1]
+    told = [fact for fact in compared.facts if fact.differs and fact.kind in ("argument", "text") and fact.name != "Execution command"]
+    rows += [[fact.name, *("" if value is None else str(value) for value in fact.values)] for fact in told]
     scores = list(dict.fromkeys(name for facts in found for name in facts.metrics))
     rows += [[name, *(_score(facts, name) for facts in found)] for name in scores]
     rows += [["step", *map(shown.how_far, found)], ["time", *map(shown.lasted, found)]]
@@ -204,19 +204,6 @@ def compare(studio: Studio, runs: tuple[int, ...], as_json: bool) -> None:
 def _score(facts: RunFacts, name: str) -> str:
     value = facts.metrics.get(name)
     return "" if value is None else number(value)
-
-
-def _arguments(command: str) -> dict[str, str]:
-    """`main.py --lr 0.1 --fast` -> {"--lr": "0.1", "--fast": "yes"}"""
-    found: dict[str, str] = {}
-    words = command.split()[1:]
-    for place, word in enumerate(words):
-        if not word.startswith("--"):
-            continue
-        name, equals, value = word.partition("=")
-        following = words[place + 1] if place + 1 < len(words) else "--"
-        found[name] = value if equals else "yes" if following.startswith("--") else following
-    return found
 
 
 @click.command("download")

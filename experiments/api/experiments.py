@@ -16,10 +16,10 @@ from experiments.api.auth import person
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id
-from experiments.api.runs import Run
+from experiments.api.runs import Run, many_shown
 from experiments.api.runs import shown as run_shown
 from experiments.api.schemas import Body, page_of
-from experiments.models import DataAsset, User
+from experiments.models import DataAsset, TrainingRun, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare
 from experiments.services import grid
@@ -102,8 +102,11 @@ class Fact(Schema):
 
 
 class Comparison(Schema):
+    """`missing`: of the runs that were named those that there are not, or that are in projects which the caller may not open."""
+
     runs: list[Run]
     facts: list[Fact]
+    missing: list[int] = []
 
 
 def shown(request: HttpRequest, row: Row) -> Experiment:
@@ -223,15 +226,32 @@ def run_version(request: HttpRequest, project: int, body: NewRun) -> Status[Run]
 
 
 @router.get("/experiments/{int:experiment}/compare", response=Comparison)
-def compare_runs(request: HttpRequest, experiment: int, run: str = "") -> Comparison:
+def compare_of_experiment(request: HttpRequest, experiment: int, run: str = "") -> Comparison:
     """Its runs side by side. `run`: their numbers with commas between them; the newest that have begun where none are named."""
-    found = access.experiment(person(request), experiment)
-    chosen = compare.chosen(compare.candidates(found), run.split(",") if run else [])
-    if run and not chosen:
+    user = person(request)
+    found = access.experiment(user, experiment)
+    if not run:
+        return _compared(request, compare.chosen(compare.candidates(found)), [])
+    runs, _ = access.runs(user, compare.numbers([run])[: compare.MOST_RUNS])
+    chosen = [each for each in runs if each.experiment_id == found.pk]
+    if not chosen:
         raise ValidationError({"run": ["None of these is a run of the experiment."]})
-    rows = compare.table(chosen, now=timezone.now())
+    return _compared(request, chosen, [])
+
+
+@router.get("/compare", response=Comparison)
+def compare_runs(request: HttpRequest, run: str) -> Comparison:
+    """Runs of any experiments and projects side by side. `run`: their numbers with commas between them, 100 at most."""
+    numbers = compare.numbers([run])
+    if not 0 < len(numbers) <= compare.MOST_RUNS:
+        raise ValidationError({"run": [f"Name 1 to {compare.MOST_RUNS} runs by their numbers, with commas between them."]})
+    return _compared(request, *access.runs(person(request), numbers))
+
+
+def _compared(request: HttpRequest, runs: list[TrainingRun], missing: list[int]) -> Comparison:
+    rows = compare.table(runs, now=timezone.now())
     facts = [Fact(name=row.name, kind=row.kind, values=[_value(each) for each in row.values], differs=row.differs) for row in rows]
-    return Comparison(runs=[run_shown(request, each) for each in chosen], facts=facts)
+    return Comparison(runs=many_shown(request, runs), facts=facts, missing=missing)
 
 
 def _value(value: object) -> float | str | None:

@@ -1,17 +1,21 @@
-"""Runs of one experiment side by side: what differs between them and how they ended up."""
+"""Runs side by side, of one experiment or of any that a person may see: what differs between them and how they ended up."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from experiments import accounting
-from experiments.arguments import arguments
-from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun
+from django.db.models import Q
 
-MOST_RUNS = 24
+from experiments import access, accounting
+from experiments.arguments import arguments
+from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun, User
+
+MOST_RUNS = 100
+MOST_OFFERED = 200
+MOST_FOUND = 50
 DEFAULT_RUNS = 6
 MOST_AXES = 12
 MOST_ARGUMENTS = 60
@@ -43,13 +47,34 @@ class Axis:
 
 def candidates(experiment: Experiment) -> list[TrainingRun]:
     """The experiment's runs, newest first."""
-    return list(experiment.runs.select_related("submitted_by", "version__definition").order_by("-submitted_at", "-id")[:200])
+    found = experiment.runs.select_related(
+        "experiment__project", "submitted_by", "version__definition", "version__bundle", "version__named"
+    )
+    return list(found.order_by("-submitted_at", "-id")[:MOST_OFFERED])
 
 
-def chosen(found: list[TrainingRun], wanted: list[str]) -> list[TrainingRun]:
-    """The runs that are named, else the newest that have begun; at most MOST_RUNS."""
-    named = [run for run in found if str(run.pk) in wanted]
-    return (named or [run for run in found if run.started_at][:DEFAULT_RUNS])[:MOST_RUNS]
+def chosen(found: list[TrainingRun]) -> list[TrainingRun]:
+    """What is compared where no run is named: the newest that have begun."""
+    return [run for run in found if run.started_at][:DEFAULT_RUNS]
+
+
+def numbers(wanted: Iterable[str]) -> list[int]:
+    """Of runs, as they stand in an address: "7", or several with commas between them."""
+    said = (part.strip().removeprefix("#") for text in wanted for part in text.split(","))
+    return list(dict.fromkeys(int(part) for part in said if part.isascii() and part.isdigit() and len(part) < 18))
+
+
+def findable(user: User, words: str, *, but: Iterable[TrainingRun] = ()) -> list[TrainingRun]:
+    """The newest runs of all that the person may see, other than those, whose number, name, command, tags, note, experiment or project
+    has these words in it."""
+    visible = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk")).exclude(
+        pk__in=[run.pk for run in but]
+    )
+    if said := words.strip().replace("\0", ""):
+        named = Q(name__icontains=said) | Q(command__icontains=said) | Q(tags__icontains=said) | Q(note__icontains=said)
+        named |= Q(experiment__name__icontains=said) | Q(experiment__project__name__icontains=said)
+        visible = visible.filter(named | Q(pk__in=numbers([said])))
+    return list(visible.select_related("experiment__project", "submitted_by").order_by("-submitted_at", "-id")[:MOST_FOUND])
 
 
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
@@ -109,6 +134,8 @@ def _metrics(runs: list[TrainingRun]) -> list[Row]:
 
 def _facts(runs: list[TrainingRun], now: dt.datetime) -> list[Row]:
     facts: list[tuple[str, str, Callable[[TrainingRun], object]]] = [
+        ("Project", "text", lambda run: run.experiment.project.name),
+        ("Experiment", "text", lambda run: run.experiment.name),
         ("Training definition", "text", lambda run: str(run.version)),
         ("Execution command", "text", lambda run: run.command),
         ("Source files folder", "text", lambda run: run.data_folder),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,7 +24,6 @@ from experiments.forms import ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
-from experiments.selectors import compare as comparison
 from experiments.sent_once import RequestForm
 from experiments.services import grid, watches
 from experiments.views.definitions import PANEL_IDS, make
@@ -220,7 +217,8 @@ def _say_the_rest(project: Project, form: ExperimentForm, parts: list[Part] | No
                 form.add_error(name, wrong)
 
 
-def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:
+def experiment_tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str, object]]:
+    """The experiment, and what every tab of its page shows."""
     user = person(request)
     experiment = access.experiment(user, pk)
     may_write = access.may(experiment.project, "write")
@@ -238,7 +236,7 @@ def _tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment, dict[str
 
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
-    experiment, tab = _tab(request, pk, "runs")
+    experiment, tab = experiment_tab(request, pk, "runs")
     offset = number(request, "offset", 0, least=0, most=10_000_000)
     wanted = RunFilter(
         query=request.GET.get("q", "").strip()[:120],
@@ -280,29 +278,8 @@ def _csv(tables: ExperimentTables) -> Iterator[list[object]]:
 
 
 @require_safe
-def compare(request: HttpRequest, pk: int) -> HttpResponse:
-    """Curves of several runs in one chart, and what differs between them: ?run=1&run=2."""
-    experiment, tab = _tab(request, pk, "compare")
-    found = comparison.candidates(experiment)
-    runs = comparison.chosen(found, request.GET.getlist("run"))
-    rows = later(lambda: comparison.table(runs, now=timezone.now()))
-    axes = later(lambda: [asdict(axis) for axis in comparison.parallel(list(rows))])
-    shown = {
-        **tab,
-        "found": found,
-        "runs": runs,
-        "any_live": any(run.is_live() for run in runs),
-        "rows": rows,
-        "has_curves": cache(lambda: any(row.kind == "metric" for row in rows)),
-        "has_lines": cache(lambda: len(axes) > 1),  # on one axis alone a run is a point
-        "parallel": cache(lambda: json.dumps(list(axes))),
-    }
-    return page(request, "experiments/compare.html", shown, parts={"table": "experiments/_differences.html"})
-
-
-@require_safe
 def overview(request: HttpRequest, pk: int) -> HttpResponse:
-    experiment, tab = _tab(request, pk, "overview")
+    experiment, tab = experiment_tab(request, pk, "overview")
     context = {
         **tab,
         "parts": later(lambda: list(experiment.parts.select_related("version__definition"))),

@@ -161,6 +161,15 @@ function differences() {
   show();
 }
 
+/** What is ticked among the runs that were found joins the chosen ones: the next search does not take it away. */
+document.getElementById('others')?.addEventListener('change', (event) => {
+  const box = /** @type {HTMLInputElement} */ (event.target);
+  const list = document.getElementById('chosen');
+  if (!box.checked || !list) return;
+  list.append(/** @type {Element} */ (box.closest('label')));
+  box.focus();
+});
+
 if (host) {
   for (const item of host.querySelectorAll('li[data-run]')) follow(/** @type {HTMLElement} */ (item));
   select.addEventListener('change', () => {

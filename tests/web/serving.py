@@ -124,6 +124,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "tokens": "/profile/tokens/",
         "new definition": f"/projects/{project}/definitions/new/",
         "new experiment": f"/projects/{project}/experiments/new/",
+        "compare across": f"/compare/?run={studio.completed.pk}&run={studio.other.pk}&run=999999",
         "run with changes": f"/runs/{studio.failed.pk}/again/",
         "edit as new": f"/projects/{project}/experiments/new/?like={studio.experiment.pk}",
         "new data": f"/projects/{project}/data/new/",

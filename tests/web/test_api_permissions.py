@@ -30,6 +30,7 @@ EVERYBODY = {
     ("GET", "/search"), ("GET", "/me/notifications"), ("PATCH", "/me/notifications"), ("GET", "/shared-data/files"),
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
     ("GET", "/shared-data/files/{path}"), ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
+    ("GET", "/compare"),
 }  # fmt: skip
 PRIVATE = {
     ("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}"),
@@ -88,7 +89,7 @@ def filled(path: str, studio: Seeded) -> str:
 
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
-    asked = {"/stream": "?topic=cluster", "/search": "?q=digits"}
+    asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1"}
     asked |= dict.fromkeys(("/uploads/{upload}/files/{number}", "/projects/imports/{imported}/archive"), "?offset=0")
     query = asked.get(path, "")
     address = filled(path, studio) + query

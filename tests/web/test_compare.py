@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from django.urls import reverse
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from experiments import ingest, services
 from experiments.models import TrainingRun, User
 from experiments.selectors import compare
 from tests import cast
 from tests.conftest import Said
+from tests.web import api
+from tests.web.browsing import Site, Visit
 from tests.web.conftest import As
 
 
@@ -80,3 +83,131 @@ def test_runs_without_a_metric_are_no_empty_chart_but_words_on_what_to_do(runs: 
     assert "ended without a metric" in client.get(address, {"run": waiting.pk}).content.decode()
     TrainingRun.objects.update(started_at=None)
     assert "No run that has begun is chosen: tick runs" in client.get(address).content.decode()
+
+
+@pytest.fixture
+def hidden(charlie: User, said: Said) -> TrainingRun:
+    """A run in a project of Charlie's, who is in no project of the others."""
+    theirs = services.create_project(by=charlie, name="Theirs")
+    return cast.run(theirs, by=charlie, name="secret plans")
+
+
+@pytest.fixture
+def elsewhere(alice: User, said: Said) -> TrainingRun:
+    """A run of Alice's in another project."""
+    other = services.create_project(by=alice, name="Letters")
+    made = cast.run(other, by=alice, name="of letters")
+    cast.write_journal(made, cast.started(), cast.step(1, loss=0.75))
+    ingest.catch_up(made.pk, now=timezone.now())
+    return made
+
+
+def test_runs_of_several_experiments_and_projects_stand_side_by_side(
+    runs: list[TrainingRun], elsewhere: TrainingRun, alice: User, as_: As
+) -> None:
+    address = reverse("compare_runs")
+    for asked in ({"run": [elsewhere.pk, runs[0].pk]}, {"run": f"{elsewhere.pk}, #{runs[0].pk}"}):
+        page = as_(alice).get(address, asked).content.decode()
+        table = page.split('id="table"')[1]
+        assert table.index(f">#{elsewhere.pk}<") < table.index(f">#{runs[0].pk}<"), "in the order of the address"
+        for said in ("Letters", "Digits", "of letters", "first try", "0.75", "0.5"):
+            assert said in table
+        assert page.count("<li data-run=") == 2
+        assert f'data-live="experiment-{elsewhere.experiment_id} experiment-{runs[0].experiment_id}"' in page
+
+
+def test_a_tab_with_a_run_of_another_experiment_leads_to_the_page_for_all(
+    runs: list[TrainingRun], elsewhere: TrainingRun, alice: User, as_: As
+) -> None:
+    tab = reverse("compare", args=[runs[0].experiment_id])
+    answer = as_(alice).get(tab, {"run": [runs[0].pk, elsewhere.pk]})
+    assert answer.url == f"{reverse('compare_runs')}?run={runs[0].pk}&run={elsewhere.pk}"
+    assert f'href="{reverse("compare_runs")}?run={runs[0].pk}"' in as_(alice).get(tab, {"run": runs[0].pk}).content.decode()
+
+
+def test_who_may_not_see_a_run_is_told_so_and_no_more(
+    runs: list[TrainingRun], hidden: TrainingRun, alice: User, victor: User, charlie: User, as_: As
+) -> None:
+    address, nowhere = reverse("compare_runs"), 10**9
+    words = "is not shown: there is no such run, or it is in a project that you may not open."
+    pages = [as_(alice).get(address, {"run": [runs[0].pk, number]}).content.decode() for number in (hidden.pk, nowhere)]
+    assert f"Run {hidden.pk} {words}" in pages[0]
+    assert "secret plans" not in pages[0]
+    assert "Theirs" not in pages[0]
+    assert (
+        len(
+            {
+                page.split("</h1>")[1].replace(str(number), "N").split("<form")[0]
+                for page, number in zip(pages, (hidden.pk, nowhere), strict=True)
+            }
+        )
+        == 1
+    )
+    both = as_(alice).get(address, {"run": [hidden.pk, nowhere]}).content.decode()
+    assert f"Runs {hidden.pk}, {nowhere} are not shown" in both
+    assert f">#{runs[0].pk}<" in as_(victor).get(address, {"run": runs[0].pk}).content.decode(), "who may read compares"
+    assert f"Run {runs[0].pk} {words}" in as_(charlie).get(address, {"run": runs[0].pk}).content.decode()
+
+
+def test_runs_to_add_are_found_among_those_that_one_may_see(
+    runs: list[TrainingRun], elsewhere: TrainingRun, hidden: TrainingRun, alice: User, as_: As
+) -> None:
+    client, address = as_(alice), reverse("compare_runs")
+
+    def found(query: str) -> set[int]:
+        part = client.get(address, {"run": runs[0].pk, "q": query, "part": "others"}).content.decode()
+        return {run.pk for run in TrainingRun.objects.all() if f'value="{run.pk}"' in part}
+
+    assert found("") == {runs[1].pk, runs[2].pk, elsewhere.pk}, "but not those that are there already"
+    assert found("letters") == {elsewhere.pk}
+    assert found("optimizer adam") == {runs[1].pk}
+    assert found(f"#{runs[2].pk}") == {runs[2].pk}
+    assert found("secret") == found(str(hidden.pk)) == set()
+    assert "No other run that you may see matches" in client.get(address, {"q": "%_", "part": "others"}).content.decode()
+
+
+def test_a_hundred_runs_are_compared_and_more_are_left_out_with_a_word(runs: list[TrainingRun], alice: User, as_: As) -> None:
+    like = runs[0]
+    same = {"experiment": like.experiment, "version": like.version, "submitted_by": alice, "submitted_at": like.submitted_at}
+    TrainingRun.objects.bulk_create([TrainingRun(name=f"n {n}", command=f"main.py --lr {n}", **same) for n in range(110)])
+    numbers = list(TrainingRun.objects.values_list("pk", flat=True)[:105])
+    page = as_(alice).get(reverse("compare_runs"), {"run": numbers}).content.decode()
+    assert page.count("<li data-run=") == 100
+    assert "The first 100 are compared; 5 more were left out." in page
+
+
+def test_a_script_compares_runs_of_several_projects(
+    runs: list[TrainingRun], elsewhere: TrainingRun, hidden: TrainingRun, alice: User
+) -> None:
+    script = api.of(alice, "read")
+    found = script.get(f"/compare?run={elsewhere.pk},{runs[0].pk},{hidden.pk}").json()
+    assert [run["id"] for run in found["runs"]] == [elsewhere.pk, runs[0].pk]
+    assert found["missing"] == [hidden.pk]
+    assert next(fact["values"] for fact in found["facts"] if fact["name"] == "train loss") == [0.75, 0.5]
+    for wrong in ("", "x", ",".join(map(str, range(1, 102)))):
+        assert script.get(f"/compare?run={wrong}").status_code == 400
+
+
+def test_two_rates_are_tried_and_compared_with_a_run_of_another_experiment(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
+    page.get_by_label("Name").first.fill("Two rates")
+    page.get_by_text("Arguments of main.py").click()
+    page.get_by_label("--lr").fill("0.1, 0.3")
+    expect(page.locator("#makes")).to_have_text("Makes 2 runs")
+    page.get_by_role("button", name="Create and run").click()
+    for name in ("lr=0.1", "lr=0.3"):
+        page.get_by_role("checkbox", name=f"Two rates: {name}").check()
+    page.locator("#selection").get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("row", name="--lr differs")).to_contain_text("0.3")
+    page.get_by_role("link", name="Add runs of other experiments").click()
+    page.get_by_role("searchbox", name="Add runs").fill("Learning rates")
+    other = page.locator("#others").get_by_role("checkbox", name="Learning rates").first
+    other.check()
+    page.get_by_role("searchbox", name="Add runs").fill("nothing like it")
+    expect(page.locator("#others")).to_contain_text("No other run that you may see matches")
+    page.get_by_role("button", name="Compare").click()
+    table = page.get_by_role("table")
+    expect(table.get_by_role("columnheader")).to_have_count(4)
+    expect(table.get_by_role("row", name="Experiment differs")).to_contain_text("Learning rates")
+    expect(page.get_by_role("heading", name="Curves")).to_be_visible()

@@ -18,6 +18,7 @@ from tests.web.seed import Seeded
 PUBLIC = {"login", "trigger", "healthz", "readyz", "dlicmd", "rest_openapi"}
 EVERYBODY = {
     "home",
+    "compare_runs",
     "logout",
     "profile",
     "tokens",
