@@ -192,11 +192,14 @@ def _store_rare(run: TrainingRun, rows: Rows) -> None:
 
 
 def _store_noted(run: TrainingRun, rows: Rows) -> None:
-    """Parameters and tags that the script logs."""
-    if rows.noted:
+    """Parameters and tags that the script logs, and what its process has."""
+    if rows.noted or rows.setups or rows.seed is not None:
         facts = LoggedFacts.objects.filter(run=run).first() or LoggedFacts(run=run)
         facts.parameters, facts.tags, too_many = journal_rows.together(facts.parameters, facts.tags, rows.noted)
         rows.left_out["noted"] += too_many
+        facts.arguments, facts.packages = journal_rows.set_up(facts.arguments, facts.packages, rows.setups)
+        facts.python = journal_rows.version_of_python(rows) or facts.python
+        facts.seed = journal_rows.seed_of(rows, before=facts.seed)
         facts.save()
 
 

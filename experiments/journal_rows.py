@@ -25,6 +25,7 @@ from training_runtime.journal import (
     Noted,
     Progress,
     Resumed,
+    Setup,
     Started,
     Suspended,
     Test,
@@ -41,6 +42,7 @@ MEMBERS_LIMIT = 4096
 REASONS_LIMIT = 20
 NOTED_NAME_LIMIT = 330  # of the name of a run within the run, and of MLflow's own limit
 NOTED_LIMIT = 6000
+PYTHON_LIMIT = 40
 MOST_NOTED = 1000  # parameters, and tags
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
@@ -85,6 +87,8 @@ class Rows:
     step_times: list[float] = field(default_factory=list)
     redone_to: int = 0
     noted: list[Noted] = field(default_factory=list)
+    setups: list[Setup] = field(default_factory=list)
+    seed: int | None = None  # that train() was told
     media: bool = False  # there is something new to look at
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -127,6 +131,8 @@ def _take(line: Line, rows: Rows) -> None:
             _progress(event, rows)
         case Noted():
             rows.noted.append(cleaned(event))
+        case Setup():
+            rows.setups.append(event)
         case Media():
             rows.media = True
         case Generation():
@@ -134,6 +140,7 @@ def _take(line: Line, rows: Rows) -> None:
             rows.progress["workers"] = min(len(event.members), INT32)
         case Started():
             _started(event, rows)
+            rows.seed = _seed(event.seed)
             text = f"Attempt {event.attempt}: {event.epochs} epochs of {event.steps_per_epoch} steps, {event.engines} engines."
             _event(line, rows, text, engines=event.engines, seed=event.seed, state_bytes=event.state_bytes, samples=event.samples)
         case Checkpoint():
@@ -217,6 +224,28 @@ def together(parameters: dict[str, str], tags: dict[str, str], noted: Iterable[N
                 del values[name]
                 too_many += 1
     return parameters, tags, too_many
+
+
+def set_up(arguments: dict[str, str], packages: dict[str, str], setups: Iterable[Setup]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is known of the script's process, and what has been said since."""
+    for each in setups:
+        arguments, packages = arguments | _named_texts(each.arguments), packages | _named_texts(each.packages)
+    return dict(list(arguments.items())[:MOST_NOTED]), dict(list(packages.items())[:MOST_NOTED])
+
+
+def seed_of(rows: Rows, *, before: int | None) -> int | None:
+    """What train() was told, as far as is known by now; what the process began with only where nothing is known."""
+    if rows.seed is not None:
+        return rows.seed
+    return _seed(rows.setups[-1].seed) if rows.setups and before is None else before
+
+
+def version_of_python(rows: Rows) -> str:
+    return _text(rows.setups[-1].python, PYTHON_LIMIT) if rows.setups else ""
+
+
+def _seed(seed: int) -> int | None:
+    return seed if -INT64 <= seed <= INT64 else None
 
 
 def _started(event: Started, rows: Rows) -> None:

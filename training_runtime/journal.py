@@ -27,13 +27,13 @@ from typing import Any, Literal
 from training_runtime.errors import JournalError, ProtocolError
 from training_runtime.media import Media as Media
 from training_runtime.noted import Noted as Noted
+from training_runtime.noted import Setup as Setup
 from training_runtime.progress import Progress as Progress
 from training_runtime.protocol import build
 
 VERSION = 1
 FILE_NAME = "journal.jsonl"
-MAX_LINE_BYTES = 256 * 1024
-MARK_BYTES = 256
+MAX_LINE_BYTES, MARK_BYTES = 256 * 1024, 256
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Finished:
 
 
 Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
-Event = Train | Test | Logged | Noted | Media | Progress | Digest | Rare
+Event = Train | Test | Logged | Noted | Setup | Media | Progress | Digest | Rare
 KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 
 

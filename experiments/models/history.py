@@ -132,11 +132,16 @@ class MetricStretch(models.Model):
 
 
 class LoggedFacts(models.Model):
-    """What the run's script has said of itself by name: parameters and tags, of MLflow's client. Written by ingest."""
+    """What the run's script has said of itself by name: parameters and tags, of MLflow's client; and what its process had: `arguments` as
+    argparse has parsed them, defaults too, `packages` that it imported, with their versions, Python's, and the seed. Written by ingest."""
 
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="logged_facts", primary_key=True)
     parameters = models.JSONField(default=dict)
     tags = models.JSONField(default=dict)
+    arguments = models.JSONField(default=dict)
+    packages = models.JSONField(default=dict)
+    python = models.CharField(max_length=40, blank=True, default="")
+    seed = models.BigIntegerField(null=True)
 
 
 class SlotUse(models.Model):

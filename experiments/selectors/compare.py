@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db.models import Q
 
 from experiments import access, accounting
-from experiments.arguments import arguments
 from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun, User
+from experiments.selectors.effective import effective, facts_of
 
 MOST_RUNS = 100
 MOST_OFFERED = 200
@@ -19,6 +19,7 @@ MOST_FOUND = 50
 DEFAULT_RUNS = 6
 MOST_AXES = 12
 MOST_ARGUMENTS = 60
+SHORT_HASH = 12
 SHOWN = 200  # characters of a parameter that is logged
 STEPS = "Steps"  # how far a run is, not what it was told
 
@@ -78,8 +79,9 @@ def findable(user: User, words: str, *, but: Iterable[TrainingRun] = ()) -> list
 
 
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
-    """Metrics first, then what was asked for and what it took."""
-    return [*_metrics(runs), *_told(runs), *_logged(runs), *_facts(runs, now)]
+    """Metrics first, then what was asked for, what it computed with and what it took."""
+    facts = facts_of(runs)
+    return [*_metrics(runs), *_told(runs, facts), *_logged(runs, facts), *_setup(runs, facts), *_facts(runs, now)]
 
 
 def parallel(rows: list[Row]) -> list[Axis]:
@@ -108,21 +110,36 @@ def _number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _told(runs: list[TrainingRun]) -> list[Row]:
-    """A row for each argument that any of them has."""
-    given = [arguments(run.command) for run in runs]
+def _told(runs: list[TrainingRun], facts: Mapping[int, LoggedFacts]) -> list[Row]:
+    """A row for each argument that any of them has, given or by default."""
+    given = [{each.name: each.value for each in effective(run, facts.get(run.pk))} for run in runs]
     names = dict.fromkeys(name for each in given for name in each)
-    return [
-        _row(name if " " in name else f"--{name}", "argument", [each.get(name) for each in given]) for name in list(names)[:MOST_ARGUMENTS]
-    ]
+    return [_row(name, "argument", [each.get(name) for each in given]) for name in list(names)[:MOST_ARGUMENTS]]
 
 
-def _logged(runs: list[TrainingRun]) -> list[Row]:
+def _logged(runs: list[TrainingRun], facts: Mapping[int, LoggedFacts]) -> list[Row]:
     """A row for each parameter that any of their scripts has logged."""
-    given = {facts.run_id: facts.parameters for facts in LoggedFacts.objects.filter(run__in=runs)}
+    given = {run: each.parameters for run, each in facts.items()}
     names = dict.fromkeys(name for each in given.values() for name in each)
     values = {name: [given.get(run.pk, {}).get(name, "")[:SHOWN] or None for run in runs] for name in list(names)[:MOST_ARGUMENTS]}
     return [_row(name, "argument", each) for name, each in values.items()]
+
+
+def _setup(runs: list[TrainingRun], facts: Mapping[int, LoggedFacts]) -> list[Row]:
+    """Seed and code of each, and the packages in which they differ."""
+    known = [facts.get(run.pk) for run in runs]
+    packages = [each.packages if each is not None else {} for each in known]
+    names = sorted({name for each in packages for name in each})
+    rows = [_row(name, "text", [each.get(name) for each in packages]) for name in names]
+    return [
+        _row("Seed", "text", [None if each is None or each.seed is None else str(each.seed) for each in known]),
+        _row("Code", "text", [None if run.outside else run.version.bundle.sha256[:SHORT_HASH] for run in runs]),
+        _row("Git commit", "text", [run.version.git_commit[:SHORT_HASH] or None for run in runs]),
+        _row("Packages", "text", [None if run.outside else run.version.packages_words for run in runs]),
+        _row("Requirements", "text", [run.version.requirements_key[:SHORT_HASH] or None for run in runs]),
+        _row("Python", "text", [each.python or None if each is not None else None for each in known]),
+        *[row for row in rows if row.differs][:MOST_ARGUMENTS],
+    ]
 
 
 def _metrics(runs: list[TrainingRun]) -> list[Row]:

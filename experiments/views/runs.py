@@ -12,10 +12,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from experiments import access, accounting, selectors, services
-from experiments.arguments import arguments
 from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import environments, present, run_pages
+from experiments.selectors.effective import effective
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
@@ -103,7 +103,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "generations": later(lambda: selectors.generations(run)),
-        "arguments": arguments(run.command),
+        "arguments": later(lambda: effective(run, run_pages.logged_facts(run))),
         "counted_priority": later(lambda: run.counted_priority(access.rules(person(request)).priority_ceiling)),
         "logged": later(lambda: run_pages.logged_facts(run)),
         "secrets": later(lambda: sorted(Secrets([run]).variables(run)) if run.is_live() else []),

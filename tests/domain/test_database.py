@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from experiments.models import Metric, MetricSeries, TrainingRun
+from experiments.models import LoggedFacts, Metric, MetricSeries, TrainingRun
 
 pytestmark = pytest.mark.django_db
 
@@ -57,6 +57,35 @@ def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
     assert Metric.objects.get().series.run_id == numbers[0]
     TrainingRun.objects.get(pk=numbers[0]).delete()
     assert MetricSeries.objects.count() == 1, "what there is much of goes later, in pieces"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upgrade_keeps_the_seeds_of_the_runs_that_there_are() -> None:
+    executor = MigrationExecutor(connection)
+    newest = executor.loader.graph.leaf_nodes()
+    try:
+        executor.migrate([("experiments", "0056_each_person_disk")])
+        old = executor.loader.project_state([("experiments", "0056_each_person_disk")]).apps
+
+        def row(name: str, /, **values: object) -> Any:
+            return old.get_model("experiments", name).objects.create(**values)
+
+        by = row("User", username="alice")
+        project = row("Project", name="p", created_by=by)
+        definition = row("TrainingDefinition", project=project, name="d", created_by=by)
+        bundle = row("Bundle", sha256="0" * 64, size_bytes=1, entries=1)
+        version = row("DefinitionVersion", definition=definition, number=1, bundle=bundle, file_name="c.zip", created_by=by)
+        experiment = row("Experiment", project=project, name="e", created_by=by)
+        same = {"experiment": experiment, "version": version, "submitted_by": by, "submitted_at": timezone.now()}
+        with_facts, without, never = (row("TrainingRun", name=name, **same).pk for name in "abc")
+        row("LoggedFacts", run_id=with_facts, parameters={"lr": "1"})
+        for run, seq, seed in ((with_facts, 1, 3), (without, 1, 4), (without, 9, 5), (10**6, 1, 6)):
+            row("RunEvent", run_id=run, seq=seq, at=timezone.now(), kind="started", message="", detail={"seed": seed})
+    finally:
+        MigrationExecutor(connection).migrate(newest)
+    assert dict(LoggedFacts.objects.values_list("run_id", "seed")) == {with_facts: 3, without: 5}
+    assert LoggedFacts.objects.get(run=with_facts).parameters == {"lr": "1"}
+    assert never in TrainingRun.objects.values_list("pk", flat=True)
 
 
 def test_the_migrations_say_what_the_models_say() -> None:

@@ -154,7 +154,7 @@ def test_the_overview_says_what_its_slots_do_now(studio: Seeded, as_: As) -> Non
 
 def test_the_overview_takes_the_command_apart_and_draws_the_slots(studio: Seeded, as_: As) -> None:
     page = as_(studio.alice).get(reverse("run_overview", args=[studio.running.pk])).content.decode()
-    assert '<code><span class="word">epochs</span></code></dt><dd><bdi>20</bdi>' in page
+    assert '<code><span class="word">--epochs</span></code></dt><dd><bdi>20</bdi>' in page
     widths = [float(part.split('"')[0]) for part in page.split('class="bar-fill"')[1:] for part in [part.split('width="')[1]]]
     assert [round(width, -1) for width in widths] == [1000, 1000, 510, 510]
 

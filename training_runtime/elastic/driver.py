@@ -27,6 +27,7 @@ from training_runtime.elastic.masked_journal import MaskedWriter
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.elastic.sampler import seed_everything
 from training_runtime.elastic.script import module_paths, user_traceback
+from training_runtime.elastic.setup import Noticed
 from training_runtime.elastic.torchrun.agent import Agent
 from training_runtime.elastic.warm import warm_up
 from training_runtime.errors import NoRoom
@@ -41,8 +42,8 @@ DEFAULT_SEED = 0
 @dataclass
 class Session:
     """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
-    `writer` is None then, and so is `logged`, the figures that the script logs by itself. `slots`: those that this
-    very process computes on."""
+    `writer` is None then, and so are `logged`, the figures that the script logs by itself, and `noticed`, what its process has. `slots`:
+    those that this very process computes on."""
 
     spec: RunSpec
     link: HostLink
@@ -51,6 +52,7 @@ class Session:
     seed: int
     began: float
     logged: ScriptMetrics | None = None
+    noticed: Noticed | None = None
     trained: bool = False
     stopped: bool = False
     step: int = 0
@@ -70,6 +72,8 @@ class Session:
             return
         elapsed_s = time.monotonic() - self.began
         console.settle()
+        if self.noticed is not None:
+            self.noticed.look()
         self.take_logged(all_of_it=True)
         step, metrics = self.step, self.metrics or {}
         if self.logged is not None:
@@ -170,6 +174,9 @@ def _run_alone(session: Session) -> int:
         session.stopped = True
         return 0
     session.attendant.start()
+    if session.logged is not None:
+        session.noticed = Noticed(session.logged.note, seed=session.seed)
+        session.noticed.begin()
     code = _run_script(session)
     session.attendant.pause()
     return code

@@ -70,7 +70,7 @@ class ScriptMetrics:
             self._write(group, min(step, MOST_STEPS), own, t=t)
             self._flush()
 
-    def note(self, noted: journal.Noted) -> None:
+    def note(self, noted: journal.Noted | journal.Setup) -> None:
         """What is said beside figures."""
         self._writer.write(noted)
         self._flush()

@@ -30,4 +30,6 @@ def masked(event: journal.Event, mask: Mask) -> journal.Event:
     if isinstance(event, journal.Noted):
         parameters, tags = ({mask.text(name): mask.text(text) for name, text in said.items()} for said in (event.parameters, event.tags))
         return journal.Noted(parameters, tags, tuple(map(mask.text, event.dropped)))
+    if isinstance(event, journal.Setup):
+        return dataclasses.replace(event, arguments={mask.text(name): mask.text(text) for name, text in event.arguments.items()})
     return event
