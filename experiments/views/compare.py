@@ -28,12 +28,12 @@ def address(runs: list[int]) -> str:
 
 @require_safe
 def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
-    """?run=1&run=2, which may have left the newest that are offered; with runs of other experiments it is the other page."""
+    """?run=1&run=2, which may have left the newest that are offered; with runs of other experiments, or too many, it is the other page."""
     experiment, tab = experiment_tab(request, pk, "compare")
     found = comparison.candidates(experiment)
     named = comparison.numbers(request.GET.getlist("run"))
     runs, missing = access.runs(person(request), named[: comparison.MOST_RUNS])
-    if missing or any(run.experiment_id != experiment.pk for run in runs):
+    if missing or len(named) > comparison.MOST_RUNS or any(run.experiment_id != experiment.pk for run in runs):
         return redirect(address(named))
     runs = runs or comparison.chosen(found)
     context = {**tab, **_shown(runs), "others": [run for run in found if run not in runs], "found": found}

@@ -41,9 +41,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     again = _template(user, project, request.GET.get("like", ""))
-    form = ExperimentForm(
-        request.POST or None, request.FILES or None, initial=_initial(again) or {"data_asset": request.GET.get("data", "")[:18]}
-    )
+    form = ExperimentForm(request.POST or None, request.FILES or None, initial=_initial(again) or _named(request))
     form.fields["data_asset"].queryset = project.data_assets.all()  # type: ignore[attr-defined]
     choices = _choices(project, again)
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
@@ -96,6 +94,11 @@ def _template(user: User, project: Project, raw: str) -> Experiment | None:
         return None
     found = access.experiment(user, int(raw))
     return found if found.project.pk == project.pk else None
+
+
+def _named(request: HttpRequest) -> dict[str, object]:
+    """What another page has asked for by ?data= and ?version=; what there is not in the project is in none of the form's choices."""
+    return {"data_asset": request.GET.get("data", "")[:18], "versions": [pk[:18] for pk in request.GET.getlist("version")[:20]]}
 
 
 def _initial(again: Experiment | None) -> dict[str, object]:

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, selectors, services
+from experiments import access, selectors
 from experiments.selectors import RunFile, previews, run_pages
 from experiments.views.downloads import picture_response
 from experiments.views.runs import HEAD, run_tab
@@ -36,7 +36,6 @@ def results(request: HttpRequest, pk: int) -> HttpResponse:
         "pictures": later(lambda: selectors.pictures(run, list(found))),
         "total_bytes": cache(lambda: sum(file.size_bytes for file in found)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
-        "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
         "request_id": uuid.uuid4(),
     }
     return page(request, "runs/results.html", context, parts={**HEAD, "body": "runs/_results.html"})

@@ -42,6 +42,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "trusted_machines": later(lambda: run_pages.trusted_machines(run)),
         "packages": later(lambda: environments.of_run(run)),
         "missing_package": services.missing_package(run) if may_write and run.error_message else "",
+        "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
         "request_id": uuid.uuid4(),
     }
 

@@ -5,12 +5,16 @@ import * as live from './live.js';
 import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
 
-/** Menus are <details>: they work without this, which closes them on Escape and on a click elsewhere. */
+/** Menus are <details>: they work without this, which closes them on Escape, on a click elsewhere and on a link to this very page, and opens
+    the part of the page that such a link leads to. */
 function menus() {
   document.addEventListener('click', (event) => {
+    const target = /** @type {Element} */ (event.target);
+    const link = target.closest?.('details[data-menu] a[href^="#"]');
     for (const menu of document.querySelectorAll('details[data-menu][open]')) {
-      if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
+      if (link || !menu.contains(target)) menu.removeAttribute('open');
     }
+    if (link) document.querySelector(link.getAttribute('href') || '')?.querySelector('details')?.setAttribute('open', '');
   });
   document.addEventListener('keydown', (event) => {
     if (event.key !== 'Escape') return;

@@ -15,6 +15,8 @@ const LONGEST_WAIT_MS = 30000;
 const FIRST_SPREAD_MS = 1000;
 const LONGEST_SPREAD_MS = 15000;
 
+const CHOOSES = 'dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])';
+
 /** @type {WebSocket | null} */
 let socket = null;
 let attempt = 0;
@@ -139,8 +141,7 @@ export function refresh(element, gap = MIN_GAP_MS) {
 
 /** Someone is choosing something in there, or what they chose is on its way (it would be undone): wait until they are done. @param {Element} element */
 function busy(element) {
-  const chooses = 'dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])';
-  return Boolean(element.querySelector(`${chooses}, .htmx-request`));
+  return Boolean(element.querySelector(`${CHOOSES}, .htmx-request`));
 }
 
 export function refreshAll() {
@@ -154,9 +155,15 @@ export function start() {
     if (known) known.cost = Math.min(5000, Date.now() - known.last);
   });
   document.addEventListener('htmx:before:swap', (event) => {
-    // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page.
     const context = /** @type {CustomEvent} */ (event).detail.ctx;
+    const element = /** @type {Element} */ (event.target);
+    if (element.matches('[data-live]') && element.querySelector(CHOOSES)) {
+      event.preventDefault(); // someone has begun to choose in there while it was on its way: it is asked for again when they are done
+      setTimeout(() => refresh(element), 1000);
+      return;
+    }
     if (!context.response) return;
+    // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page.
     if (context.response.raw.redirected || context.response.status >= 400) {
       event.preventDefault();
       if (context.response.status < 500) location.reload();
