@@ -86,6 +86,15 @@ def project_of(name: str, *, make: bool) -> Operation[Project]:
     return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).said())
 
 
+def own_project() -> Operation[Project]:
+    """Where runs go of which nobody says where; made where there is none. Of several of its name (one may have been imported again) the
+    oldest."""
+    me = yield from get("/me")
+    name = f"{me['username']}'s runs"
+    found = [each for each in (yield from projects(q=name)) if each.name == name]
+    return min(found, key=lambda each: each.id) if found else (yield from project_of(name, make=True))
+
+
 def definitions(project: int, *, name: str = "") -> Operation[list[Definition]]:
     return _pages(Definition, f"/projects/{project}/definitions", {"name": name}, most=1000)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from edt_client import importing, operations
-from edt_client.cli.shown import as_json, own_project, say_json, with_studio
+from edt_client import importing
+from edt_client.cli.shown import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.importing import Kept
 from edt_client.things import Import
@@ -58,7 +58,7 @@ def tensorboard(studio: Studio, folder: Path, project: str, files: bool, as_json
 def _bring(studio: Studio, kept: Iterator[Kept], project: str, *, files: bool, as_json: bool) -> None:
     found = None
     for each in kept:
-        found = found or studio.do(operations.project_of(project or own_project(studio), make=True))
+        found = found or project_for(studio, project)
         done = studio.do(importing.bring(found.id, each, files=files))
         if as_json:
             say_json(done)

@@ -11,7 +11,7 @@ import click
 
 from edt_client import operations, packing
 from edt_client.cli import follow, shown, values
-from edt_client.cli.shown import as_json, own_project, say_json, with_studio
+from edt_client.cli.shown import as_json, project_for, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.things import Project, Version
@@ -114,7 +114,7 @@ def upload(studio: Studio, path: Path, project: str, name: str, as_json: bool) -
     \b
     Example: edt upload data --name digits
     """
-    found = studio.do(operations.project_of(project or own_project(studio), make=True))
+    found = project_for(studio, project)
     asset = studio.do(operations.upload_data(found.id, name or path.resolve().name, path))
     if as_json:
         say_json(asset)
@@ -129,7 +129,7 @@ def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: boo
     script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
     if script not in packed.files:
         raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
-    project = studio.do(operations.project_of(said["project"] or own_project(studio), make=True))
+    project = project_for(studio, said["project"])
     attributes = {
         "command": script,
         "distributed": TYPES[said["kind"]],

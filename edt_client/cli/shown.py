@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from edt_client import operations
 from edt_client.client import Studio
 from edt_client.plots import number
-from edt_client.things import RunFacts
+from edt_client.things import Project, RunFacts
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "yellow", "suspended": "yellow"}
@@ -58,9 +59,9 @@ def literal(text: str, style: str = "") -> Text:
     return Text("".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text), style)
 
 
-def own_project(studio: Studio) -> str:
-    """Where runs go of which nobody says where."""
-    return f"{studio.get('/me')['username']}'s runs"
+def project_for(studio: Studio, named: str) -> Project:
+    """Where something is to go: the project that is named, or one's own; made where there is none."""
+    return studio.do(operations.project_of(named, make=True) if named else operations.own_project())
 
 
 def state(facts: RunFacts) -> Text:

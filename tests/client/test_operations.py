@@ -1,0 +1,41 @@
+"""Calls and what is made of their answers, without a connection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from edt_client import operations
+from edt_client.calls import Answer, Call, Operation
+
+
+def told(operation: Operation[Any], answers: Sequence[Any]) -> tuple[Any, list[Call]]:
+    """What comes of it with these answers, and what was asked."""
+    asked, left = [next(operation)], list(answers)
+    try:
+        while True:
+            asked.append(operation.send(Answer(200, json.dumps(left.pop(0)).encode())))
+    except StopIteration as end:
+        return end.value, asked
+
+
+def project(number: int, name: str) -> dict[str, Any]:
+    return {"id": number, "name": name, "role": "admin", "created_by": "alice", "created_at": "2026-01-01T00:00:00Z", "url": ""}
+
+
+@pytest.mark.parametrize(
+    ("there", "number", "calls"),
+    [
+        ([(9, "alice's runs"), (1, "alice's runs"), (3, "malice's runs")], 1, 2),  # one was imported again
+        ([(3, "malice's runs")], 7, 4),
+        ([], 7, 4),
+    ],
+)
+def test_ones_own_project_is_the_oldest_of_its_name_or_is_made(there: list[tuple[int, str]], number: int, calls: int) -> None:
+    listed = {"items": [project(*each) for each in there], "next": None}
+    found, asked = told(operations.own_project(), [{"username": "alice"}, listed, listed, project(7, "alice's runs")])
+    assert (found.id, len(asked)) == (number, calls)
+    assert asked[-1].method == ("POST" if calls == 4 else "GET")
