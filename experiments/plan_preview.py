@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from experiments import snapshot
-from experiments.models import ClusterRules, TrainingRun
+from experiments.models import ClusterRules, Node, TrainingRun
 from experiments.snapshot import Snapshot
 from training_runtime.scheduling.changes import difference, machines
 from training_runtime.scheduling.facts import Plan, Policy, RunFacts
@@ -80,6 +80,13 @@ class Preview:
     after: Plan
     differences: tuple[Difference, ...]
     sentences: tuple[str, ...]
+
+
+def drained(node: Node, *, draining: bool, slot: int | None) -> ClusterWish:
+    """That the node is drained or taken back, or one of its slots, by its id. A slot is out of service by itself, or with its node."""
+    slots = [each for each in node.slots.all() if slot is None or each.pk == slot]
+    kept = [each.draining if slot is None else node.draining for each in slots]
+    return ClusterWish(draining={each.pk: each.retired or draining or also for each, also in zip(slots, kept, strict=True)})
 
 
 def preview(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
-from experiments import access, clock, scheduling, selectors, services
+from experiments import access, clock, selectors, services
 from experiments.accounting import Usage
 from experiments.api.auth import person
+from experiments.api.foresight import ELSEWHERE, Foresight, foreseen
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.schemas import Body
 from experiments.models import ClusterRules, RunState, TrainingRun
@@ -25,7 +25,6 @@ from experiments.views import usage as used
 from experiments.views.cluster import WINDOWS, span
 
 router = Router(tags=["cluster"])
-ELSEWHERE = "a run in another project"
 QUOTAS = Annotated[dict[str, Annotated[int, Field(ge=0, le=1_000_000)] | None], Field(max_length=5000)]
 
 
@@ -158,21 +157,6 @@ class RulesChange(Body):
     release_grace_s: int | None = Field(None, ge=1, le=3600)
     people_trust_each_other: bool | None = None
     reason: str = ""
-
-
-class Difference(Schema):
-    run: int
-    name: str
-    before: int
-    after: int
-    reason: str
-
-
-class Preview(Schema):
-    """What would become of everybody's slots."""
-
-    sentences: list[str]
-    differences: list[Difference]
 
 
 class Wanted(Schema):
@@ -348,17 +332,10 @@ KEPT = (
 )
 
 
-@router.post("/cluster/rules/preview", response=Preview)
-def preview_rules(request: HttpRequest, body: RulesChange) -> Preview:
+@router.post("/cluster/rules/preview", response=Foresight)
+def preview_rules(request: HttpRequest, body: RulesChange) -> Foresight:
     """What these rules would do to everybody. Changes nothing."""
     user = person(request)
     wish = _wish(access.rules(user, need="admin"), body)
     weights = sharers() | {name: weight for name, weight in body.weights.items() if 0.01 <= weight <= 1000}
-    found = scheduling.preview(
-        now=clock.now(), cluster=ClusterWish(person_weights=weights, **wish), named=partial(run_pages.named_ids, user)
-    )
-    differences = [
-        Difference(run=each.run.pk, name=each.name or ELSEWHERE, before=each.before, after=each.after, reason=each.reason)
-        for each in found.differences
-    ]
-    return Preview(sentences=list(found.sentences), differences=differences)
+    return foreseen(user, cluster=ClusterWish(person_weights=weights, **wish))

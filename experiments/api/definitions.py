@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
 
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 from ninja import Field, File, Form, Router, Schema
 from ninja.files import UploadedFile
 from ninja.responses import Status
@@ -18,13 +17,11 @@ from experiments.api.auth import person
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id, unchanged
-from experiments.api.schemas import BINARY, Body, page_of
+from experiments.api.schemas import Body, page_of
 from experiments.definition_forms import NO_CODE
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
-from experiments.selectors import code as source
 from experiments.views import arrived
-from experiments.views.definitions import download
 
 router = Router(tags=["definitions"])
 Zip = Annotated[UploadedFile | None, File()]
@@ -119,25 +116,6 @@ class Copy(Body):
     """`project`: to which it goes."""
 
     project: int
-
-
-class Argument(Schema):
-    """What a script says of an argument, read from its text. `kind`: whole, number, choice, flag, text or words."""
-
-    flags: list[str]
-    kind: str
-    default: str | None
-    help: str
-    choices: list[str]
-
-
-class Script(Schema):
-    path: str
-    arguments: list[Argument]
-
-
-class Scripts(Schema):
-    items: list[Script]
 
 
 def version_shown(row: DefinitionVersion) -> Version:
@@ -280,27 +258,3 @@ def make_version_from_git(request: HttpRequest, definition: int, body: FromGit) 
 @router.get("/versions/{int:version}", response=Version)
 def version(request: HttpRequest, version: int) -> Version:
     return version_shown(access.version(person(request), version))
-
-
-@router.get("/versions/{int:version}/code.zip", response={200: bytes}, openapi_extra=BINARY)
-def code(request: HttpRequest, version: int) -> HttpResponseBase:
-    """Its code as a zip."""
-    return download(request, version)
-
-
-@router.get("/versions/{int:version}/arguments", response=Scripts)
-def arguments(request: HttpRequest, version: int) -> Scripts:
-    """What its scripts say of their arguments (argparse), as far as it can be read without running them."""
-    found = access.version(person(request), version)
-    return Scripts(
-        items=[
-            Script(
-                path=script.path,
-                arguments=[
-                    Argument(flags=list(each.flags), kind=each.kind, default=each.default, help=each.help, choices=list(each.choices))
-                    for each in script.arguments
-                ],
-            )
-            for script in source.scripts(found.bundle)
-        ]
-    )

@@ -6,14 +6,17 @@ import datetime as dt
 from typing import Any
 
 from django.http import Http404, HttpRequest
-from ninja import Router, Schema
+from ninja import Field, Router, Schema
 from ninja.responses import Status
 
 from experiments import access, clock, services
 from experiments.api.auth import person
+from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Page, whole
 from experiments.api.schemas import Body
 from experiments.models import Node as Row
+from experiments.models import Slot
+from experiments.plan_preview import drained
 from experiments.snapshot import is_silent
 
 router = Router(tags=["nodes"])
@@ -48,6 +51,13 @@ class Node(Schema):
 class Drain(Body):
     draining: bool
     reason: str = ""
+
+
+class DrainForesight(Body):
+    """`slot`: one of its slots alone."""
+
+    draining: bool = True
+    slot: int | None = Field(None, ge=1, le=2**62)
 
 
 class Lost(Body):
@@ -98,6 +108,16 @@ def drain_node(request: HttpRequest, name: str, body: Drain) -> Node:
     return _shown(services.set_node_draining(access.node(user, name, need="admin"), by=user, draining=body.draining, reason=body.reason))
 
 
+@router.post("/nodes/{str:name}/drain/preview", response=Foresight)
+def preview_drain(request: HttpRequest, name: str, body: DrainForesight) -> Foresight:
+    """What it would do to everybody to drain it, or one of its slots, or to take it back. Changes nothing."""
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    if body.slot is not None:
+        _slot_of(found, body.slot)
+    return foreseen(user, cluster=drained(found, draining=body.draining, slot=body.slot))
+
+
 @router.post("/nodes/{str:name}/lost", response=LostNode)
 def declare_lost(request: HttpRequest, name: str, body: Lost) -> LostNode:
     """It will not come back with what it had: its runs need not wait for it."""
@@ -111,8 +131,12 @@ def declare_lost(request: HttpRequest, name: str, body: Lost) -> LostNode:
 def drain_slot(request: HttpRequest, name: str, slot: int, body: Drain) -> Node:
     user = person(request)
     found = access.node(user, name, need="admin")
-    chosen = found.slots.filter(pk=slot).first()
-    if chosen is None:
-        raise Http404("This node has no such slot.")
-    services.set_slot_draining(chosen, by=user, draining=body.draining, reason=body.reason)
+    services.set_slot_draining(_slot_of(found, slot), by=user, draining=body.draining, reason=body.reason)
     return _shown(access.node(user, name))
+
+
+def _slot_of(node: Row, slot: int) -> Slot:
+    found = node.slots.filter(pk=slot).first()
+    if found is None:
+        raise Http404("This node has no such slot.")
+    return found

@@ -14,13 +14,14 @@ from ninja.responses import Status
 
 from experiments import access, selectors, services
 from experiments.api.auth import person
+from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.requests import request_id
 from experiments.api.schemas import Body, Reason, page_of
-from experiments.models import GenerationRecord, Slot, TrainingRun
+from experiments.models import TrainingRun
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import ENDED, LIVE
-from experiments.selectors import run_pages
+from experiments.plan_preview import RunChange
 from experiments.services import grid
 from experiments.views.curves import finite
 
@@ -80,7 +81,7 @@ class Run(Schema):
     url: str
 
 
-class RunChange(Body):
+class ChangedRun(Body):
     """What is left out stays as it is."""
 
     priority: int | None = None
@@ -88,6 +89,16 @@ class RunChange(Body):
     max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
     tags: list[str] | None = None
     note: str | None = None
+
+
+class RunForesight(Body):
+    """What is left out stays as it is."""
+
+    priority: int | None = Field(None, ge=1, le=10_000)
+    min_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    paused: bool | None = None
+    stop: bool = False
 
 
 class Wanted(Schema):
@@ -118,38 +129,6 @@ class Rerun(Body):
     max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
     priority: int | None = None
     environment: dict[str, str] | None = None
-
-
-class Event(Schema):
-    """What happened. `kind`: "state" of a change of state or of what somebody changed, else what its script's journal says."""
-
-    at: dt.datetime
-    kind: str
-    message: str
-    person: str | None = None
-    detail: dict[str, Any] = {}
-
-
-class Generation(Schema):
-    """A membership: who computed from `step` on, why, and what the change cost; `slots` by rank."""
-
-    generation: int
-    at: dt.datetime
-    step: int
-    epoch: int
-    workers: int
-    workers_before: int
-    slots: list[int]
-    reason: str
-    pause_ms: float | None
-    redone: int
-
-
-class HeldSlot(Schema):
-    id: int
-    label: str
-    node: str
-    device: str
 
 
 def shown(request: HttpRequest, row: TrainingRun) -> Run:
@@ -242,7 +221,7 @@ def run(request: HttpRequest, run: int) -> Run:
 
 
 @router.patch("/runs/{int:run}", response=Run)
-def change_run(request: HttpRequest, run: int, body: RunChange) -> Run:
+def change_run(request: HttpRequest, run: int, body: ChangedRun) -> Run:
     """Its priority, its slots, its tags, its note: all that is named, or nothing."""
     user = person(request)
     found = access.run_control(user, run)
@@ -257,6 +236,16 @@ def change_run(request: HttpRequest, run: int, body: RunChange) -> Run:
             tags, note = mine.tags if body.tags is None else body.tags, mine.note if body.note is None else body.note
             services.annotate_run(mine, by=user, tags=tags, note=note)
     return _controlled(request, run)
+
+
+@router.post("/runs/{int:run}/preview", response=Foresight)
+def preview_run(request: HttpRequest, run: int, body: RunForesight) -> Foresight:
+    """What such a change would do to everybody. Changes nothing."""
+    user = person(request)
+    found = access.run_control(user, run)
+    if (body.min_slots or 1) > (body.max_slots or found.max_slots):
+        raise ValidationError({"min_slots": "The minimum is greater than the maximum."})
+    return foreseen(user, changes={found.pk: RunChange(agreed=user.administers, **body.model_dump())})
 
 
 @router.delete("/runs/{int:run}", response={204: None})
@@ -327,42 +316,3 @@ def add_package(request: HttpRequest, run: int) -> Status[int]:
         raise ValidationError("The run did not fail for the want of a package.")
     version, _ = services.add_package(found, by=user, request_id=request_id(request))
     return Status(201, version.pk)
-
-
-@router.get("/runs/{int:run}/events", response=Page[Event])
-def events(request: HttpRequest, run: int) -> Page[Event]:
-    """Its states, what people changed, and the rare lines of its journal, oldest first: the newest thousand."""
-    found = access.run(person(request), run)
-    states = [
-        Event(
-            at=row.at, kind="state", message=row.reason, person=row.actor.username if row.actor else None, detail=_change(row.old, row.new)
-        )
-        for row in run_pages.transitions(found, limit=500)
-    ]
-    lines = [Event(at=row.at, kind=row.kind, message=row.message, detail=row.detail) for row in found.events.order_by("-seq")[:500]]
-    return whole(sorted([*states, *lines], key=lambda event: event.at))
-
-
-def _change(old: str, new: str) -> dict[str, str]:
-    return {"old": old, "new": new}
-
-
-@router.get("/runs/{int:run}/generations", response=Page[Generation])
-def generations(request: HttpRequest, run: int) -> Page[Generation]:
-    """Its memberships, newest first, at most 500."""
-    return whole([_generation(row) for row in selectors.generations(access.run(person(request), run))])
-
-
-def _generation(row: GenerationRecord) -> Generation:
-    same = ("generation", "at", "step", "epoch", "workers", "workers_before", "slots", "reason", "redone")
-    return Generation(pause_ms=finite(row.pause_ms), **{name: getattr(row, name) for name in same})
-
-
-@router.get("/runs/{int:run}/slots", response=Page[HeldSlot])
-def slots(request: HttpRequest, run: int) -> Page[HeldSlot]:
-    """What it holds now."""
-    return whole([_slot(slot) for slot in selectors.run_slots(access.run(person(request), run))])
-
-
-def _slot(row: Slot) -> HeldSlot:
-    return HeldSlot(id=row.pk, label=row.label(), node=row.node.name, device=row.device)

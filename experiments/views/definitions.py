@@ -19,6 +19,7 @@ from experiments import access, gitcode, services
 from experiments.definition_forms import FILE_AGAIN, AttributesForm, DefinitionForm, VersionForm, version_initial
 from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
 from experiments.models import ClusterRules, DefinitionVersion, Project, TrainingDefinition, User
+from experiments.selectors import changes as differences
 from experiments.selectors import code as source
 from experiments.selectors import environments
 from experiments.sent_once import RequestForm
@@ -225,38 +226,19 @@ def _highlighted(version: DefinitionVersion, path: str) -> SafeString | None:
 def changes(request: HttpRequest, pk: int) -> HttpResponse:
     """What is different in a version's code and attributes, against ?since=NUMBER or the version before."""
     version = access.version(person(request), pk)
-    others = list(version.definition.versions.exclude(pk=pk).select_related("bundle").order_by("-number"))
-    since = next((v for v in others if str(v.number) == request.GET.get("since")), None)
-    since = since or next((v for v in others if v.number < version.number), None) or next(iter(others), None)
+    others = differences.others(version)
+    since = differences.since(version, others, request.GET.get("since", ""))
     context = {
         "section": "projects",
         "version": version,
         "definition": version.definition,
         "since": since,
         "others": others,
-        "attributes": _attributes(since, version) if since else [],
-        "changes": later(lambda: source.changes(since.bundle, version.bundle) if since else []),
+        "attributes": differences.attributes(since, version) if since else [],
+        "changes": later(lambda: differences.files(since, version) if since else []),
         "crumbs": definition_crumbs(version.definition),
     }
     return page(request, "definitions/changes.html", context)
-
-
-def _attributes(old: DefinitionVersion, new: DefinitionVersion) -> list[tuple[str, str, str]]:
-    """(what, before, after) of the attributes that differ."""
-    shown = (
-        ("Git repository", lambda v: v.git_address),
-        ("Branch, tag or commit", lambda v: v.git_ref),
-        ("Folder in the repository", lambda v: v.git_folder),
-        ("Commit", lambda v: v.git_commit),
-        ("Execution command", lambda v: v.command),
-        ("Framework", lambda v: v.get_framework_display()),
-        ("Device per slot", lambda v: v.get_device_display()),
-        ("Distributed training type", lambda v: v.get_distributed_display()),
-        ("Network", lambda v: v.get_network_display()),
-        ("Maximum number of slots", lambda v: str(v.max_slots)),
-        ("Packages", lambda v: v.packages_words),
-    )
-    return [(name, of(old), of(new)) for name, of in shown if of(old) != of(new)]
 
 
 def _plain_name(file_name: str) -> str:

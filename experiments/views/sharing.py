@@ -14,7 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, apart, clock, diskuse, scheduling, services, several
 from experiments.forms import ReasonForm, attempt
-from experiments.models import Node, Slot, User
+from experiments.models import User
+from experiments.plan_preview import drained
 from experiments.scheduling import ClusterWish
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
@@ -133,15 +134,9 @@ def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
 def drain_preview(request: HttpRequest, name: str) -> HttpResponse:
     """What it would do to everybody to drain the node, or its slot ?slot=, or to take it back (?draining=no). Writes nothing."""
     found = access.node(person(request), name, need="admin")
-    draining = request.GET.get("draining") != "no"
-    one = request.GET.get("slot")
-    slots = [slot for slot in found.slots.all() if one is None or str(slot.pk) == one]
-    return _previewed(request, ClusterWish(draining={slot.pk: _drained(slot, found, draining, alone=one is not None) for slot in slots}))
-
-
-def _drained(slot: Slot, node: Node, draining: bool, *, alone: bool) -> bool:
-    """Whether the slot would be out of service: it can be drained by itself and with its node."""
-    return slot.retired or (draining or node.draining if alone else draining or slot.draining)
+    one = request.GET.get("slot", "")
+    slot = int(one) if one.isascii() and one.isdigit() and len(one) < 18 else None
+    return _previewed(request, drained(found, draining=request.GET.get("draining") != "no", slot=slot))
 
 
 def _wanted(request: HttpRequest) -> tuple[bool, str]:

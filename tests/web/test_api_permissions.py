@@ -29,7 +29,8 @@ EVERYBODY = {
     ("GET", "/cluster/rules"), ("GET", "/nodes"), ("GET", "/nodes/{name}"), ("GET", "/stream"),
     ("GET", "/search"), ("GET", "/me/notifications"), ("PATCH", "/me/notifications"), ("GET", "/shared-data/files"),
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
-    ("GET", "/shared-data/files/{path}"), ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
+    ("GET", "/shared-data/files/{path}"), ("GET", "/shared-data/previews/{path}"),
+    ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
     ("GET", "/compare"),
 }  # fmt: skip
 PRIVATE = {
@@ -40,7 +41,8 @@ PRIVATE = {
 }  # fmt: skip
 CLUSTER_ADMINS = {
     ("PATCH", "/cluster/rules"), ("POST", "/cluster/rules/preview"), ("DELETE", "/nodes/{name}"), ("POST", "/nodes/{name}/drain"),
-    ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("GET", "/environments"),
+    ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
+    ("GET", "/environments"),
     ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),
     ("POST", "/offered-environments/{offered}/renew"), ("POST", "/offered-environments/{offered}/build"),
 }  # fmt: skip
@@ -65,6 +67,10 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/nodes/{name}/lost"): {"confirm_name": "no"},
     ("POST", "/nodes/{name}/slots/{slot}/drain"): {"draining": True},
 }
+NOTHING_THERE = (  # in what is seeded
+    "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
+    "/data/{data}/files/{path}", "/data/{data}/previews/{path}",
+)  # fmt: skip
 NO_BODY = ("GET", "DELETE")
 
 
@@ -90,6 +96,7 @@ def filled(path: str, studio: Seeded) -> str:
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
     asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1"}
+    asked |= {"/runs/{run}/media/shown": "?kind=text&name=notes", "/runs/{run}/media/picture": "?file=a&offset=0&size=1"}
     asked |= dict.fromkeys(("/uploads/{upload}/files/{number}", "/projects/imports/{imported}/archive"), "?offset=0")
     query = asked.get(path, "")
     address = filled(path, studio) + query
@@ -134,7 +141,7 @@ def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     before, script = counted(), api.of(User.objects.get(username="victor"))
     of_editors = {("GET", "/uploads/{upload}")}  # what is under way is of who began it
     of_editors |= {("GET", "/projects/{project}/triggers"), ("GET", "/triggers/{trigger}/deliveries")}
-    of_nothing = {("GET", path) for path in ("/runs/{run}/files/{path}", "/data/{data}/files/{path}")}  # there is no such file
+    of_nothing = {("GET", path) for path in NOTHING_THERE}
     own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds")}
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
     wanted = {
