@@ -28,5 +28,6 @@ class Migration(migrations.Migration):
         migrations.RunSQL(
             [f'DROP TABLE IF EXISTS axes_{name}' for name in ('accessattemptexpiration', 'accessattempt', 'accessfailurelog', 'accesslog')],
             reverse_sql=migrations.RunSQL.noop,
+            elidable=True,  # these tables were there before the first of our own
         ),
     ]

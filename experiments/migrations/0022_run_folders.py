@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("trainingrun", "folder", models.CharField(default="", editable=False, max_length=36)),
-        migrations.RunPython(called_by_their_numbers, migrations.RunPython.noop),
+        migrations.RunPython(called_by_their_numbers, migrations.RunPython.noop, elidable=True),
         migrations.AlterField(
             "trainingrun",
             "folder",

@@ -19,5 +19,5 @@ class Migration(migrations.Migration):
             name='confirmed_email',
             field=models.CharField(blank=True, max_length=254),
         ),
-        migrations.RunPython(keep_addresses, migrations.RunPython.noop),
+        migrations.RunPython(keep_addresses, migrations.RunPython.noop, elidable=True),
     ]

@@ -28,5 +28,5 @@ class Migration(migrations.Migration):
         migrations.AddField(model_name="loggedfacts", name="packages", field=models.JSONField(default=dict)),
         migrations.AddField(model_name="loggedfacts", name="python", field=models.CharField(blank=True, default="", max_length=40)),
         migrations.AddField(model_name="loggedfacts", name="seed", field=models.BigIntegerField(null=True)),
-        migrations.RunPython(seeds_of_old_runs, migrations.RunPython.noop),
+        migrations.RunPython(seeds_of_old_runs, migrations.RunPython.noop, elidable=True),
     ]

@@ -8,12 +8,28 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
 
 from experiments.models import LoggedFacts, Metric, MetricSeries, TrainingRun
 
 pytestmark = pytest.mark.django_db
+
+
+class Steps(MigrationLoader):
+    """Every step that a database from before takes, without what stands for several of them in a new one."""
+
+    def load_disk(self) -> None:
+        super().load_disk()
+        self.disk_migrations = {key: each for key, each in self.disk_migrations.items() if not each.replaces}
+
+
+def step_by_step() -> MigrationExecutor:
+    executor = MigrationExecutor(connection)
+    executor.loader = Steps(connection)
+    return executor
 
 
 def test_the_database_is_the_one_that_was_asked_for() -> None:
@@ -32,7 +48,7 @@ def test_sqlite_is_sound_and_takes_its_lock_when_a_transaction_begins() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
-    executor = MigrationExecutor(connection)
+    executor = step_by_step()
     newest = executor.loader.graph.leaf_nodes()
     try:
         executor.migrate([("experiments", "0017_processors")])
@@ -52,7 +68,7 @@ def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
         series = row("MetricSeries", run_id=numbers[0], group="train", name="loss")
         row("Metric", series=series, step=1, seq=1, epoch=1, t=0.0, value=1.0)
     finally:
-        MigrationExecutor(connection).migrate(newest)
+        step_by_step().migrate(newest)
     assert {run.pk: run.folder for run in TrainingRun.objects.all()} == {number: str(number) for number in numbers}
     assert Metric.objects.get().series.run_id == numbers[0]
     TrainingRun.objects.get(pk=numbers[0]).delete()
@@ -61,7 +77,7 @@ def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_upgrade_keeps_the_seeds_of_the_runs_that_there_are() -> None:
-    executor = MigrationExecutor(connection)
+    executor = step_by_step()
     newest = executor.loader.graph.leaf_nodes()
     try:
         executor.migrate([("experiments", "0056_each_person_disk")])
@@ -82,7 +98,7 @@ def test_an_upgrade_keeps_the_seeds_of_the_runs_that_there_are() -> None:
         for run, seq, seed in ((with_facts, 1, 3), (without, 1, 4), (without, 9, 5), (10**6, 1, 6)):
             row("RunEvent", run_id=run, seq=seq, at=timezone.now(), kind="started", message="", detail={"seed": seed})
     finally:
-        MigrationExecutor(connection).migrate(newest)
+        step_by_step().migrate(newest)
     assert dict(LoggedFacts.objects.values_list("run_id", "seed")) == {with_facts: 3, without: 5}
     assert LoggedFacts.objects.get(run=with_facts).parameters == {"lr": "1"}
     assert never in TrainingRun.objects.values_list("pk", flat=True)
@@ -90,3 +106,9 @@ def test_an_upgrade_keeps_the_seeds_of_the_runs_that_there_are() -> None:
 
 def test_the_migrations_say_what_the_models_say() -> None:
     call_command("makemigrations", "experiments", check=True, dry_run=True, verbosity=0)
+
+
+def test_a_new_database_has_what_one_from_before_has_after_every_step() -> None:
+    before, new = (loader.project_state() for loader in (Steps(connection), MigrationLoader(connection)))
+    assert MigrationAutodetector(before, new)._detect_changes() == {}
+    assert MigrationAutodetector(new, before)._detect_changes() == {}
