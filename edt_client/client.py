@@ -13,7 +13,7 @@ import httpx
 from edt_client import credentials, events, operations, packing, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
-from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, RunFacts, Series, Slot, Version
+from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, Reproduction, RunFacts, Series, Slot, Version
 from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
 T = TypeVar("T")
@@ -235,6 +235,18 @@ class Run:
     def rerun(self, **changes: Any) -> list[Run]:
         """New runs in its experiment, with what it had and these: version, command, grid, min_slots, max_slots, priority, environment."""
         return [Run(self.studio, facts) for facts in self.studio.do(operations.rerun(self.facts.id, **changes))]
+
+    def reproduce(self) -> Run:
+        """The same run again, on whatever slots there are; its `reproduction()` says whether the same comes out."""
+        return Run(self.studio, self.studio.do(operations.reproduce(self.facts.id)))
+
+    def reproduction(self) -> Reproduction:
+        """Of a run that repeats another one: how they compare, so far or in the end."""
+        return self.studio.do(operations.reproduction(self.facts.id))
+
+    def receipt(self) -> bytes:
+        """Sealed, of a run that has ended: the file. `edt_client.receipts.check` checks one."""
+        return self.studio.do(operations.receipt(self.facts.id))
 
     def series(self) -> list[Series]:
         return self.studio.do(operations.metrics(self.facts.id))

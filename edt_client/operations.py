@@ -23,6 +23,7 @@ from edt_client.things import (
     Log,
     Node,
     Project,
+    Reproduction,
     RunFacts,
     Series,
     Slot,
@@ -274,6 +275,26 @@ def rerun(number: int, **changes: Any) -> Operation[list[RunFacts]]:
     """New runs in its experiment. `changes`: version, command, grid, min_slots, max_slots, priority, environment."""
     answer = yield Call("POST", f"/runs/{number}/rerun", json=changes, key=uuid.uuid4().hex)
     return [read(RunFacts, each) for each in _object(answer).get("items", [])]
+
+
+def receipt(number: int) -> Operation[bytes]:
+    """Sealed, of a run that has ended: the file as it is to be kept."""
+    return (yield Call("GET", f"/runs/{number}/receipt")).body
+
+
+def is_ours(receipt: Mapping[str, Any]) -> Operation[bool]:
+    """Whether the studio has sealed it."""
+    return bool(_object((yield Call("POST", "/receipts/check", json=dict(receipt), key="check")))["ours"])
+
+
+def reproduce(number: int) -> Operation[RunFacts]:
+    """The same run again."""
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/reproduce", key=uuid.uuid4().hex)).said())
+
+
+def reproduction(number: int) -> Operation[Reproduction]:
+    """How a run that repeats another one compares with it."""
+    return read(Reproduction, (yield Call("GET", f"/runs/{number}/reproduction")).said())
 
 
 def begin_outside(project: int, name: str, *, started_at: dt.datetime | None = None, key: str = "") -> Operation[RunFacts]:

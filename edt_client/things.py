@@ -230,6 +230,19 @@ class Log:
 
 
 @dataclass(frozen=True)
+class Reproduction:
+    """Of a run that repeats `run`. `result`: waiting, same so far, identical, same figures, different or unknown; `epochs`: after so many
+    the state was the same. `inputs`: what they were not given alike; `apart`: the first value of a curve that differs."""
+
+    run: int
+    result: str
+    sentence: str
+    epochs: int
+    inputs: list[dict[str, str]]
+    apart: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Tail:
     """`text`: the bytes of a log from `begin` to `end`; ask again from `end` on."""
 

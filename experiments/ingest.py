@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Model, Q
 
-from experiments import journal_rows, notices, notify, runfiles, states
+from experiments import digests, journal_rows, notices, notify, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
 from experiments.models import (
     GenerationRecord,
@@ -29,6 +29,7 @@ from experiments.models import (
     MetricStretch,
     RunEvent,
     RunState,
+    StateDigest,
     TrainingRun,
 )
 from experiments.models.runs import LIVE, TRAINED
@@ -82,6 +83,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         points = _store_points(run, rows)
         _store_rare(run, rows)
         _store_noted(run, rows)
+        rows.progress |= digests.keep(run, rows)
         first_bar = run.bar_done is None and "bar_done" in rows.progress
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
@@ -161,6 +163,7 @@ def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
         log.warning("A journal is not the one that was read before: it is read again run=%d offset=%d", run_id, offset)
         GenerationRecord.objects.filter(run=run).delete()
         RunEvent.objects.filter(run=run).delete()
+        StateDigest.objects.filter(run=run).delete()
         cursor.offset, cursor.seq, cursor.mark, cursor.left_out, cursor.redone_to = 0, 0, "", {}, run.step
         cursor.save()
         notify.changed(f"run-{run_id}", "points", "generations", "events")
@@ -338,6 +341,8 @@ def _tell(run: TrainingRun, rows: Rows, points: list[NewPoint], *, after: int) -
         notify.changed(topic, "events", "files")
     if rows.noted:
         notify.changed(topic, "facts")
+    if rows.digests:
+        notify.changed(topic, "digests")
     if rows.media:
         notify.changed(topic, "media")
     if rows.steps or rows.generations or "bar_done" in rows.progress:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 from training_runtime.journal import (
     Checkpoint,
+    Digest,
     Exactness,
     Failed,
     Finished,
@@ -89,6 +91,8 @@ class Rows:
     noted: list[Noted] = field(default_factory=list)
     setups: list[Setup] = field(default_factory=list)
     seed: int | None = None  # that train() was told
+    digests: dict[int, tuple[int, str]] = field(default_factory=dict)  # by epoch: after which step, and the digest; the first counts
+    other_digests: list[int] = field(default_factory=list)  # epochs whose state was said twice, and was another one
     media: bool = False  # there is something new to look at
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -135,6 +139,8 @@ def _take(line: Line, rows: Rows) -> None:
             rows.setups.append(event)
         case Media():
             rows.media = True
+        case Digest():
+            _digest(event, rows)
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
@@ -186,6 +192,16 @@ def _train(line: Line, event: Train, rows: Rows) -> None:
     if math.isfinite(event.step_s) and event.step_s > 1e-9:
         rows.step_times.append(event.step_s)
     rows.points += _points(line, "train", event.step, event.epoch, event.metrics, workers=event.workers)
+
+
+def _digest(event: Digest, rows: Rows) -> None:
+    if not re.fullmatch("[0-9a-f]{16}", event.digest):
+        rows.refused += 1
+        return
+    epoch = _whole(event.epoch, INT32)
+    step, digest = rows.digests.setdefault(epoch, (_whole(event.step, INT64), event.digest))
+    if (step, digest) != (_whole(event.step, INT64), event.digest):
+        rows.other_digests.append(epoch)
 
 
 def _progress(event: Progress, rows: Rows) -> None:

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from edt_client.cli import act, bring, cluster, folder, login, look
+from edt_client.cli import act, bring, cluster, folder, login, look, receipts
 from edt_client.errors import ClientError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -47,7 +47,16 @@ def completion(shell: str) -> None:
     click.echo(kind(edt, {}, "edt", "_EDT_COMPLETE").source())
 
 
-for each in (*login.COMMANDS, *folder.COMMANDS, *bring.COMMANDS, *look.COMMANDS, *act.COMMANDS, *cluster.COMMANDS, completion):
+for each in (
+    *login.COMMANDS,
+    *folder.COMMANDS,
+    *bring.COMMANDS,
+    *look.COMMANDS,
+    *act.COMMANDS,
+    *receipts.COMMANDS,
+    *cluster.COMMANDS,
+    completion,
+):
     edt.add_command(each)
 
 

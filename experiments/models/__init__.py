@@ -18,6 +18,7 @@ from experiments.models.history import (
     RunEvent,
     RunTransition,
     SlotUse,
+    StateDigest,
 )
 from experiments.models.installation import Installation, Tombstone
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
@@ -76,6 +77,7 @@ __all__ = [
     "Scope",
     "Slot",
     "SlotUse",
+    "StateDigest",
     "Station",
     "Submission",
     "Tombstone",

@@ -82,6 +82,19 @@ class RunEvent(models.Model):
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_event_per_line")]
 
 
+class StateDigest(models.Model):
+    """The digest of the run's whole state after the last step of an epoch: the same bits have the same. The first that its journal said."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="digests")
+    epoch = models.PositiveIntegerField()
+    step = models.BigIntegerField()
+    digest = models.CharField(max_length=16)
+
+    class Meta:
+        ordering = ["epoch"]
+        constraints = [models.UniqueConstraint(fields=["run", "epoch"], name="one_digest_per_epoch")]
+
+
 class MetricSeries(models.Model):
     """A named curve of a run: ("train", "loss"), ("test", "accuracy")."""
 

@@ -63,6 +63,7 @@ class TrainingRun(models.Model):
     request_id = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
     position = models.PositiveIntegerField(default=0)  # of its definition in the experiment
     continues = models.BigIntegerField(null=True)  # the run whose last checkpoint it begins with, which may have been deleted since
+    reproduces = models.BigIntegerField(null=True)  # the run that it repeats, to see whether the same comes out; may be deleted too
 
     # what people write beside it: written by services
     tags = models.JSONField(default=list, blank=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
-from experiments import access, apart, ingest, journal_rows
+from experiments import access, apart, digests, ingest, journal_rows
 from experiments.models import (
     Grant,
     JournalCursor,
@@ -190,6 +190,7 @@ def left_out(run: TrainingRun) -> list[str]:
         "noted": f"parameters or tags: a run has at most {journal_rows.MOST_NOTED:,} of each.",
         "events": f"events: a run has at most {ingest.MAX_RARE:,}.",
         "generations": f"changes of members: a run has at most {ingest.MAX_RARE:,}.",
+        "digests": f"digests of its state: a run has at most {digests.MOST:,}.",
         "rejected": "lines of its journal that could not be understood.",
     }
     said = [f"{counts[name]:,} {text}" for name, text in words.items() if counts.get(name)]

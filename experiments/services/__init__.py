@@ -38,6 +38,7 @@ from experiments.services.named_environments import (
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
+from experiments.services.reproduction import check_receipt, reproduce
 from experiments.services.reruns import run_with_changes
 from experiments.services.runs import (
     annotate_run,
@@ -67,6 +68,7 @@ __all__ = [
     "build_named_environment",
     "change_named_environment",
     "check_experiment",
+    "check_receipt",
     "choose_notices",
     "continue_run",
     "copy_definition",
@@ -104,6 +106,7 @@ __all__ = [
     "remove_member",
     "remove_node",
     "renew_named_environment",
+    "reproduce",
     "resume_run",
     "retire_named_environment",
     "run_experiment",

@@ -32,6 +32,7 @@ class Wishes:
     priority: int
     environment: Mapping[str, str]
     folder: str
+    why: str
 
 
 def run_with_changes(
@@ -44,12 +45,14 @@ def run_with_changes(
     max_slots: int | None = None,
     priority: int | None = None,
     environment: Mapping[str, str] | None = None,
+    why: str = "",
     request_id: uuid.UUID | None = None,
     now: dt.datetime | None = None,
 ) -> list[TrainingRun]:
     """A queued run of the source's experiment and data for each of the commands, whatever has become of `source`.
 
-    What is not given is as `source` has it; `version` is another one of its definition. The same request makes them once.
+    What is not given is as `source` has it; `version` is another one of its definition. `why`: said beside who submitted
+    it. The same request makes them once.
     Fields: command, version, min_slots, max_slots, priority, environment.
     """
     if source.outside:
@@ -63,7 +66,8 @@ def run_with_changes(
     told = checks.each(errors, lambda: _commands(source, chosen, commands or [source.command], by=by))
     folder = checks.each(errors, lambda: checks.data_folder(source.data_folder, asset=source.experiment.data_asset, field="command"))
     checks.collected(errors)
-    wishes = Wishes(chosen, told or [], *(slots or (1, 1)), rank, variables or {}, folder or "")
+    said = why or f"from run {source.pk} with changes"
+    wishes = Wishes(chosen, told or [], *(slots or (1, 1)), rank, variables or {}, folder or "", said)
     try:
         with transaction.atomic():
             if (before := _sent_before(source, by, request_id)) is not None:
@@ -125,7 +129,7 @@ def _queue(source: TrainingRun, wishes: Wishes, *, by: User, request_id: uuid.UU
             position=source.position + place,
         )
         JournalCursor.objects.create(run=run)
-        states.begin(run, reason=f"Submitted by {by.username}, from run {source.pk} with changes.", now=now, actor=by)
+        states.begin(run, reason=f"Submitted by {by.username}, {wishes.why}.", now=now, actor=by)
         made.append(run)
     watches.inherit(made, experiment=source.experiment)
     notify.nudge_schedule()

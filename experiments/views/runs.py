@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, accounting, selectors, services
 from experiments.forms import WatchForm
 from experiments.models import Slot, TrainingRun
-from experiments.selectors import environments, present, run_pages
+from experiments.selectors import environments, present, reproductions, run_pages
 from experiments.selectors.effective import effective
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
@@ -114,6 +114,9 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "busy_seconds": cache(lambda: accounting.busy_seconds(run, held_s=accounting.slot_seconds(run, now=now))),
         "transitions": later(lambda: run_pages.transitions(run)),
         "events": later(lambda: list(run.events.order_by("-seq")[:200])),
+        "repeats": later(lambda: reproductions.of_run(person(request), run)),
+        "repeated": later(lambda: reproductions.of_others(run)),
+        "digest_count": cache(run.digests.count),
         "present": later(lambda: present.of_run(run, now=now)),
     }
     return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html", "now": "runs/_now.html"})

@@ -31,7 +31,7 @@ EVERYBODY = {
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
     ("GET", "/shared-data/files/{path}"), ("GET", "/shared-data/previews/{path}"),
     ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
-    ("GET", "/compare"),
+    ("GET", "/compare"), ("POST", "/receipts/check"),
 }  # fmt: skip
 PRIVATE = {
     ("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}"),
@@ -60,6 +60,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/projects/imports"): {"file": "a.zip", "size": 1},
     ("POST", "/runs/{run}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
     ("POST", "/experiments/{experiment}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
+    ("POST", "/receipts/check"): {"kind": "", "card": {}, "seal": {"sha256": "", "key": "", "signature": ""}},
     ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
     ("POST", "/runs/{run}/end"): {"state": "completed"},
     ("POST", "/projects/{project}/triggers"): {"event": "call", "experiment": 1},
@@ -69,7 +70,7 @@ BODIES: dict[tuple[str, str], object] = {
 }
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
-    "/data/{data}/files/{path}", "/data/{data}/previews/{path}",
+    "/data/{data}/files/{path}", "/data/{data}/previews/{path}", "/runs/{run}/reproduction",
 )  # fmt: skip
 NO_BODY = ("GET", "DELETE")
 
@@ -145,7 +146,7 @@ def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds")}
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
     wanted = {
-        call: 404 if call in of_nothing else 201 if call in own else 200 if call[0] == "GET" and call not in of_editors else 403
+        call: 400 if call == ("GET", "/runs/{run}/receipt") else 404 if call in of_nothing else 201 if call in own else 200 if call[0] == "GET" and call not in of_editors else 403
         for call in got
     }
     assert {call: status for call, status in got.items() if status != wanted[call]} == {}

@@ -35,8 +35,8 @@ def test_each_head_has_one_menu_with_what_one_may_do(studio: Seeded, as_: As) ->
         assert live == ["Run with changes", "Compare", "Tags and note", "New version of its code"]
         assert looked_at == ["Compare"]
     ended, looked_at = seen("run", studio.failed.pk)
-    assert ended == ["Compare", "Tags and note", "Download results", "New version of its code", "Delete"]
-    assert looked_at == ["Compare", "Download results"]
+    assert ended == ["Compare", "Tags and note", "Receipt and reproduce", "Download results", "New version of its code", "Delete"]
+    assert looked_at == ["Compare", "Receipt", "Download results"]
     for tab in ("experiment", "compare", "experiment_overview"):
         of_experiment, looked_at = seen(tab, studio.experiment.pk)
         assert of_experiment == ["Duplicate and edit", "Duplicate without running", "Compare", "Download as CSV", "Triggers", "Delete"]

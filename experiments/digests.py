@@ -1,0 +1,30 @@
+"""The digests of runs' states, as their journals say them: kept, and held against each other. Written by ingest alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.journal_rows import Rows
+from experiments.models import StateDigest, TrainingRun
+
+MOST = 10_000  # of a run: user code can write any number of lines
+TWICE = "epoch {} was computed twice, after an interruption, and its state was another one the second time"
+
+
+def keep(run: TrainingRun, rows: Rows) -> dict[str, Any]:
+    """Store the first of each epoch. What is to be written of the run where one that came again is not the same: it is not exact."""
+    if not rows.digests:
+        return {}
+    known = {each.epoch: (each.step, each.digest) for each in StateDigest.objects.filter(run=run, epoch__in=rows.digests)}
+    new = [
+        StateDigest(run=run, epoch=epoch, step=step, digest=digest) for epoch, (step, digest) in rows.digests.items() if epoch not in known
+    ]
+    room = max(0, MOST - StateDigest.objects.filter(run=run).count()) if new else 0
+    StateDigest.objects.bulk_create(new[:room], ignore_conflicts=True)
+    rows.left_out["digests"] += len(new) - len(new[:room])
+    others = sorted({*rows.other_digests, *(epoch for epoch, said in rows.digests.items() if known.get(epoch, said) != said)})
+    if not others:
+        return {}
+    reasons = rows.progress.get("exact_reasons", run.exact_reasons)
+    why = TWICE.format(others[0])
+    return {"exact": False, "exact_reasons": [*reasons, why] if why not in reasons else reasons}

@@ -1,0 +1,44 @@
+"""A run's receipt as a file, and doing a run again to see whether the same comes out."""
+
+from __future__ import annotations
+
+import json
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_POST, require_safe
+
+from experiments import access, seals, services
+from experiments.selectors import receipts
+from experiments.sent_once import RequestForm
+from experiments.views.shown import person, refused
+
+
+@require_safe
+def receipt(request: HttpRequest, pk: int) -> HttpResponse:
+    """Sealed, as JSON."""
+    run = access.run(person(request), pk)
+    try:
+        services.check_receipt(run)
+    except ValidationError as refusal:
+        return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
+    text = json.dumps(seals.sealed(receipts.card(run)), indent=1)
+    response = HttpResponse(text, content_type="application/json")
+    response["Content-Disposition"] = content_disposition_header(True, f"run-{pk}.receipt.json")
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@require_POST
+def reproduce(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    run = access.run(user, pk, need="write")
+    form = RequestForm(request.POST)
+    try:
+        made = services.reproduce(run, by=user, request_id=form.cleaned_data["request_id"] if form.is_valid() else None)
+    except ValidationError as refusal:
+        return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
+    return redirect("run_overview", made.pk)
