@@ -146,7 +146,15 @@ def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds")}
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
     wanted = {
-        call: 400 if call == ("GET", "/runs/{run}/receipt") else 404 if call in of_nothing else 201 if call in own else 200 if call[0] == "GET" and call not in of_editors else 403
+        call: 400
+        if call == ("GET", "/runs/{run}/receipt")
+        else 404
+        if call in of_nothing
+        else 201
+        if call in own
+        else 200
+        if call[0] == "GET" and call not in of_editors
+        else 403
         for call in got
     }
     assert {call: status for call, status in got.items() if status != wanted[call]} == {}
