@@ -2,7 +2,7 @@
 PORT ?= 8000
 HOST ?= 127.0.0.1
 PY := .venv/bin/python
-WORKERS ?= 3
+WORKERS ?= 4
 SOURCES := webapp experiments training_runtime edt_client tools
 # What needs no process, broker or browser: deciders, formats, and who may import whom.
 FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_membership.py tests/engine/test_tree.py \
@@ -25,8 +25,9 @@ up: setup ## set up and start the studio at http://127.0.0.1:8000 (PORT=..., HOS
 	@$(PY) manage.py studio --host $(HOST) --port $(PORT) $(if $(SLOTS),--slots $(SLOTS))
 
 test: setup-test browser ## lint, types and every test, as continuous integration runs them
-	@$(MAKE) --no-print-directory lint
-	@$(PY) -m pytest -q -n $(WORKERS) --no-loadscope-reorder $(ARGS)
+	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	$(PY) -m pytest -q -n $(WORKERS) --no-loadscope-reorder $(ARGS); tests=$$?; \
+	wait $$lint; linted=$$?; cat .cache/lint.log; exit $$((tests ? tests : linted))
 
 check: lint ## style, types and the fast tests: while you work (under two minutes)
 	@$(PY) -m pytest -q $(FAST)
