@@ -19,6 +19,7 @@ from experiments.models import (
     Node,
     Project,
     Role,
+    RunEvent,
     RunTransition,
     Slot,
     TrainingRun,
@@ -82,6 +83,12 @@ def picture(held: list[Held], *, now: dt.datetime) -> Picture | None:
 def transitions(run: TrainingRun, *, limit: int = 300) -> list[RunTransition]:
     """The run's states and what people changed, newest first."""
     return list(run.transitions.select_related("actor").order_by("-at", "-id")[:limit])
+
+
+def checkpoints(run: TrainingRun) -> tuple[int, RunEvent | None]:
+    """How many times it has written its model or its state, and the last time."""
+    written = run.events.filter(kind="checkpoint").order_by("-seq")
+    return written.count(), written.first()
 
 
 def latest_metrics(run: TrainingRun) -> list[MetricSeries]:

@@ -1,6 +1,7 @@
 // @ts-check
 /* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
 
+import { ask } from './ask.js';
 import * as live from './live.js';
 import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
@@ -134,20 +135,37 @@ function failures() {
   });
 }
 
+const agreed = new WeakSet();
+
 /** data-confirm="question" on a form, or on one of its buttons, asks first. */
 function confirmations() {
   document.addEventListener(
     'submit',
     (event) => {
-      const { submitter, target } = /** @type {SubmitEvent} */ (event);
-      const question = submitter?.getAttribute('data-confirm') ?? /** @type {Element} */ (target).getAttribute('data-confirm');
-      if (question && !window.confirm(question)) {
-        event.preventDefault();
-        event.stopImmediatePropagation();
-      }
+      const { submitter } = /** @type {SubmitEvent} */ (event);
+      const form = /** @type {HTMLFormElement} */ (event.target);
+      const question = submitter?.getAttribute('data-confirm') ?? form.getAttribute('data-confirm');
+      if (!question || agreed.delete(form)) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      ask(question, submitter?.textContent?.trim() || 'Go on', /danger/.test(submitter?.className || '')).then((yes) => {
+        if (yes) send(form, submitter);
+      });
     },
     true,
   );
+}
+
+/** What a person has just said yes to is sent, also where its part of the page was fetched anew meanwhile.
+    @param {HTMLFormElement} form @param {HTMLElement | null} submitter */
+function send(form, submitter) {
+  const same = form.isConnected ? form : document.querySelector(`form[action="${CSS.escape(form.getAttribute('action') || '')}"]`);
+  if (!(same instanceof HTMLFormElement)) {
+    document.dispatchEvent(new CustomEvent('toast', { detail: { text: 'The page has changed meanwhile: look again, then decide.', kind: 'error' } }));
+    return;
+  }
+  agreed.add(same);
+  same.requestSubmit(submitter instanceof HTMLElement && submitter.isConnected ? submitter : null);
 }
 
 /** The tab list scrolls sideways on a small screen: bring the current one into view. */

@@ -14,6 +14,7 @@ from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
+from tests.web.browsing import agree
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -57,8 +58,8 @@ def test_a_job_moves_to_another_machine_when_its_own_is_taken_out_of_service(
     admin.goto(f"{studio.url}/cluster/")
     expect(admin.locator("svg.lanes .lane-node")).to_have_text(["local", "second"])
 
-    alice.on("dialog", lambda dialog: dialog.accept())
     alice.get_by_role("button", name="Stop").click()
+    agree(alice)
     wait_until(lambda: state(studio, run) == "stopped", "it is stopped")
     steps = steps_in_journal(studio, run)
     assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"

@@ -23,6 +23,7 @@ from tests.e2e.test_story import (
     run_number,
     steps_in_journal,
 )
+from tests.web.browsing import agree
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -94,27 +95,19 @@ def test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_plac
     expect(alice.locator("main")).to_contain_text("unrecognized arguments: --width 3", timeout=30_000)
 
     # stopped from the cluster page, and from the run's own
-    alice.on("dialog", lambda dialog: dialog.accept())
     first = run_definition(alice, studio, project, name="long", code=code, command="main.py --epochs 500", folder="digits")
     alice.goto(f"{studio.url}/cluster/")
     wait_until(lambda: state(studio, first) == "running", "the first job runs")
     alice.locator(f"#job-{first}").get_by_role("button", name="Stop").click()
-    confirm(alice)
+    agree(alice)
     expect(alice.locator(f"#job-{first}")).to_contain_text("Stopped", timeout=30_000)
     second = run_definition(alice, studio, project, name="longer", code=code, command="main.py --epochs 500", folder="digits")
     alice.goto(f"{studio.url}/runs/{second}/")
     wait_until(lambda: state(studio, second) == "running", "the second job runs")
     alice.get_by_role("button", name="Stop").click()
-    confirm(alice)
+    agree(alice)
     expect(alice.locator("main")).to_contain_text("Stopped", timeout=30_000)
     wait_until(lambda: not studio.held(), "every slot is free")
-
-
-def confirm(page: Page) -> None:
-    """Say yes where the page asks in a dialog of its own (a browser's own dialog was accepted already)."""
-    yes = page.locator("dialog[open]").get_by_role("button", name=re.compile("^(Stop|Yes|OK)"))
-    if yes.count():
-        yes.first.click()
 
 
 def test_training_goes_on_while_everything_above_it_is_killed(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:

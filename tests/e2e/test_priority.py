@@ -16,6 +16,7 @@ from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
+from tests.web.browsing import agree
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -121,9 +122,9 @@ def the_history_says_who_did_what(alice: Page, bob: Page, studio: Studio, alices
 
 
 def stops(page: Page, studio: Studio, run: int) -> None:
-    page.on("dialog", lambda dialog: dialog.accept())  # "Stop alices-digits?"
     page.goto(f"{studio.url}/runs/{run}/")
     page.get_by_role("button", name="Stop").click()
+    agree(page)  # "Stop alices-digits?"
 
 
 def no_step_was_lost_or_repeated(studio: Studio, *runs: int) -> None:

@@ -112,6 +112,11 @@ WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 BY_LOOK = ("color-contrast", "target-size", "scrollable-region-focusable")  # what depends on the theme and the width
 
 
+def agree(page: Page) -> None:
+    """Say yes in the dialog that asks first."""
+    page.locator("dialog.ask [value=yes]").click()
+
+
 def violations(page: Page, rules: Sequence[str] = WCAG) -> list[str]:
     """What axe finds that is serious, by the rules of WCAG 2 A and AA. Its script comes in past the page's policy, for the test alone."""
     page.evaluate(AXE.read_text())

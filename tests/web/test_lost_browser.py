@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.browsing import Site, Visit, go
+from tests.web.browsing import Site, Visit, agree, go
 from tests.web.test_sharing_browser import is_readable_and_fits
 
 
@@ -26,6 +26,6 @@ def test_it_is_declared_lost_and_removed(visit: Visit, site: Site) -> None:
     page.get_by_label("Type the node's name to confirm").fill("local")
     page.get_by_role("button", name="Declare lost").click()
     expect(page.get_by_text("local is declared lost")).to_be_visible()
-    page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Remove this node").click()
+    agree(page)
     expect(page.get_by_text("local is removed")).to_be_visible()

@@ -22,7 +22,7 @@ from experiments.models import ClusterRules, Metric, Node, Project, RunState, Tr
 from experiments.services import outside
 from tests import cast
 from tests.web import wmla
-from tests.web.browsing import Site, Visit, go
+from tests.web.browsing import Site, Visit, agree, go
 from training_runtime import journal
 
 NOW = dt.datetime(2026, 11, 22, 12, 0, tzinfo=dt.UTC)
@@ -169,11 +169,8 @@ def test_its_page_has_curves_and_no_slots_and_can_stop_it(site: Site, person: Ca
         assert answer is not None and answer.status == 200
     go(page, site, "cluster")
     page.goto(f"{site.pages['url']}/runs/{run}/")
-    page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Stop").first.click()
-    confirm = page.locator("dialog[open] button.button-danger")
-    if confirm.count():
-        confirm.click()
+    agree(page)
     page.locator(".run-state", has_text="Stopped by alice").wait_for()
     with pytest.raises(MlflowException) as refused:
         alice.log_metric(run, "loss", 0.4, step=2)

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.browsing import Site, Visit, go, violations
+from tests.web.browsing import Site, Visit, agree, go, violations
 
 
 def is_readable_and_fits(page: Page) -> None:
@@ -81,7 +81,6 @@ def test_a_walkthrough_of_the_original_console_finds_the_instance_group_and_its_
     go(page, site, "sharing")
     page.get_by_role("link", name="Cluster", exact=True).last.click()
     page.get_by_role("link", name="Instance groups").click()
-    page.on("dialog", lambda dialog: dialog.accept())
     for button, state in (("Stop", "Stopped"), ("Start", "Ready")):
         box = page.get_by_role("checkbox", name="Choose EDT Studio")
         box.check()
@@ -89,6 +88,7 @@ def test_a_walkthrough_of_the_original_console_finds_the_instance_group_and_its_
             site.tell("changed")  # the list follows, and what was chosen stays
         expect(box).to_be_checked()
         page.get_by_role("button", name=button, exact=True).click()
+        agree(page)
         expect(page.locator("#groups")).to_contain_text(state)
         is_readable_and_fits(page)
     page.get_by_role("link", name="EDT Studio", exact=True).last.click()
