@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Model, Q
 
-from experiments import digests, journal_rows, notices, notify, runfiles, states
+from experiments import digests, journal_rows, notices, notify, run_values, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
 from experiments.models import (
     GenerationRecord,
@@ -45,6 +45,11 @@ BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a frac
 TURN_BATCHES = 4
 LATE_S = 600.0
 MOST_PROLOGUE_S = 86400.0
+SUMMARY = ("points", "last_step", "last_value", "least", "least_step", "greatest", "greatest_step", "not_finite_from")  # of a curve
+UPDATE_SERIES = """
+UPDATE {table} SET points = %s, last_step = %s, last_value = %s, least = %s, least_step = %s, greatest = %s, greatest_step = %s,
+not_finite_from = %s WHERE id = %s
+"""
 UPSERT_STRETCH = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -204,6 +209,7 @@ def _store_noted(run: TrainingRun, rows: Rows) -> None:
         facts.python = journal_rows.version_of_python(rows) or facts.python
         facts.seed = journal_rows.seed_of(rows, before=facts.seed)
         facts.save()
+        run_values.keep_arguments(run, facts)
 
 
 def note(run: TrainingRun, noted: Noted) -> bool:
@@ -226,6 +232,7 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
     many curves and points. What is left out is counted, unless it was done again or says what the curve says already.
     """
     series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
+    known = set(series)
     kept: list[NewPoint] = []
     room = settings.EDT_MAX_RUN_POINTS - sum(one.points for one in series.values())
     for point in rows.points:
@@ -243,6 +250,7 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
         one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
         if point.value is None and one.not_finite_from is None:
             one.not_finite_from = point.step
+        _widen(one, point)
         kept.append(point)
     _many(
         Metric,
@@ -252,9 +260,10 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
     touched = [series[key] for key in {(p.group, p.name) for p in kept}]
     _many(
         MetricSeries,
-        "UPDATE {table} SET points = %s, last_step = %s, last_value = %s, not_finite_from = %s WHERE id = %s",
-        [(one.points, one.last_step, one.last_value, one.not_finite_from, one.pk) for one in touched],
+        UPDATE_SERIES,
+        [(*(getattr(one, name) for name in SUMMARY), one.pk) for one in touched],
     )
+    run_values.keep_curves(run, series.keys() - known)
     _summarise([(series[p.group, p.name].pk, p) for p in kept])
     return kept
 
@@ -274,14 +283,21 @@ def _summarise(points: list[tuple[int, NewPoint]]) -> None:
             one.least = one.greatest = point.value
             one.least_step = one.greatest_step = point.step
             one.least_t = one.greatest_t = point.t
-        elif point.value is not None:
-            if one.least is None or point.value < one.least:
-                one.least, one.least_step, one.least_t = point.value, point.step, point.t
-            if one.greatest is None or point.value > one.greatest:
-                one.greatest, one.greatest_step, one.greatest_t = point.value, point.step, point.t
+        else:
+            _widen(one, point)
+            one.least_t = point.t if one.least_step == point.step else one.least_t
+            one.greatest_t = point.t if one.greatest_step == point.step else one.greatest_t
     columns = ("least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t")
     rows = [(series, index, *(getattr(one, name) for name in columns)) for (series, index), one in stretches.items()]
     _many(MetricStretch, UPSERT_STRETCH, rows)
+
+
+def _widen(one: MetricSeries | MetricStretch, point: NewPoint) -> None:
+    """Its least or its greatest point is this one, where it is."""
+    if point.value is not None and (one.least is None or point.value < one.least):
+        one.least, one.least_step = point.value, point.step
+    if point.value is not None and (one.greatest is None or point.value > one.greatest):
+        one.greatest, one.greatest_step = point.value, point.step
 
 
 def _many(model: type[Model], statement: str, values: list[tuple[int | float | None, ...]]) -> None:

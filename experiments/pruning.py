@@ -32,6 +32,7 @@ from experiments.models import (
     Notice,
     ProjectImport,
     RunEvent,
+    RunValue,
     SlotUse,
     StateDigest,
     Tombstone,
@@ -178,7 +179,10 @@ def _remove_rows(stone: Tombstone) -> bool:
     many: tuple[QuerySet[Any], ...] = (
         Metric.objects.filter(series__run=stone.number),
         MetricStretch.objects.filter(series__run=stone.number),
-        *(model._default_manager.filter(run=stone.number) for model in (MetricSeries, GenerationRecord, RunEvent, SlotUse, StateDigest)),
+        *(
+            model._default_manager.filter(run=stone.number)
+            for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, SlotUse, StateDigest)
+        ),
     )
     for rows in many:
         some = list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE])

@@ -24,6 +24,7 @@ from experiments.models.installation import Installation, Tombstone
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Permit, Project, Role, User
+from experiments.models.run_values import RunColumn, RunValue, SavedView
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
@@ -71,9 +72,12 @@ __all__ = [
     "Project",
     "ProjectImport",
     "Role",
+    "RunColumn",
     "RunEvent",
     "RunState",
     "RunTransition",
+    "RunValue",
+    "SavedView",
     "Scope",
     "Slot",
     "SlotUse",

@@ -104,6 +104,10 @@ class MetricSeries(models.Model):
     points = models.BigIntegerField(default=0)
     last_step = models.BigIntegerField(default=0)
     last_value = models.FloatField(null=True)
+    least = models.FloatField(null=True)  # of its finite values, where it has any
+    least_step = models.BigIntegerField(null=True)
+    greatest = models.FloatField(null=True)
+    greatest_step = models.BigIntegerField(null=True)
     not_finite_from = models.BigIntegerField(null=True)  # the first step whose value was no finite number
 
     class Meta:

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, runfiles, states
+from experiments import bundles, notify, run_values, runfiles, states
 from experiments.models import JournalCursor, Project, TrainingRun, User
 from experiments.services import checks, watches
 
@@ -77,6 +77,7 @@ def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID
         continues=source.pk,
     )
     JournalCursor.objects.create(run=run)
+    run_values.begin([run])
     watches.inherit([run], experiment=source.experiment)
     states.begin(run, reason=f"Submitted by {by.username}, to continue from the last checkpoint of run {source.pk}.", now=now, actor=by)
     notify.nudge_schedule()

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, states, variables
+from experiments import bundles, notify, run_values, states, variables
 from experiments.arguments import differing
 from experiments.models import (
     DataAsset,
@@ -262,6 +262,7 @@ def _queue(
         position=part.position,
     )
     JournalCursor.objects.create(run=run)
+    run_values.begin([run])
     states.begin(run, reason=f"Submitted by {by.username}.", now=now, actor=by)
     return run
 

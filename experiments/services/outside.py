@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from experiments import bundles, ingest, notify, runfiles, states
+from experiments import bundles, ingest, notify, run_values, runfiles, states
 from experiments.models import (
     Bundle,
     DefinitionVersion,
@@ -80,6 +80,7 @@ def begin_run(
             request_id=request_id,
         )
         JournalCursor.objects.create(run=run)
+        run_values.begin([run])
         states.begin(run, reason=reason, now=min(began_at, now), actor=by)  # its history is in order, wherever it ran
         watches.inherit([run], experiment=experiment)
     return run

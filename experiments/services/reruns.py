@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, states
+from experiments import bundles, notify, run_values, states
 from experiments.arguments import differing
 from experiments.models import DefinitionVersion, JournalCursor, Project, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
@@ -129,6 +129,7 @@ def _queue(source: TrainingRun, wishes: Wishes, *, by: User, request_id: uuid.UU
             position=source.position + place,
         )
         JournalCursor.objects.create(run=run)
+        run_values.begin([run])
         states.begin(run, reason=f"Submitted by {by.username}, {wishes.why}.", now=now, actor=by)
         made.append(run)
     watches.inherit(made, experiment=source.experiment)

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import notify, states
+from experiments import notify, run_values, states
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import LIVE
@@ -105,6 +105,7 @@ def annotate_run(run: TrainingRun, *, by: User, tags: Iterable[str], note: str) 
         run = _locked(run)
         run.tags, run.note = clean_tags, clean_note
         run.save(update_fields=["tags", "note"])
+        run_values.keep_tags(run)
         checks.audit(by, "annotates run %s", run.pk)
         _tell_notes(run)
     return run

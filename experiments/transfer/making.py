@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
-from experiments import bundles, environments, runfiles, states
+from experiments import bundles, environments, run_values, runfiles, states
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -213,6 +213,7 @@ def _runs(making: _Making) -> None:
         some = [reading.run(making.top, listed) for listed in making.found.runs[first : first + AT_ONCE]]
         rows = TrainingRun.objects.bulk_create(_row(making, run, there) for run in some)
         numbers |= {run.number: row.pk for run, row in zip(some, rows, strict=True)}
+        run_values.begin(rows)
         JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
         states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
         for run, row in zip(some, rows, strict=True):

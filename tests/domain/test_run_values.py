@@ -1,0 +1,122 @@
+"""Arguments, tags and columns as rows: what is told, what the parser says, what is logged; and of runs from before there were such rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from experiments import ingest, run_values, services
+from experiments.models import MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
+from tests import cast
+from tests.conftest import Said
+from training_runtime.noted import Noted, Setup
+
+
+def values(run: TrainingRun, kind: str = "argument") -> dict[str, tuple[str, float | None]]:
+    found = RunValue.objects.filter(run=run, kind=kind)
+    return {name: (text, number) for name, text, number in found.values_list("name", "text", "number")}
+
+
+def columns(run: TrainingRun, *kinds: str) -> dict[str, bool]:
+    found = RunColumn.objects.filter(experiment=run.experiment_id, kind__in=kinds or ("argument",))
+    return dict(found.values_list("name", "varies"))
+
+
+@pytest.fixture
+def run(project: Project, alice: User, said: Said) -> TrainingRun:
+    version = cast.definition(project, by=alice, command="main.py --lr 1e-1 --batch-size 32 --opt sgd data")
+    return services.run_experiment(cast.experiment(project, by=alice, versions=[version]), by=alice)[0]
+
+
+def test_a_new_run_has_the_arguments_of_its_command_by_their_plain_names(run: TrainingRun) -> None:
+    told = {"lr": ("1e-1", 0.1), "batch_size": ("32", 32.0), "opt": ("sgd", None), "argument 1": ("data", None)}
+    assert values(run) == told
+    assert columns(run) == dict.fromkeys(told, False)
+
+
+def test_a_column_varies_from_the_first_run_on_that_differs(run: TrainingRun, alice: User) -> None:
+    services.run_with_changes(run, by=alice, commands=["main.py --lr 0.3 --batch-size 32"])
+    assert {name for name, varies in columns(run).items() if varies} == {"lr"}
+
+
+def test_what_the_parser_says_counts_then_the_command_then_what_is_logged(run: TrainingRun) -> None:
+    parsed = Setup({"lr": "0.1", "batch_size": "32", "opt": "sgd", "path": "data", "amp": "on"}, packages={}, python="", seed=1)
+    cast.write_journal(run, parsed, Noted({"opt": "never", "optimizer/eps": "1e-8"}, tags={}))
+    ingest.catch_up(run.pk, now=timezone.now())
+    assert {name: text for name, (text, _) in values(run).items()} == {
+        **{"lr": "0.1", "batch_size": "32", "opt": "sgd", "path": "data", "amp": "on", "optimizer/eps": "1e-8"},
+    }
+    assert values(run)["optimizer/eps"][1] == 1e-8
+
+
+def test_tags_are_rows_too_as_they_are_now(run: TrainingRun, alice: User) -> None:
+    services.annotate_run(run, by=alice, tags=["fast", "good"], note="")
+    services.annotate_run(run, by=alice, tags=["good"], note="")
+    assert values(run, "tag") == {"good": ("", None)}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "1_000", "0x10", "", "1 2", "١"])
+def test_what_is_no_plain_finite_number_is_text(text: str) -> None:
+    assert run_values.number_of(text) is None
+
+
+def test_a_curve_has_its_least_and_its_greatest_value_with_their_steps(run: TrainingRun) -> None:
+    values = [3.0, 1.0, math.nan, 5.0, 1.0]
+    cast.write_journal(run, cast.started(), *(cast.step(at + 1, loss=value) for at, value in enumerate(values)))
+    ingest.catch_up(run.pk, now=timezone.now())
+    one = MetricSeries.objects.get(run=run)
+    assert (one.last_value, one.least, one.least_step, one.greatest, one.greatest_step) == (1.0, 1.0, 2, 5.0, 4)
+    cast.write_journal(run, cast.step(6, loss=0.5), cast.step(7, loss=2.0))
+    ingest.catch_up(run.pk, now=timezone.now())
+    one.refresh_from_db()
+    assert (one.last_value, one.least, one.least_step, one.greatest, one.greatest_step) == (2.0, 0.5, 6, 5.0, 4)
+    assert columns(run, "train", "test") == {"loss": False}
+
+
+def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, said: Said) -> None:
+    services.stop_run(run, by=alice)
+    services.delete_run(run, by=alice)
+    cast.empty_trash()
+    assert not RunValue.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
+    executor = MigrationExecutor(connection)
+    newest = executor.loader.graph.leaf_nodes()
+    try:
+        executor.migrate([("experiments", "0057_setup_of_a_run")])
+        old = executor.loader.project_state([("experiments", "0057_setup_of_a_run")]).apps
+
+        def row(name: str, /, **values: object) -> Any:
+            return old.get_model("experiments", name).objects.create(**values)
+
+        by = row("User", username="alice")
+        project = row("Project", name="p", created_by=by)
+        definition = row("TrainingDefinition", project=project, name="d", created_by=by)
+        bundle = row("Bundle", sha256="0" * 64, size_bytes=1, entries=1)
+        version = row("DefinitionVersion", definition=definition, number=1, bundle=bundle, file_name="c.zip", created_by=by)
+        experiment = row("Experiment", project=project, name="e", created_by=by)
+        same = {"experiment": experiment, "version": version, "submitted_by": by, "submitted_at": timezone.now()}
+        first, second = (row("TrainingRun", name="r", command=f"main.py --lr {lr} --seed 1", tags=["x"], **same) for lr in ("0.1", "0.3"))
+        row("LoggedFacts", run_id=second.pk, arguments={"lr": "0.3", "seed": "1", "amp": "off"}, parameters={"p": "2"})
+        series = row("MetricSeries", run_id=first.pk, group="test", name="loss", points=2, last_step=70, last_value=2.0)
+        row("MetricStretch", series=series, index=0, least=1.0, least_step=3, least_t=0.0, greatest=4.0, greatest_step=1, greatest_t=0.0)
+        row("MetricStretch", series=series, index=1, least=1.0, least_step=65, least_t=0.0, greatest=9.0, greatest_step=70, greatest_t=0.0)
+        row("MetricSeries", run_id=second.pk, group="test", name="loss")
+        row("MetricSeries", run_id=10**6, group="train", name="of a run that is gone")
+    finally:
+        MigrationExecutor(connection).migrate(newest)
+    one, other = TrainingRun.objects.order_by("pk")
+    assert values(one) == {"lr": ("0.1", 0.1), "seed": ("1", 1.0)}
+    assert {name: text for name, (text, _) in values(other).items()} == {"lr": "0.3", "seed": "1", "amp": "off", "p": "2"}
+    assert values(one, "tag") == {"x": ("", None)}
+    assert columns(one) == {"lr": True, "seed": False, "amp": False, "p": False}
+    assert columns(one, "train", "test") == {"loss": False}
+    curve = MetricSeries.objects.get(run=one)
+    assert (curve.least, curve.least_step, curve.greatest, curve.greatest_step) == (1.0, 3, 9.0, 70)
