@@ -47,6 +47,7 @@ LAYERS = (
     ("selectors", "forms", "triggers"),
     ("access",),
     ("services", "transfer"),
+    ("runtable",),
     (
         "scheduling",
         "environments",
@@ -62,6 +63,7 @@ LAYERS = (
     ),
     ("apart",),
     ("states", "accounts"),
+    ("run_values",),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed", "zipstream"),
     ("logins", "addresses", "variables", "api_tokens", "signatures"),
     ("models", "page_layer", "bulk"),
