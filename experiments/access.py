@@ -33,6 +33,7 @@ from experiments.models import (
     Project,
     ProjectImport,
     Role,
+    SavedView,
     TrainingDefinition,
     TrainingRun,
     Trigger,
@@ -198,6 +199,16 @@ def trigger(user: AnyUser, pk: int, *, need: Need = "read") -> Trigger:
     """A trigger, its `project` with `my_role`."""
     found = _fetch(Trigger.objects.select_related("experiment", "created_by"), pk, "trigger")
     found.project = _of(user, found.project_id, need, "trigger")
+    return found
+
+
+def saved_view(user: AnyUser, pk: int, *, need: Need = "read") -> SavedView:
+    """A kept table of the person's, or one of a project of theirs; its `project` with `my_role`. `need` is of the project's."""
+    found = _fetch(SavedView.objects.select_related("experiment", "saved_by"), pk, "view")
+    own = isinstance(user, User) and found.person_id == user.pk
+    if found.person_id is not None and not own:
+        raise Http404("There is no such view.")
+    found.project = _of(user, found.project_id, "read" if own else need, "view")
     return found
 
 

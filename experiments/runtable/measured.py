@@ -123,6 +123,11 @@ class Metric(Column):
         return f"{'' if self.use == 'last' else f'{self.use} '}{self.group} {self.name}"
 
     @property
+    def mean_label(self) -> str:
+        """The head of its mean in a group."""
+        return f"Mean {self.label}"
+
+    @property
     def numeric(self) -> bool:
         return True
 

@@ -121,11 +121,14 @@ def plan(scope: Scope, asked: Asked, *, now: dt.datetime) -> Plan:
 
 
 def table(plan: Plan) -> Table:
-    found = plan.runs().count() if plan.asked.filter else plan.scope.runs().count()
+    total = plan.scope.runs().count()
+    in_order: Sequence[int] | QuerySet[TrainingRun, int] = numbers(plan)
+    if plan.asked.filter:
+        in_order = list(in_order)  # numbers alone, so that what is found need not be found once more to be counted
+    found = len(in_order) if isinstance(in_order, list) else total
     pages = max(1, -(-found // PAGE_ROWS))
     page = min(plan.asked.page, pages)
-    total = plan.scope.runs().count() if plan.asked.filter else found
-    shown = list(numbers(plan)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS])
+    shown = list(in_order[(page - 1) * PAGE_ROWS : page * PAGE_ROWS])
     return Table(plan, rows(plan, shown), found, total, page, pages)
 
 

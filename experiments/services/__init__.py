@@ -52,6 +52,7 @@ from experiments.services.runs import (
     tag_runs,
 )
 from experiments.services.sample import make_sample
+from experiments.services.saved_views import delete_view, save_view
 from experiments.services.tokens import create_token, end_token
 from experiments.services.triggers import create_trigger, delete_trigger
 from experiments.services.variables import delete_variable, set_variable
@@ -90,6 +91,7 @@ __all__ = [
     "delete_runs",
     "delete_trigger",
     "delete_variable",
+    "delete_view",
     "delete_webhook",
     "drop_environment",
     "drop_upload",
@@ -111,6 +113,7 @@ __all__ = [
     "retire_named_environment",
     "run_experiment",
     "run_with_changes",
+    "save_view",
     "set_cluster_draining",
     "set_node_draining",
     "set_policy",

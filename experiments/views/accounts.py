@@ -12,13 +12,12 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
 from experiments import logins, notify
 from experiments.addresses import network_of
 from experiments.forms import ThemeForm
-from experiments.views.shown import done, page, person
+from experiments.views.shown import back, done, page, person
 
 SHORTCUTS = (
     (
@@ -130,9 +129,7 @@ def shortcuts(request: HttpRequest) -> HttpResponse:
 def theme(request: HttpRequest) -> HttpResponse:
     user = person(request)
     form = ThemeForm(request.POST)
-    to = request.POST.get("next", "")
-    if not url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
-        to = "/"
+    to = back(request, "/")
     if form.is_valid():
         user.theme = form.cleaned_data["theme"]
         user.save(update_fields=["theme"])

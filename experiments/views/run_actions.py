@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, scheduling, services
@@ -21,14 +20,11 @@ from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
 from experiments.selectors.run_pages import named_ids
 from experiments.sent_once import RequestForm
-from experiments.views.shown import act, done, page, person, refused, run_crumbs
+from experiments.views.shown import act, back, done, page, person, refused, run_crumbs
 
 
 def _back(request: HttpRequest, run: TrainingRun) -> str:
-    """The page with the button, where the form names one of ours; else the run's."""
-    to = request.POST.get("next", "")
-    safe = url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return to if to.startswith("/") and safe else reverse("run", args=[run.pk])
+    return back(request, reverse("run", args=[run.pk]))
 
 
 def _verb(request: HttpRequest, pk: int, do: Callable[[TrainingRun, User, str], object], said: str) -> HttpResponse:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -13,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from experiments import access, services
 from experiments.forms import NoteForm, attempt
 from experiments.models import Experiment, TrainingRun, User
-from experiments.views.shown import done, experiment_crumbs, page, person, refused
+from experiments.views.shown import back, done, experiment_crumbs, page, person, refused
 
 MOST_SELECTED = 500
 
@@ -21,16 +23,31 @@ MOST_SELECTED = 500
 @require_POST
 def selected(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` is compare, stop, delete or tag, with the runs ticked. Comparing needs no more than reading."""
-    user = person(request)
-    do = request.POST.get("do", "")
-    experiment = access.experiment(user, pk, need="read" if do == "compare" else "write")
-    to = reverse("experiment", args=[pk])
+    experiment = access.experiment(person(request), pk, need=_need(request))
+    found = TrainingRun.objects.filter(experiment=experiment)
+    return _done(request, found, to=back(request, reverse("experiment", args=[pk])), compare_at=reverse("compare", args=[pk]))
+
+
+@require_POST
+def of_project(request: HttpRequest, pk: int) -> HttpResponse:
+    """The same, of all runs of a project."""
+    project = access.project(person(request), pk, need=_need(request))
+    found = TrainingRun.objects.filter(experiment__project=project)
+    return _done(request, found, to=back(request, reverse("project_runs", args=[pk])), compare_at=reverse("compare_runs"))
+
+
+def _need(request: HttpRequest) -> access.Need:
+    return "read" if request.POST.get("do") == "compare" else "write"
+
+
+def _done(request: HttpRequest, found: QuerySet[TrainingRun], *, to: str, compare_at: str) -> HttpResponse:
+    user, do = person(request), request.POST.get("do", "")
     numbers = [int(raw) for raw in request.POST.getlist("run")[:MOST_SELECTED] if raw.isascii() and raw.isdigit() and len(raw) < 18]
-    runs = list(TrainingRun.objects.filter(pk__in=numbers, experiment=experiment).select_related("experiment__project", "submitted_by"))
+    runs = list(found.filter(pk__in=numbers).select_related("experiment__project", "submitted_by"))
     if not runs:
         return refused(request, "Tick the runs first.", to=to)
     if do == "compare":
-        return redirect(f"{reverse('compare', args=[pk])}?{urlencode([('run', run.pk) for run in runs])}")
+        return redirect(f"{compare_at}?{urlencode([('run', run.pk) for run in runs])}")
     try:
         said = _act(do, runs, by=user, tag=request.POST.get("tag", ""))
     except ValidationError as error:
@@ -64,7 +81,9 @@ def _act(do: str, runs: list[TrainingRun], *, by: User, tag: str) -> str:
                 services.stop_run(run, by=by)
             return f"Stopping {len(live)} of {count}." if live else f"All {count} had ended already."
         case "delete":
-            services.delete_runs(runs, by=by)
+            with transaction.atomic():
+                for experiment in sorted({run.experiment_id for run in runs}):
+                    services.delete_runs([run for run in runs if run.experiment_id == experiment], by=by)
             return f"{count} deleted with all files."
         case "tag":
             if not tag.strip():

@@ -18,7 +18,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
-from django.utils.http import content_disposition_header
+from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 
 from experiments.models import Experiment, Project, TrainingDefinition, TrainingRun, User
 
@@ -72,6 +72,13 @@ def act(request: HttpRequest, do: Callable[[], object], *, said: str, to: str, b
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=back or to)
     return done(request, said, to=to)
+
+
+def back(request: HttpRequest, otherwise: str) -> str:
+    """The page with the button, where the form names one of ours as `next`."""
+    to = request.POST.get("next", "")
+    safe = url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    return to if to.startswith("/") and safe else otherwise
 
 
 def refused(request: HttpRequest, said: str, *, to: str) -> HttpResponse:

@@ -12,7 +12,10 @@ import pytest
 from tests.domain import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WHERE_IT_MATTERS = [["database", "deletion", "concurrency", "scheduling", "many_runs", "ingest", "fleet", "selectors", "run_values", "run_filters"], ["transfer"]]
+WHERE_IT_MATTERS = [
+    ["database", "deletion", "concurrency", "scheduling", "many_runs", "ingest", "fleet", "selectors", "run_values", "run_filters"],
+    ["transfer"],
+]
 
 
 @pytest.mark.timeout(400)  # usually half a minute: three times that on a machine that is busy with something else

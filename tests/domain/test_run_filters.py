@@ -90,7 +90,7 @@ def test_a_refusal_points_at_the_place(text: str, begin: int, said: str) -> None
     assert said in refused.value.said
 
 
-WORDS = """a lr and or not in is set nan min ( ) [ ] , = < >= !~ 0.1 2h 'x' " """.split(" ")
+WORDS = [*"alrandornotin()[],=<", "and", "or", "not", "in", "is", "set", "nan", "min", ">=", "!~", "0.1", "2h", "'x'", '"', "lr"]
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)))

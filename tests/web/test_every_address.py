@@ -10,7 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ApiToken, NamedEnvironment, ProjectImport, Trigger, User
+from experiments.models import ApiToken, NamedEnvironment, ProjectImport, SavedView, Trigger, User
 from experiments.services import imports
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -65,6 +65,7 @@ MEMBERS = {
     "copy_definition", "fetch_again",
     "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
     "triggers", "delete_trigger",
+    "project_runs", "experiment_table", "selected_project_runs", "save_view", "saved_view", "delete_view",
     "environment", "drop_environment",
     "definition", "update_definition", "delete_definition", "new_version", "code", "changes", "download_version", "version_row",
     "experiment",
@@ -83,6 +84,7 @@ MEMBERS = {
 WRITES = {
     "begin_import", "finish_import", "drop_import",
     "delete_trigger",
+    "selected_project_runs", "save_view", "delete_view",
     "end_token", "end_tokens",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
@@ -148,6 +150,11 @@ def trigger_of(studio: Seeded) -> Trigger:
     )
 
 
+def view_of(studio: Seeded) -> SavedView:
+    """A kept table of the project's."""
+    return services.save_view(studio.digits, by=studio.alice, name="Best first", query="", shared=True, now=timezone.now())
+
+
 def sample(name: str, studio: Seeded) -> str:
     """The address with things of Alice's and Bob's in it."""
     owners = {
@@ -160,6 +167,9 @@ def sample(name: str, studio: Seeded) -> str:
         "experiment_overview": studio.experiment.pk, "watch_experiment": studio.experiment.pk,
         "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
+    owners |= {"experiment_table": studio.experiment.pk}
+    if name in ("saved_view", "delete_view"):
+        owners[name] = view_of(studio).pk
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
     owners |= {name: studio.version.definition.pk for name in ("definition_variables", "delete_definition_variable")}
@@ -241,7 +251,8 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
     not_written_yet = {"run_file", "run_look", "run_picture", "run_media_picture"}  # by the run that still trains
     not_written_yet |= {"data_download", "data_image"}  # of no file in particular
     for name in sorted(MEMBERS - WRITES - PUTS):
-        wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 302 if name == "run_receipt" else 200
+        moved = name in ("run_receipt", "saved_view")
+        wanted = 403 if name in only_for_editors else 404 if name in not_written_yet else 302 if moved else 200
         got = client.get(sample(name, studio)).status_code
         if got != wanted:
             wrong.append((name, got, wanted))
@@ -250,7 +261,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
 
 def test_a_viewer_changes_nothing(studio: Seeded, as_: As) -> None:
     client = as_(User.objects.get(username="victor"))
-    elsewhere = {"copy_definition", "watch_metric", "watch_experiment"}  # writes what is one's own; here it only reads
+    elsewhere = {"copy_definition", "watch_metric", "watch_experiment", "save_view"}  # writes what is one's own; here it only reads
     got = {name: client.post(sample(name, studio)).status_code for name in MEMBERS & (WRITES | FORMS) - elsewhere}
     got |= {name: client.put(sample(name, studio)).status_code for name in PUTS & MEMBERS}
     assert set(got.values()) == {403}, got
