@@ -27,6 +27,7 @@ from edt_client.things import (
     RunFacts,
     Series,
     Slot,
+    TableRow,
     Tail,
     Version,
     read,
@@ -243,6 +244,11 @@ def sweep(
 def runs(*, most: int = 50, **wanted: Any) -> Operation[list[RunFacts]]:
     """`wanted`: project, experiment, state, submitter, tag, q."""
     return _pages(RunFacts, "/runs", {name: value for name, value in wanted.items() if value not in (None, "")}, most=most)
+
+
+def run_table(project: int, *, most: int = 50, **wanted: Any) -> Operation[list[TableRow]]:
+    """`wanted`: filter, sort, columns (a list), experiment: as of the table's page."""
+    return _pages(TableRow, f"/projects/{project}/runs", {name: value for name, value in wanted.items() if value}, most=most)
 
 
 def run(number: int) -> Operation[RunFacts]:

@@ -44,6 +44,20 @@ class Project:
 
 
 @dataclass(frozen=True)
+class TableRow:
+    """A run as the table of its project shows it. `values`: by column; None where it has none, or no finite number; `steps`: where those of
+    metrics were."""
+
+    id: int
+    name: str
+    experiment: int
+    state: str
+    url: str
+    values: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Import:
     """The archive of a project on its way to be one. `says`: how far it is, or why it is refused; `notes`: what to know of the project."""
 

@@ -16,7 +16,7 @@ from edt_client.cli.shown import as_json, console, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.plots import braille, number
-from edt_client.things import RunFacts
+from edt_client.things import RunFacts, TableRow
 
 
 def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,19 +55,42 @@ def projects(studio: Studio, as_json: bool) -> None:
 @click.option("--mine", is_flag=True, help="Only what you submitted.")
 @click.option("--tag", default="")
 @click.option("-q", "--find", default="", help="Part of a name, a command or a note.")
+@click.option("--filter", "filter_", default="", help="By value, as in 'lr < 0.1 and accuracy > 0.9'; of one --project.")
+@click.option("--sort", default="", help="A column, as in train.loss, with - before it the other way round; of one --project.")
+@click.option("--column", "columns", multiple=True, help="state, arg.NAME, train.NAME, best(test.NAME), ...; any number of them.")
 @click.option("-n", "--number", "most", default=20, show_default=True, type=click.IntRange(1, 10_000))
 @as_json
 @with_studio
-def ls(studio: Studio, project: str, experiment: int | None, state: str, mine: bool, tag: str, find: str, most: int, as_json: bool) -> None:
-    """Runs, newest first.
+def ls(
+    studio: Studio,
+    project: str,
+    experiment: int | None,
+    state: str,
+    mine: bool,
+    tag: str,
+    find: str,
+    filter_: str,
+    sort: str,
+    columns: tuple[str, ...],
+    most: int,
+    as_json: bool,
+) -> None:
+    """Runs, newest first; with --filter, --sort or --column as the run table of their project shows them.
 
     \b
     Example: edt ls --state live --mine
+             edt ls --project Digits --filter 'lr < 0.1' --sort train.loss
     """
     chosen = studio.project(project).id if project else None
+    if filter_ or sort or columns:
+        if chosen is None or state or mine or tag or find:
+            raise click.UsageError("--filter, --sort and --column go with --project and --experiment alone: say the rest in the filter.")
+        wanted = {"filter": filter_, "sort": sort, "columns": list(columns), "experiment": experiment}
+        _table(studio.do(operations.run_table(chosen, most=most, **wanted)), as_json=as_json)
+        return
     submitter = studio.get("/me")["username"] if mine else ""
-    wanted = {"project": chosen, "experiment": experiment, "state": state, "submitter": submitter, "tag": tag, "q": find}
-    found = [run.facts for run in studio.runs(most=most, **wanted)]
+    asked = {"project": chosen, "experiment": experiment, "state": state, "submitter": submitter, "tag": tag, "q": find}
+    found = [run.facts for run in studio.runs(most=most, **asked)]
     if as_json:
         say_json(found)
         return
@@ -75,6 +98,18 @@ def ls(studio: Studio, project: str, experiment: int | None, state: str, mine: b
         ("run", "name", "state", "step", "slots", "time", "metrics"),
         [(f.id, f.name, shown.state(f), shown.how_far(f), f.slots or "", shown.lasted(f), shown.best(f)) for f in found],
     )
+
+
+def _table(rows: list[TableRow], *, as_json: bool) -> None:
+    if as_json:
+        say_json(rows)
+        return
+    columns = list(dict.fromkeys(key for row in rows for key in row.values))
+    shown.table(("run", "name", *columns), [(row.id, row.name, *(_cell(row.values.get(key)) for key in columns)) for row in rows])
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else number(value) if isinstance(value, float) else value
 
 
 @click.command("show")

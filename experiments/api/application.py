@@ -33,6 +33,7 @@ from experiments.api import (
     previews,
     projects,
     receipts,
+    run_table,
     runs,
     searching,
     setup,
@@ -109,7 +110,7 @@ def _link(described: dict[str, Any]) -> None:
 PARAMETER = {
     **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
     **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeTrigger": "trigger", "MadeToken": "token"},
-    **{"Import": "imported", "Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment"},
+    **{"Import": "imported", "Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment", "View": "view"},
 }
 
 
@@ -124,6 +125,7 @@ def make() -> Api:
         uploads,
         data,
         experiments,
+        run_table,
         runs,
         history,
         receipts,

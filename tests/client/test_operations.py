@@ -39,3 +39,10 @@ def test_ones_own_project_is_the_oldest_of_its_name_or_is_made(there: list[tuple
     found, asked = told(operations.own_project(), [{"username": "alice"}, listed, listed, project(7, "alice's runs")])
     assert (found.id, len(asked)) == (number, calls)
     assert asked[-1].method == ("POST" if calls == 4 else "GET")
+
+
+def test_the_table_of_a_project_is_asked_for_with_what_is_wanted_alone() -> None:
+    row = {"id": 3, "name": "r", "experiment": 1, "state": "completed", "url": "", "values": {"arg.lr": 0.1, "train.loss": None}, "new": 1}
+    found, asked = told(operations.run_table(7, most=5, filter="lr < 1", sort="", columns=["arg.lr"]), [{"items": [row], "next": None}])
+    assert [(each.id, each.values, each.steps) for each in found] == [(3, {"arg.lr": 0.1, "train.loss": None}, {})]
+    assert asked == [Call("GET", "/projects/7/runs", {"filter": "lr < 1", "columns": ["arg.lr"], "limit": 5, "cursor": ""})]

@@ -16,7 +16,7 @@ from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
 from tests.web.seed import Seeded
-from tests.web.test_every_address import import_of
+from tests.web.test_every_address import import_of, view_of
 
 DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 CALLS = [(method.upper(), path.removeprefix("/api/v1")) for path, calls in DESCRIBED["paths"].items() for method in calls]
@@ -63,6 +63,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/receipts/check"): {"kind": "", "card": {}, "seal": {"sha256": "", "key": "", "signature": ""}},
     ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
     ("POST", "/runs/{run}/end"): {"state": "completed"},
+    ("POST", "/projects/{project}/views"): {"name": "n"},
     ("POST", "/projects/{project}/triggers"): {"event": "call", "experiment": 1},
     ("POST", "/nodes/{name}/drain"): {"draining": True},
     ("POST", "/nodes/{name}/lost"): {"confirm_name": "no"},
@@ -90,6 +91,7 @@ def filled(path: str, studio: Seeded) -> str:
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
         "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
+        "view": view_of(studio).pk,
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
 
@@ -143,7 +145,7 @@ def test_a_viewer_reads_and_changes_nothing(studio: Seeded) -> None:
     of_editors = {("GET", "/uploads/{upload}")}  # what is under way is of who began it
     of_editors |= {("GET", "/projects/{project}/triggers"), ("GET", "/triggers/{trigger}/deliveries")}
     of_nothing = {("GET", path) for path in NOTHING_THERE}
-    own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds")}
+    own = {("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds"), ("POST", "/projects/{project}/views")}
     got = {call: sent(script, call, studio) for call in each(MEMBERS)}
     wanted = {
         call: 400
