@@ -15,9 +15,8 @@ from experiments.runtable.columns import Column
 from experiments.runtable.facts import Fact
 from experiments.runtable.language import quoted
 from experiments.runtable.measured import Argument, Metric
-from experiments.selectors.run_table import PAGE_ROWS, Plan
+from experiments.selectors.run_table import COUNT, PAGE_ROWS, Plan
 
-COUNT = "runs"  # what groups may be sorted by beside their key and their metrics
 Key = tuple[float | None, str | None]  # an argument that is a number is the same number however it is written
 
 
@@ -88,7 +87,7 @@ def _counted(plan: Plan, by: Column) -> dict[Key, int]:
     number, text = _keys(by, "pk", "")
     rows = plan.runs().annotate(key_number=number, key_text=text).order_by().values("key_number", "key_text")
     for row in rows.annotate(found=Count("pk")):
-        counted[_key(row["key_number"], row["key_text"])] += row["found"]
+        counted[_key(by, row["key_number"], row["key_text"])] += row["found"]
     return counted
 
 
@@ -102,7 +101,7 @@ def _figures(plan: Plan, by: Column) -> dict[Metric, dict[Key, Figures]]:
         keyed = curves.annotate(key_number=number, key_text=text).order_by().values("key_number", "key_text", "group", "name")
         for row in keyed.annotate(count=Count(field), total=Sum(field), least=Min(field), greatest=Max(field)):
             key, figures = (
-                _key(row["key_number"], row["key_text"]),
+                _key(by, row["key_number"], row["key_text"]),
                 Figures(row["count"], row["total"] or 0.0, row["least"], row["greatest"]),
             )
             for column in (each for each in found if (each.field, each.group, each.name) == (field, row["group"], row["name"])):
@@ -118,8 +117,11 @@ def _keys(by: Column, run: str, prefix: str) -> tuple[Combinable, Combinable]:
     return Value(None, output_field=FloatField()), F(f"{prefix}{by.path}")
 
 
-def _key(number: float | None, text: str | None) -> Key:
-    return (number, None) if number is not None else (None, text or None)
+def _key(by: Column, number: float | None, text: str | None) -> Key:
+    """An argument may be an empty text; a fact that is one is not set."""
+    if number is not None:
+        return number, None
+    return None, text if isinstance(by, Argument) else text or None
 
 
 def _in_order(plan: Plan, counted: dict[Key, int], columns: Iterable[Metric], figures: dict[Metric, dict[Key, Figures]]) -> list[Key]:

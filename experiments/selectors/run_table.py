@@ -24,6 +24,7 @@ from experiments.runtable.measured import Argument, Metric
 
 PAGE_ROWS = 50
 ROWS_AT_ONCE = 500  # of a query: databases limit how many numbers can stand in one
+COUNT = "runs"  # what groups may be sorted by beside their key and their metrics
 MOST_KNOWN = 20_000  # columns of a project's experiments
 
 
@@ -109,7 +110,8 @@ def plan(scope: Scope, asked: Asked, *, now: dt.datetime) -> Plan:
         keys = {column.key for column in shown}
         shown += [column for column in known.usual(with_experiment=scope.experiment is None) if column.key not in keys]
     sort, group = (known.keyed(key) if key else None for key in (asked.sort, asked.group))
-    unknown = [key for key, column in {**chosen, asked.sort: sort, asked.group: group}.items() if key and column is None]
+    named = {**chosen, asked.sort: sort, asked.group: group}
+    unknown = [key for key, column in named.items() if key and column is None and not (key == COUNT and asked.group)]
     if group is not None and not (isinstance(group, Argument) or group.key in GROUPING):
         group, unknown = None, [*unknown, asked.group]
     wanted, refused = Q(), None

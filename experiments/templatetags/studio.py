@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from experiments import diskuse
 from experiments.models import Grant, RunState, TrainingRun
 from experiments.models.runs import ENDED
+from experiments.runtable.directions import better
 from experiments.selectors import FeedItem, JobFilter, RunFilter
 from experiments.snapshot import is_silent
 
@@ -240,10 +241,12 @@ def page_query(wanted: JobFilter, pages: int) -> str:
 
 @register.simple_tag
 def sorter(label: str, key: str, wanted: RunFilter, kept: str, css: str = "") -> SafeString:
-    """A column's head that sorts by it, and says so: first the greatest, then the least, then as before."""
-    on = wanted.sort == key
-    down = {"sort": key, "order": "down"}
-    query = urlencode(down if not on else {"sort": key} if wanted.descending else {})
+    """A column's head that sorts by it, and says so: first the greatest, or the least of a metric of which less is better; then the other
+    way round, then as before."""
+    on, least_first = wanted.sort == key, better(key) == "less"
+    ways = [{"sort": key}, {"sort": key, "order": "down"}]
+    first, then = ways if least_first else reversed(ways)
+    query = urlencode(first if not on else then if wanted.descending != least_first else {})
     address = "?" + "&".join(filter(None, (kept, query)))
     order = format_html(' aria-sort="{}"', "descending" if wanted.descending else "ascending") if on else ""
     arrow = icon("arrow--down" if wanted.descending else "arrow--up") if on else ""

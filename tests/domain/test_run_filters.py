@@ -22,7 +22,7 @@ from experiments.runtable.catalogue import Catalogue, Known
 from experiments.runtable.conditions import condition
 from experiments.runtable.directions import better
 from experiments.runtable.language import Refused, parse, quoted
-from experiments.selectors import run_table
+from experiments.selectors import run_groups, run_table
 from experiments.selectors.run_table import Scope
 from tests import cast
 
@@ -321,6 +321,38 @@ def _agree(there: list[Facts], scope: Scope, data: st.DataObject) -> None:
 
 def test_the_database_finds_what_a_plain_reading_would(project: Project, alice: User, bob: User) -> None:
     _agree(made(project, alice, bob, random.Random(1)), Scope(project))
+
+
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [
+        ("state", lambda run: RunState(run.state).label), ("user", lambda run: run.user), ("machine", lambda _: None),
+        ("arg.opt", lambda run: run.arguments.get("opt")),
+    ],
+)  # fmt: skip
+def test_groups_are_those_of_a_plain_reading(
+    group: str, value: Callable[[Facts], str | None], project: Project, alice: User, bob: User
+) -> None:
+    def key(run: Facts) -> str | None:
+        text = value(run)
+        number = None if text is None else run_values.number_of(text)
+        return text if number is None else f"{number:g}"
+
+    there = made(project, alice, bob, random.Random(3))
+    wanted: dict[str | None, list[float | None]] = {}
+    for run in there:
+        wanted.setdefault(key(run), []).append(run.metrics.get(("train", "loss"), (None,))[0])
+    plan = run_table.plan(Scope(project), Asked(group=group, columns=("train.loss",)), now=NOW)
+    found = {each.value: each for each in run_groups.every_group(plan)}
+    assert {name: each.runs for name, each in found.items()} == {name: len(values) for name, values in wanted.items()}
+    for name, values in wanted.items():
+        finite = [value for value in values if value is not None]
+        mean = sum(finite) / len(finite) if finite else None
+        figures = found[name].figures[0]
+        assert (figures.least, figures.greatest) == (min(finite, default=None), max(finite, default=None))
+        assert figures.mean == (None if mean is None else pytest.approx(mean))
+        again = run_table.plan(Scope(project), Asked(filter=found[name].filter), now=NOW)
+        assert set(again.runs().values_list("pk", flat=True)) == {run.number for run in there if key(run) == name}, found[name].filter
 
 
 @pytest.fixture

@@ -112,6 +112,14 @@ def _box(level: str) -> None:
     notify.changed("cluster", "nodes")
 
 
+def _tables(of_experiment: str, of_project: str) -> dict[str, str]:
+    return {
+        "run table": f"{of_experiment}?pin=train.loss",
+        "run table with a filter that is none": f"{of_project}?filter=loss+%3C+x",
+        "groups of runs": f"{of_project}?group=state&columns=train.loss",
+    }
+
+
 def _addresses(studio: Seeded) -> dict[str, str]:
     project, definition, run, done = studio.digits.pk, studio.version.definition.pk, studio.running.pk, studio.completed.pk
     return {
@@ -138,9 +146,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "new version": f"/definitions/{definition}/versions/new/",
         "code": f"/versions/{studio.version.pk}/code/",
         "experiment": f"/experiments/{studio.experiment.pk}/",
-        "run table": f"/experiments/{studio.experiment.pk}/table/?pin=train.loss",
-        "run table of the project": f"/projects/{project}/runs/?filter=loss+%3C+x",
-        "groups of runs": f"/projects/{project}/runs/?group=state&columns=train.loss",
+        **_tables(f"/experiments/{studio.experiment.pk}/table/", f"/projects/{project}/runs/"),
         "sorted and found": f"/experiments/{studio.experiment.pk}/?sort=train+loss&order=down&q=learning",
         "run notes": f"/runs/{done}/notes/",
         "compare": f"/experiments/{studio.experiment.pk}/compare/",

@@ -119,10 +119,19 @@ def test_groups_have_counts_and_figures_and_lead_to_their_runs(table: str, alice
     ]
     by_mean = lines(as_(alice), table, **query, sort="train.loss")
     assert [row["arg.opt"] for row in by_mean] == ["sgd", "adam", ""]
-    page = as_(alice).get(table, query).content.decode()
+    by_count = [row["runs"] for row in lines(as_(alice), table, **query, sort="runs")]
+    assert by_count == ["1", "2", "2"]
+    page = as_(alice).get(table, {**query, "sort": "-runs"}).content.decode()
+    assert "left out" not in page
     links = re.findall(r'<th scope="row" class="first"><a href="([^"]+)"', page)
     runs = [shown(as_(alice).get(table + link.replace("&amp;", "&")).content.decode()) for link in links]
     assert [sorted(each) for each in runs] == [["0.3", "1.0"], ["0.03", "0.1"], []]
+
+
+def test_the_lists_of_an_experiment_begin_with_the_best_too(experiment: Experiment, alice: User, as_: As) -> None:
+    page = as_(alice).get(reverse("experiment", args=[experiment.pk])).content.decode()
+    assert '<a href="?sort=train+loss"><span>Train loss</span>' in page
+    assert '<a href="?sort=duration&amp;order=down"><span>Duration</span>' in page
 
 
 @pytest.mark.parametrize("group", ["state", "user", "experiment", "definition", "machine", "arg.lr"])
