@@ -1,13 +1,15 @@
-"""How long pages take and what they weigh: `python -m benchmarks.pages [--quick]`.
+"""How long pages take and what they weigh: `python -m benchmarks.pages [--quick] [--postgres]`.
 
-A whole studio in a folder of its own, with an experiment of 1,000 runs and a run whose journal of a million points was ingested the
-usual way. Pages are asked for over HTTP, by turns, as a logged-in person; "interactive" is read in a real Chromium: from the navigation
-until both charts of the long run are drawn and the page has answered a click. Assets are what that browser received, compressed.
+A whole studio in a folder of its own, with an experiment of 1,000 runs, one of 10,000 for the table of runs, and a run whose journal of a
+million points was ingested the usual way. Pages are asked for over HTTP, by turns, as a logged-in person; "interactive" is read in a real
+Chromium: from the navigation until both charts of the long run are drawn and the page has answered a click. Assets are what that browser
+received, compressed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import http.client
 import os
@@ -19,8 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks import _run_table
 from benchmarks.report import finish, table
 from benchmarks.studio import DEADLINE_S, Browser, studio
+from tests.domain import postgres
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -39,6 +43,7 @@ class Seeded:
     password: str
     project: int
     experiment: int
+    table: int
     long_run: int
     points: int
 
@@ -55,10 +60,13 @@ def seed() -> Seeded:
     project = services.create_project(by=alice, name="Benchmark")
     experiment = cast.experiment(project, by=alice, versions=[cast.definition(project, by=alice)], name="Learning rates")
     many(experiment, alice)
+    large = services.create_project(by=alice, name="Ten thousand runs")  # of its own: the lists above stay what they were
+    table = cast.experiment(large, by=alice, versions=[cast.definition(large, by=alice)], name="Trials")
+    _run_table.seed(table, alice)
     long = cast.experiment(project, by=alice, versions=[cast.definition(project, by=alice, name="long")], name="A long run")
     run = services.run_experiment(long, by=alice)[0]
     services.stop_run(run, by=alice)  # it never held anything: the planner leaves it alone
-    return Seeded(password, project.pk, experiment.pk, run.pk, ingested(run))
+    return Seeded(password, project.pk, experiment.pk, table.pk, run.pk, ingested(run))
 
 
 def many(experiment: Experiment, alice: User) -> None:
@@ -124,6 +132,11 @@ class Visitor:
         assert answer.status == 200, (path, answer.status)
         return 1000 * (first - began), 1000 * (time.perf_counter() - began), len(body)
 
+    def plain_kb(self, path: str) -> float:
+        """What the page weighs before it is compressed."""
+        self.connection.request("GET", path, headers=self.headers | {"Accept-Encoding": "identity"})
+        return len(self.connection.getresponse().read()) / 1000
+
 
 def percentile(values: list[float], share: float) -> float:
     """The value that `share` of them do not exceed."""
@@ -151,6 +164,21 @@ def over_http(address: str, seeded: Seeded, rounds: int, web: int) -> tuple[dict
     run = f"/runs/{seeded.long_run}/"
     pages = {**lists, "projects": "/projects/", "run, a million points": run, "its curves": f"{run}series?max=1500"}
     visitor = Visitor(browser)
+    rows = measured(visitor, pages, rounds, web)
+    tables = measured(visitor, _run_table.addresses(seeded.table), rounds, web)
+    html = [row for row in rows if row[0] != "its curves"]
+    return {
+        "runs_page_p95_ms": max(float(str(row[3])) for row in rows if row[0] in lists),
+        "runs_page_kb": max(float(str(row[4])) for row in rows if row[0] in lists),
+        "first_html_ms": max(float(str(row[1])) for row in html),
+        "processor_ms": max(float(str(row[5])) for row in html),
+        "table_10k_p95_ms": float(str(tables[0][3])),
+        "table_10k_kb": float(str(tables[0][6])),
+    }, [*rows, *tables]
+
+
+def measured(visitor: Visitor, pages: dict[str, str], rounds: int, web: int) -> list[list[object]]:
+    """A row for each page: the last figure is its weight before it is compressed."""
     seen: dict[str, list[tuple[float, float, int]]] = {name: [] for name in pages}
     for path in pages.values():
         visitor.get(path)  # the first one of each also fills caches
@@ -164,14 +192,18 @@ def over_http(address: str, seeded: Seeded, rounds: int, web: int) -> tuple[dict
             visitor.get(pages[name])
         cost = 1000 * (processor_s(web) - began) / rounds
         first, whole = [each[0] for each in found], [each[1] for each in found]
-        rows.append([name, percentile(first, 0.95), median(whole), percentile(whole, 0.95), found[-1][2] / 1000, cost])
-    html = [row for row in rows if row[0] != "its curves"]
-    return {
-        "runs_page_p95_ms": max(float(str(row[3])) for row in rows if row[0] in lists),
-        "runs_page_kb": max(float(str(row[4])) for row in rows if row[0] in lists),
-        "first_html_ms": max(float(str(row[1])) for row in html),
-        "processor_ms": max(float(str(row[5])) for row in html),
-    }, rows
+        rows.append(
+            [
+                name,
+                percentile(first, 0.95),
+                median(whole),
+                percentile(whole, 0.95),
+                found[-1][2] / 1000,
+                cost,
+                visitor.plain_kb(pages[name]),
+            ]
+        )
+    return rows
 
 
 def in_the_browser(address: str, seeded: Seeded, rounds: int) -> dict[str, float]:
@@ -208,7 +240,15 @@ def interactive_s(page: Page, address: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    quick = parser.parse_args().quick
+    parser.add_argument("--postgres", action="store_true", help="on the PostgreSQL of the test wheel")
+    asked = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        if asked.postgres:
+            os.environ["DATABASE_URL"] = stack.enter_context(postgres.running())
+        measure(quick=asked.quick)
+
+
+def measure(*, quick: bool) -> None:
     home = Path(tempfile.mkdtemp(prefix="edt-benchmark-"))
     home.chmod(0o755)
     os.environ.update(EDT_HOME=str(home), DJANGO_SETTINGS_MODULE="webapp.settings", EDT_LOG_LEVEL="ERROR")
@@ -224,7 +264,7 @@ def main() -> None:
     finally:
         shutil.rmtree(home, ignore_errors=True)
     load = f"{RUNS:,} runs, a run of {seeded.points:,} points; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    table(load, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms"], rows)
+    table(load, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms", "KB plain"], rows)
     table("In Chromium", ["figure", "measured"], [["million_points_s", figures["million_points_s"]], ["assets_kb", figures["assets_kb"]]])
     finish("pages", {name: round(value, 3) for name, value in figures.items()})
 
