@@ -76,52 +76,58 @@ class State(Fact):
         return STATES.get(said, (said,))
 
 
+class Ordered(Fact):
+    """What has an order: it is not compared as a text."""
+
+    def condition(self, operator: str, value: Value, *, now: dt.datetime) -> Q:
+        if operator == "!=":
+            return self.is_set() & ~self.condition("=", value, now=now)
+        return self.compared(ordered(self, operator, value), value, now)
+
+    def compared(self, operator: str, value: Value, now: dt.datetime) -> Q:
+        """By one of columns.ORDERED."""
+        raise NotImplementedError
+
+    def is_set(self) -> Q:
+        return Q(**{f"{self.path}__isnull": False})
+
+
 @dataclass(frozen=True)
-class Whole(Fact):
+class Whole(Ordered):
     """A whole number."""
 
     @property
     def numeric(self) -> bool:
         return True
 
-    def condition(self, operator: str, value: Value, *, now: dt.datetime) -> Q:
-        if operator == "!=":
-            return self.is_set() & ~self.condition("=", value, now=now)
-        lookup, wanted = LOOKUPS[ordered(self, operator, value)], max(-FAR, min(FAR, number(self, value)))
+    def compared(self, operator: str, value: Value, now: dt.datetime) -> Q:  # noqa: ARG002
         if operator == "=":
             return self.among([value])
-        return Q(**{self.path + lookup: math.floor(wanted) if operator in ("<=", ">") else math.ceil(wanted)})
+        wanted = max(-FAR, min(FAR, number(self, value)))
+        return Q(**{self.path + LOOKUPS[operator]: math.floor(wanted) if operator in ("<=", ">") else math.ceil(wanted)})
 
     def among(self, values: Sequence[Value]) -> Q:
         wanted = [number(self, value) for value in values]
         return Q(**{f"{self.path}__in": [int(each) for each in wanted if abs(each) <= FAR and each == int(each)]})
 
-    def is_set(self) -> Q:
-        return Q(**{f"{self.path}__isnull": False})
-
 
 @dataclass(frozen=True)
-class Time(Fact):
+class Time(Ordered):
     """A moment."""
 
     @property
     def descending_first(self) -> bool:
         return True
 
-    def condition(self, operator: str, value: Value, *, now: dt.datetime) -> Q:
-        if operator == "!=":
-            return self.is_set() & ~self.condition("=", value, now=now)
-        return Q(**{self.path + LOOKUPS[ordered(self, operator, value)]: moment(self, value)})
+    def compared(self, operator: str, value: Value, now: dt.datetime) -> Q:  # noqa: ARG002
+        return Q(**{self.path + LOOKUPS[operator]: moment(self, value)})
 
     def among(self, values: Sequence[Value]) -> Q:
         return Q(**{f"{self.path}__in": [moment(self, value) for value in values]})
 
-    def is_set(self) -> Q:
-        return Q(**{f"{self.path}__isnull": False})
-
 
 @dataclass(frozen=True)
-class Span(Fact):
+class Span(Ordered):
     """The time from `path` to the end of the run, where `ends`, or to now."""
 
     ends: bool
@@ -130,23 +136,18 @@ class Span(Fact):
     def numeric(self) -> bool:
         return True
 
-    def condition(self, operator: str, value: Value, *, now: dt.datetime) -> Q:
-        if operator == "!=":
-            return self.is_set() & ~self.condition("=", value, now=now)
+    def compared(self, operator: str, value: Value, now: dt.datetime) -> Q:
         wanted = span(self, value)
-        if not self.ends:
-            try:
-                return Q(**{self.path + LOOKUPS[TURNED[ordered(self, operator, value)]]: now - wanted})
-            except OverflowError:  # before there were calendars
-                return Q() if operator in ("<", "<=") else Q(pk__in=[])
-        compared = COMPARED[ordered(self, operator, value)]
-        return self.is_set() & Q(compared(self.keys(now)[0], Constant(wanted, output_field=DurationField())))
+        if self.ends:
+            lasted = COMPARED[operator](self.keys(now)[0], Constant(wanted, output_field=DurationField()))
+            return self.is_set() & Q(lasted)
+        try:
+            return Q(**{self.path + LOOKUPS[TURNED[operator]]: now - wanted})
+        except OverflowError:  # before there were calendars
+            return Q() if operator in ("<", "<=") else Q(pk__in=[])
 
     def among(self, values: Sequence[Value]) -> Q:
         raise Refused(values[0].begin, values[-1].end, f"{self.label} goes on: compare it by < and >, as in {self.key} > 2h.")
-
-    def is_set(self) -> Q:
-        return Q(**{f"{self.path}__isnull": False})
 
     def keys(self, now: dt.datetime) -> list[Combinable]:
         today = Constant(now, output_field=DateTimeField())
