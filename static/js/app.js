@@ -159,13 +159,18 @@ function confirmations() {
 /** What a person has just said yes to is sent, also where its part of the page was fetched anew meanwhile.
     @param {HTMLFormElement} form @param {HTMLElement | null} submitter */
 function send(form, submitter) {
+  const button = submitter instanceof HTMLButtonElement ? submitter : null;
   const same = form.isConnected ? form : document.querySelector(`form[action="${CSS.escape(form.getAttribute('action') || '')}"]`);
-  if (!(same instanceof HTMLFormElement)) {
+  const twin = [...((same instanceof HTMLFormElement && same.elements) || [])].find(
+    (each) => each instanceof HTMLButtonElement && each.name === button?.name && each.value === button?.value,
+  );
+  const by = !button || button.isConnected ? button : twin;
+  if (!(same instanceof HTMLFormElement) || by === undefined) {
     document.dispatchEvent(new CustomEvent('toast', { detail: { text: 'The page has changed meanwhile: look again, then decide.', kind: 'error' } }));
     return;
   }
   agreed.add(same);
-  same.requestSubmit(submitter instanceof HTMLElement && submitter.isConnected ? submitter : null);
+  same.requestSubmit(/** @type {HTMLElement | null} */ (by));
 }
 
 /** The tab list scrolls sideways on a small screen: bring the current one into view. */

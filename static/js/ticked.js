@@ -36,11 +36,12 @@ export function start() {
     else return;
     show();
   });
-  document.getElementById('selection')?.addEventListener('submit', (event) => {
-    const button = /** @type {HTMLButtonElement} */ (/** @type {SubmitEvent} */ (event).submitter);
-    const name = button?.closest('tr')?.querySelector('th a')?.textContent;
-    const question = button?.value === 'delete' ? `Delete ${ticked.size} runs with all their files?` : name && `Stop ${name}? What it has written so far stays.`;
-    if (question && !window.confirm(question)) event.preventDefault();
+  document.addEventListener('click', (event) => {
+    const button = /** @type {Element} */ (event.target).closest('button');
+    if (button?.form?.id !== 'selection') return;
+    const name = button.closest('tr')?.querySelector('th a')?.textContent;
+    const question = button.value === 'delete' ? `Delete ${ticked.size} runs with all their files?` : name && `Stop ${name}? What it has written so far stays.`;
+    if (question) button.setAttribute('data-confirm', question); // it is asked before the form is sent, see app.js
   });
   document.addEventListener('htmx:after:swap', show);
   for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('#runs input[name=run]:checked'))) ticked.add(box.value);

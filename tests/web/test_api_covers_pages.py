@@ -16,6 +16,8 @@ CALLS = {
     "project_webhooks": "webhooks add_webhook",
     "delete_webhook": "delete_webhook", "try_webhook": "try_webhook",
     "search": "search",
+    "project_runs": "project_runs", "experiment_table": "project_runs",
+    "selected_project_runs": "stop_run pause_run resume_run delete_run change_run", "save_view": "save_view", "saved_view": "views", "delete_view": "delete_view",
     "projects": "projects", "new_project": "make_project", "project": "project experiments", "project_settings": "project change_project",
     "delete_project": "delete_project", "jobs": "runs", "assets": "data_of_project definitions",
     "members": "members add_member", "member_role": "change_member", "member_remove": "remove_member",

@@ -61,7 +61,7 @@ def extremes_of_old_curves(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) 
 
 
 class Migration(migrations.Migration):
-    dependencies = [("experiments", "0057_setup_of_a_run")]
+    dependencies = [("experiments", "0058_receipts")]
 
     operations = [
         migrations.AddField(
