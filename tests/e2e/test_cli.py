@@ -252,12 +252,13 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     for block in blocks("api.md", "sh"):
         typed = block.replace("runs/7", f"runs/{run['run']}").replace("projects/1/", f"projects/{project}/")
         answers.append(shell.run(typed))
-    made, me, listed, refused, nightly, points, media, foreseen, definition, elsewhere, moved, stream = answers
+    made, me, listed, refused, nightly, found, points, media, foreseen, definition, elsewhere, moved, stream = answers
     assert json.loads(made)["token"].startswith("edt_")
     assert json.loads(me)["username"] == "alice"
     assert "items" in json.loads(listed)
     assert json.loads(refused)["errors"] == {"name": ["Give a name."]}
     assert json.loads(nightly)["name"] == "Nightly"
+    assert [each["values"]["state"] for each in json.loads(found)["items"]] == ["completed"]
     assert points.startswith("group,name,step")
     assert json.loads(media) == {"items": [], "next": None}
     assert json.loads(foreseen).keys() == {"sentences", "differences"}
