@@ -47,9 +47,11 @@ class Forgiving(io.FileIO):
 
 
 def forgive_full_disks() -> None:
-    """Replace Python's standard output and standard error. Forked processes inherit it."""
+    """Replace Python's standard output and standard error, once. Forked processes inherit it."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         before = getattr(sys, name)
+        if isinstance(getattr(getattr(before, "buffer", None), "raw", None), Forgiving):
+            continue
         before.flush()
         stream = io.BufferedWriter(Forgiving(fd, "wb", closefd=False))
         after = io.TextIOWrapper(stream, encoding=before.encoding, errors=before.errors, line_buffering=True, write_through=True)

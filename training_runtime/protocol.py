@@ -2,7 +2,7 @@
 
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
-  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown   (the same with a station, which has no journal)
+  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported   (the same with a station, which has no journal)
 Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
 people give their runs do.
 
@@ -13,6 +13,7 @@ sentence. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -302,10 +303,16 @@ class Grown:
     type: Literal["grown"] = "grown"
 
 
-Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown
-_TYPES: dict[str, type[Any]] = {
-    str(c.__dataclass_fields__["type"].default): c for c in (Apply, Subscribe, Observation, Authenticate, Members, Stop, Holding, Grown)
-}
+@dataclass(frozen=True)
+class Imported:
+    """Driver -> node host, once, of a run in an environment: the modules of packages that it has imported so far, in that order."""
+
+    modules: tuple[str, ...]
+    type: Literal["imported"] = "imported"
+
+
+Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown | Imported
+_TYPES: dict[str, type[Any]] = {str(c.__dataclass_fields__["type"].default): c for c in typing.get_args(Message)}
 T = TypeVar("T")
 
 
@@ -343,14 +350,11 @@ def _known(kind: Any, raw: Any) -> Any:
         return {name: _known(hints[name], value) for name, value in raw.items() if name in hints}
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is tuple and isinstance(raw, list):
-        return [_known(arguments[0], item) for item in raw] if _may_hold_records(arguments[0]) else raw
+        may_hold_records = dataclasses.is_dataclass(arguments[0]) or typing.get_origin(arguments[0]) is not None
+        return [_known(arguments[0], item) for item in raw] if may_hold_records else raw
     if typing.get_origin(kind) in (types.UnionType, typing.Union) and raw is not None:
         return _known(next(a for a in arguments if a is not type(None)), raw)
     return raw
-
-
-def _may_hold_records(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) or typing.get_origin(kind) is not None
 
 
 def _value(kind: Any, raw: Any, where: str) -> Any:
@@ -368,23 +372,17 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
         return {k: _value(arguments[1], v, f"{where}.{k}") for k, v in raw.items()}
     elif origin in (types.UnionType, typing.Union):
         return None if raw is None else _value(next(a for a in arguments if a is not type(None)), raw, where)
-    elif kind is float and isinstance(raw, (int, float)) and not isinstance(raw, bool):
-        return _float(raw, where)
+    elif kind is float and isinstance(raw, int) and not isinstance(raw, bool):
+        with contextlib.suppress(OverflowError):
+            return float(raw)
     elif isinstance(kind, type) and isinstance(raw, kind) and (kind is bool or not isinstance(raw, bool)):
         return raw
     raise ProtocolError(f"{where}: {str(raw)[:60]!r} is not {getattr(kind, '__name__', kind)}")
 
 
-def _float(raw: int | float, where: str) -> float:
-    try:
-        return float(raw)
-    except OverflowError:
-        raise ProtocolError(f"{where}: a number too large for a float") from None
-
-
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Its fields' types; looking them up anew for each record would cost more than all the rest."""
+    """Looking a record's types up anew for each would cost more than all the rest."""
     return typing.get_type_hints(kind)
 
 

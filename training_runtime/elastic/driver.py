@@ -15,11 +15,12 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, storage
-from training_runtime.elastic import advice, becoming, single, tracking
+from training_runtime.elastic import advice, becoming, imports, single, tracking
 from training_runtime.elastic.hostlink import Attendant, HostLink
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.logged import LOOK_S, ScriptMetrics
@@ -34,7 +35,7 @@ from training_runtime.errors import NoRoom
 from training_runtime.masking import Mask
 from training_runtime.protocol import RunSpec
 
-__all__ = ["main", "warm_up"]  # what a node host uses
+__all__ = ["before_imports", "main", "warm_up"]  # what a node host uses
 
 DEFAULT_SEED = 0
 
@@ -59,6 +60,7 @@ class Session:
     epoch: int = 0
     metrics: dict[str, float] | None = None
     slots: frozenset[int] = frozenset()
+    told_of_imports: bool = False
 
     @property
     def displaced(self) -> bool:
@@ -75,6 +77,7 @@ class Session:
         if self.noticed is not None:
             self.noticed.look()
         self.take_logged(all_of_it=True)
+        self.tell_of_imports()
         step, metrics = self.step, self.metrics or {}
         if self.logged is not None:
             step, metrics = step or self.logged.step, self.logged.latest | metrics
@@ -87,9 +90,15 @@ class Session:
         if self.logged is None or self.writer is None or not (all_of_it or self.logged.due(time.monotonic())):
             return
         if self.logged.take(all_of_it=all_of_it):
+            self.tell_of_imports()
             with contextlib.suppress(OSError):  # a full disk: the writer keeps it
                 self.link.grown(self.writer.flush())
                 self.logged.keep_place()
+
+    def tell_of_imports(self) -> None:
+        """Once, when it has begun to train or to log, or has ended: what it imports at its start it has imported then."""
+        if self.spec.environment and not self.told_of_imports:
+            self.told_of_imports = self.link.imported(imports.of_packages())
 
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has."""
@@ -116,6 +125,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
     sys.exit, 75 where the disk is full and it should be started again when there is room."""
     global _current
+    imports.begin()
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
     try:
         writer = None if spec.station else _journal(spec)
@@ -143,6 +153,18 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return code
+
+
+def before_imports(slots: int, said: Mapping[str, str]) -> None:
+    """In a spare process, which imports packages before it has a run: what `main` does before the script does. `slots`: that the script
+    will compute on in this process; `said`: variables of its person."""
+    imports.begin()
+    tempfile.tempdir = None
+    console.forgive_full_disks()
+    if slots:
+        single.set_threads(slots, said)
+    sys.dont_write_bytecode = True
+    finder.begin()
 
 
 def _journal(spec: RunSpec) -> journal.Writer:

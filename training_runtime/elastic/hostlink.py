@@ -12,12 +12,14 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Members, Stop, Worker, decode, encode
+from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
 
 _MOST_STRANGERS = 8
+_READ_S = 2.0
 _GREETING_BYTES = 512
 
 
@@ -87,6 +89,15 @@ class HostLink:
         if journal_bytes != self._journal_bytes:
             self._journal_bytes = journal_bytes
             self._send(encode(Grown(journal_bytes)))
+
+    def imported(self, modules: tuple[str, ...]) -> bool:
+        """Whether somebody listens, who is told which modules of packages there are: more than a socket holds, so it may take a moment."""
+        self._send(encode(Imported(modules)))
+        until = time.monotonic() + _READ_S
+        while self._peer is not None and self._outgoing and (left := until - time.monotonic()) > 0:
+            select.select([], [self._peer], [], left)
+            self._send(b"")
+        return self._peer is not None
 
     def _accept(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,8 +42,13 @@ def slots_of(spec: RunSpec, link: HostLink) -> tuple[SlotRef, ...]:
 def settle(slots: tuple[SlotRef, ...], spec: RunSpec) -> None:
     """Makes this process see the GPUs of these slots, and compute with as many threads as they have, unless the user has said a number."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus(slots))
-    threads = _number(spec.env.get(THREADS, "")) or len(slots) * (_number(os.environ.get("EDT_THREADS_PER_SLOT", "")) or 1)
-    os.environ.update({name: str(threads) for name in POOLS if name not in spec.env})
+    set_threads(len(slots), spec.env)
+
+
+def set_threads(slots: int, said: Mapping[str, str]) -> None:
+    """`said`: by the user."""
+    threads = _number(said.get(THREADS, "")) or slots * (_number(os.environ.get("EDT_THREADS_PER_SLOT", "")) or 1)
+    os.environ.update({name: str(threads) for name in POOLS if name not in said})
     torch.set_num_threads(threads)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -21,6 +21,8 @@ def warm_up() -> None:
     from training_runtime.elastic import driver  # noqa: F401 - the point is that it is imported
     from training_runtime.fabric import callbacks, elog, emetrics, model  # noqa: F401
 
+    with suppress(ImportError):
+        import rich.style  # noqa: F401 - it draws a random number at its import, which then is no run's, however that begins
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(0.1), nn.Flatten(), nn.Linear(8, 2))
     with _no_gpus():
         for optimizer in (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), torch.optim.Adam(net.parameters())):

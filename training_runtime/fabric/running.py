@@ -102,6 +102,7 @@ class Training:
             raise UserError(SECOND_TRAIN)
         _choose_start(job)
         session.attendant.pause()
+        session.tell_of_imports()
         console = Console(job, in_studio=True)
         assert session.writer is not None
         recorder = Recorder(

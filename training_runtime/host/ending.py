@@ -51,6 +51,16 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
             processes.send_signal(keeper, signal.SIGKILL)
 
 
+def fence(node: Node) -> None:
+    """The machine was declared lost meanwhile: what runs here goes on elsewhere, so none of it may write anything more."""
+    for run in node.runs.values():
+        if run.phase != "ended" and not run.fenced:
+            log.warning("this machine was declared lost, its run is killed run=%d attempt=%d", run.run, run.attempt)
+            run.fenced = True
+            kill(node, run, now=time.monotonic(), reason="this machine was declared lost", interrupts=True)
+    node.changed = True
+
+
 def evict(run: LiveRun, *, now: float) -> None:
     """Kill the workers on slots that were asked back."""
     slots = run.overdue()
@@ -130,6 +140,7 @@ def driver_ended(node: Node, run: LiveRun) -> None:
         return
     run.phase, run.driver_gone_at = "clearing", time.monotonic()
     _hear_refusal(run)
+    talk.hear_last(run)
     talk.close(node, run)
     if run.driver_handle is not None:
         node.unwatch(run.driver_handle)

@@ -31,7 +31,8 @@ class LiveRun:
     `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
     the attempt began; `folder_lost`: it is another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the
     disk.
-    `got_on`: when it ended, this attempt had trained.
+    `got_on`: when it ended, this attempt had trained. `spare`: the control group of the spare process that it was given, empty where it
+    was forked; `imported`: what it said that it has imported, until that is noted.
     """
 
     run: int
@@ -89,11 +90,13 @@ class LiveRun:
     folder_lost: bool = False
     over_limit: str = ""
     got_on: bool = False
+    spare: str = ""
+    imported: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
         """The name of its control group; a station has its run's attempt, and never a driver beside it."""
-        return f"run-{self.run}.{self.attempt}"
+        return self.spare or f"run-{self.run}.{self.attempt}"
 
     def traces(self) -> Traces:
         return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
@@ -204,6 +207,7 @@ class LiveRun:
             counted_s=self.counted_s,
             station=self.station,
             losses=self.losses,
+            spare=self.spare,
         )
 
 

@@ -54,6 +54,16 @@ class SavedRun:
     counted_s: float = 0.0
     station: bool = False
     losses: int = 0
+    spare: str = ""
+
+
+@dataclass(frozen=True)
+class SavedSpare:
+    """A process that waits for a run (see `spares`), and its keeper."""
+
+    pid: int
+    keeper: int
+    keeper_ticks: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,7 @@ class Saved:
     boot_id: str
     revision: int
     runs: tuple[SavedRun, ...]
+    spares: tuple[SavedSpare, ...] = ()
 
 
 class Unreadable(Exception):

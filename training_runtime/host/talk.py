@@ -3,6 +3,7 @@ trusted."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -15,11 +16,12 @@ from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Told
-from training_runtime.protocol import Authenticate, Grown, Holding, Members, SlotRef, Stop, Worker, decode, encode
+from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, SlotRef, Stop, Worker, decode, encode
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 1024
 _LONGEST_PAUSE_S = 5.0
+_MOST_PIECES = 32
 
 
 def connect(node: Node, run: LiveRun) -> None:
@@ -70,12 +72,23 @@ def ask_to_stop(node: Node, run: LiveRun, *, reason: str, now: float) -> None:
     _send(node, run, encode(Stop(reason)))
 
 
+def hear_last(run: LiveRun) -> None:
+    """What a driver that has ended had said before that nobody else knows: of all else its end tells more."""
+    with contextlib.suppress(OSError, ProtocolError):
+        for _ in range(_MOST_PIECES if run.link is not None else 0):  # others may have the socket still, so it need not be closed
+            assert run.link is not None
+            for line in run.link.receive()[0]:
+                if isinstance(message := decode(line), Imported):
+                    run.imported = message.modules
+
+
 def _send(node: Node, run: LiveRun, data: bytes) -> None:
     if run.link is None:
         return
     try:
         run.link.send(data)
     except OSError as error:
+        hear_last(run)
         _lost(node, run, str(error))
     else:
         node.watch(run.link, functools.partial(_on_link, node, run))
@@ -124,6 +137,8 @@ def _hear(node: Node, run: LiveRun, line: bytes) -> None:
             node.grown.add(run.run)
     elif isinstance(message, Holding):
         _take_holding(node, run, message)
+    elif isinstance(message, Imported):
+        run.imported = message.modules
     else:
         raise ProtocolError(f"a driver does not send {message.type}")
 
