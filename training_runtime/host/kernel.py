@@ -33,10 +33,12 @@ _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 8192, 16384, 1 << 18
 
 _MOUNT_RDONLY, _MOUNT_NOSUID, _MOUNT_NODEV, _MOUNT_NOEXEC = 1, 2, 4, 8
-_MOUNT_SETATTR, _AT_RECURSIVE, _MNT_DETACH = 442, 0x8000, 2  # the same number on every architecture
+# The same numbers on every architecture.
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR, _AT_RECURSIVE, _AT_EMPTY_PATH, _MNT_DETACH = 428, 429, 442, 0x8000, 0x1000, 2
+_OPEN_TREE_CLONE, _MOVE_MOUNT_FROM_DESCRIPTOR = 1, 4
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP, _NAME_BYTES = 0x8913, 0x8914, 1, 16
 
@@ -114,6 +116,7 @@ def set_dumpable() -> None:
 
 KEEPER_NAME = "edt-keeper"
 DRIVER_NAME = "edt-run-"  # and the run's number
+SPARE_NAME = "edt-spare"
 
 
 def set_name(name: str) -> None:
@@ -170,6 +173,12 @@ def mount_proc_without_others(folder: str) -> None:
     _mount(b"proc", folder, b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"hidepid=2")
 
 
+def mount_scratch(folder: str, *, size_bytes: int, uid: int) -> None:
+    """In its place an empty folder of this user's, which holds so much and no more."""
+    options = f"mode=0750,size={size_bytes},uid={uid},gid={uid}".encode()
+    _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
+
+
 def mount_empty(folder: str) -> None:
     """In its place a folder with nothing in it, which only root can change."""
     _mount(b"tmpfs", folder, b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=1m")
@@ -183,10 +192,37 @@ def bind_mount(what: int, target: str, *, whole: bool = False) -> None:
 
 def bound_mount(target: str, *, writable: bool, devices: bool) -> None:
     """What a mount and all below it allow here: never set-user-id programs. Linux 5.12 or later."""
-    allowed = _MOUNT_NOSUID | (0 if writable else _MOUNT_RDONLY) | (_MOUNT_NOEXEC if devices else _MOUNT_NODEV)
-    attributes = (ctypes.c_uint64 * 4)(allowed, 0, 0, 0)
+    attributes = _allowed(writable=writable, devices=devices)
     result = _libc().syscall(_MOUNT_SETATTR, -1, os.fsencode(target), _AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
     _check(result, f"mount_setattr {target}")
+
+
+def copied_mount(what: int, *, writable: bool, devices: bool) -> int:
+    """A copy of what is behind the descriptor, with all that is mounted below it, that is mounted nowhere yet (see `attach_mount`); what it
+    allows is said as for `bound_mount`. Needs CAP_SYS_ADMIN."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | (0 if devices else _AT_RECURSIVE)
+    copy = _check(_libc().syscall(_OPEN_TREE, what, b"", flags), "open_tree")
+    attributes = _allowed(writable=writable, devices=devices)
+    result = _libc().syscall(_MOUNT_SETATTR, copy, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
+    _check(result, "mount_setattr")
+    return copy
+
+
+def attach_mount(copy: int, target: str) -> None:
+    """In the mount namespace of the calling process, which need not be the one that it was copied in. No link is followed at its end."""
+    result = _libc().syscall(_MOVE_MOUNT, copy, b"", -100, os.fsencode(target), _MOVE_MOUNT_FROM_DESCRIPTOR)
+    _check(result, f"move_mount {target}")
+
+
+def _allowed(*, writable: bool, devices: bool) -> ctypes.Array[ctypes.c_uint64]:
+    """A struct mount_attr; whatever is mounted there later on the machine does not come here."""
+    allowed = _MOUNT_NOSUID | (0 if writable else _MOUNT_RDONLY) | (_MOUNT_NOEXEC if devices else _MOUNT_NODEV)
+    return (ctypes.c_uint64 * 4)(allowed, 0, _MS_PRIVATE, 0)
+
+
+def shift_mount(source: str, target: str) -> None:
+    """What is mounted at `source` is at `target` from here on."""
+    _mount(os.fsencode(source), target, None, _MS_MOVE, None)
 
 
 def change_root(folder: str) -> None:

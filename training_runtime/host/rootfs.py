@@ -118,7 +118,7 @@ def enter(plan: Layout, *, temporary: bool) -> None:
 
 def _build(plan: Layout, *, temporary: bool) -> None:
     with contextlib.ExitStack() as stack:
-        sources = [(path, use, stack.enter_context(_opened(path))) for path, use in plan.mounts]  # before the base hides any of them
+        sources = [(path, use, stack.enter_context(opened(path))) for path, use in plan.mounts]  # before the base hides any of them
         kernel.mount_empty(_BASE)
         for path, use, source in sources:
             _show(path, use, source)
@@ -132,12 +132,12 @@ def _build(plan: Layout, *, temporary: bool) -> None:
     try:
         kernel.mount_proc_without_others(str(_place(PROCESSES)))
     except OSError:  # some containers allow none; noted by the probe
-        with _opened(PROCESSES) as source:
+        with opened(PROCESSES) as source:
             kernel.bind_mount(source, str(_place(PROCESSES)), whole=True)
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield fd

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Literal
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import kernel, network, rootfs, seccomp
+from training_runtime.host import kernel, network, own_folder, rootfs, seccomp
 from training_runtime.host.network import Reach
 from training_runtime.host.rootfs import SHARED_MEMORY, TEMPORARY
 from training_runtime.protocol import RunSpec
@@ -39,6 +39,7 @@ LEVELS: tuple[Level, ...] = ("user+landlock", "landlock", "user", "limits", "off
 Mode = Literal["best-effort", "off"]
 RUN_USERS = 50_000
 BUILDER, READER = RUN_USERS - 1, RUN_USERS - 2  # counted from the base: who builds environments, who looks into files (see `file_box`)
+SPARES = range(READER - 1000, READER)  # the users of spare processes, and of the runs that they were given to
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Not all of /etc and /sys: a run that may search closed folders (see Box.read_search) would read /etc/shadow and debugfs there.
@@ -49,6 +50,7 @@ _ETC = (
 )
 _KERNEL = (rootfs.PROCESSES, "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
+HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SOCKETS = "/run"
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
 
@@ -75,7 +77,8 @@ class Box:
     way to it is (an interpreter under /root), so it keeps CAP_DAC_READ_SEARCH and nothing else; only ever together with Landlock, which
     then bounds what can be read. `own_tmp`: /tmp is the run's own `tmp` folder; not where something that it needs lies in the machine's
     /tmp. `services`: it sees /run, with the sockets of the machine's resolver and other services. `filtered`: system calls are (see
-    `seccomp`). `reach`, `opened`, `closed`: see `network`.
+    `seccomp`). `reach`, `opened`, `closed`: see `network`. `later`: of a spare process (see `spares`), the folders of its root in which
+    what is its run's own appears when it is given to one; until then there is nothing in them, and no device that computes.
     """
 
     level: Level
@@ -94,6 +97,7 @@ class Box:
     reach: Reach = "machine"
     opened: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    later: tuple[tuple[str, rootfs.Use], ...] = ()
 
     @property
     def landlock(self) -> bool:
@@ -131,9 +135,18 @@ class Policy:
 
 
 def run_user(run: int, policy: Policy) -> int:
-    """A run whose number comes to one of the two users above shares that of another run, which is far enough away to have ended."""
+    """A run whose number comes to one of the users above shares that of another run, which is far enough away to have ended."""
     number = run % RUN_USERS
-    return policy.uid_base + (number if number < READER else number // 2)
+    return policy.uid_base + (number if number < SPARES.start else number // 2)
+
+
+def user_of(spec: RunSpec, policy: Policy) -> int:
+    """Who a run is: the owner of its folder where an attempt of it was a spare process."""
+    with contextlib.suppress(OSError):
+        owner = os.lstat(spec.result_dir).st_uid
+        if policy.uid_base and owner - policy.uid_base in SPARES:
+            return owner
+    return run_user(spec.run, policy)
 
 
 def runtime_folders() -> tuple[str, ...]:
@@ -148,7 +161,7 @@ def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home:
     execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
     read = tuple(path for path in (spec.data_dir,) if path)
     reach = network.reach(asked=spec.network, several=several, can=abilities.reach, mode=policy.network)
-    box = _box(abilities, policy, uid=run_user(spec.run, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
+    box = _box(abilities, policy, uid=user_of(spec, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
     if spec.apart and box.uid is None:
         raise SandboxRefused(NOT_APART.format(box.level, LACKS["user"]))
     return box
@@ -253,12 +266,14 @@ def enter(box: Box) -> None:
     network.enter(box.reach, opened=box.opened, closed=box.closed)  # who gives it a way out of the machine sees all of the machine
     if box.private:
         kernel.private_namespaces()
-        rootfs.enter(rootfs.layout(_shown(box)), temporary=box.own_tmp)
+        rootfs.enter(rootfs.layout(_shown(box)), temporary=box.own_tmp and not box.later)
     network.settle(box.reach, own_mounts=box.private)
-    if box.uid is not None:
-        _hand_over(Path(box.write), box.uid)
-    if box.own_tmp:
-        _mount_own_tmp(Path(box.write))
+    if box.later and box.uid is not None:
+        own_folder.prepare(box.later, uid=box.uid, own_tmp=box.own_tmp)
+    elif box.uid is not None:
+        own_folder.hand_over(Path(box.write), box.uid)
+    if box.own_tmp and not box.later:
+        own_folder.mount_tmp(Path(box.write))
     ruleset = _ruleset(box) if box.landlock else None  # opened with the rights of before, so that closed ancestors do not matter
     _drop_privileges(box)
     kernel.set_no_new_privileges()
@@ -274,9 +289,11 @@ def _shown(box: Box) -> Iterator[tuple[str, rootfs.Use]]:
     services = (SOCKETS,) if box.services else ()
     for path in (*box.execute, *_KERNEL[1:], *(f"/etc/{name}" for name in _ETC), *box.read, *services):
         yield path, "read"
-    for path in _devices():
-        yield path, "device"
-    yield box.write, "write"
+    for path in devices():
+        if not box.later or path in HARMLESS_DEVICES:
+            yield path, "device"
+    if not box.later:
+        yield box.write, "write"
 
 
 def _limit(box: Box) -> None:
@@ -294,39 +311,6 @@ def _limit(box: Box) -> None:
         resource.setrlimit(limit, (bounded, bounded))
     with contextlib.suppress(OSError):  # training is what the kernel should kill first when memory runs out
         Path("/proc/self/oom_score_adj").write_text("500")
-
-
-def _hand_over(folder: Path, uid: int) -> None:
-    """Give the result folder to the run's user, readable by the studio's group. Entries only as long as no user code has run in there."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        owner = os.fstat(fd)
-        if owner.st_uid == uid:
-            return
-        if owner.st_uid != os.geteuid():
-            raise SandboxRefused(f"{folder} belongs to user {owner.st_uid}, neither to the studio nor to the run")
-        for _, folders, files, inside in os.fwalk(".", dir_fd=fd, follow_symlinks=False):
-            for name in (*folders, *files):
-                os.chown(name, uid, owner.st_gid, dir_fd=inside, follow_symlinks=False)
-        os.fchown(fd, uid, owner.st_gid)
-        os.fchmod(fd, 0o2750)  # what is made inside keeps the studio's group
-    finally:
-        os.close(fd)
-
-
-def _mount_own_tmp(result: Path) -> None:
-    """The result folder belongs to user code: a link in place of `tmp` must not be followed, it could name any folder of the machine."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    outer = os.open(result, flags)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir("tmp", 0o750, dir_fd=outer)
-    inner = os.open("tmp", flags, dir_fd=outer)
-    if os.fstat(inner).st_uid == os.geteuid():
-        owner = os.fstat(outer)
-        os.fchown(inner, owner.st_uid, owner.st_gid)
-    kernel.bind_mount(inner, TEMPORARY)
-    os.close(inner)
-    os.close(outer)
 
 
 def _drop_privileges(box: Box) -> None:
@@ -353,11 +337,13 @@ def _ruleset(box: Box) -> int:
     read_only = kernel.FS_READ_FILE | kernel.FS_READ_DIR
     _allow(ruleset, box.execute, kernel.FS_READ)
     _allow(ruleset, (*_KERNEL, *(f"/etc/{name}" for name in _ETC), *box.read), read_only)
-    _allow(ruleset, _devices(), device)
+    _allow(ruleset, devices(), device)
     writable = everything & _NO_DEVICE_NODES & ~kernel.FS_IOCTL_DEV
     _allow(ruleset, (SHARED_MEMORY,), writable & ~kernel.FS_EXECUTE)
     kernel.landlock_allow(ruleset, Path(box.write), writable)
-    if box.own_tmp:
+    for path, use in box.later:
+        kernel.landlock_allow(ruleset, Path(path), writable if use == "write" else kernel.FS_READ)
+    if box.own_tmp and not box.later:
         kernel.landlock_allow(ruleset, Path(TEMPORARY), writable)
     return ruleset
 
@@ -368,5 +354,5 @@ def _allow(ruleset: int, paths: Iterable[str], rights: int) -> None:
             kernel.landlock_allow(ruleset, Path(path), rights)
 
 
-def _devices() -> tuple[str, ...]:
+def devices() -> tuple[str, ...]:
     return tuple(str(path) for pattern in _DEVICES for path in Path("/dev").glob(pattern))
