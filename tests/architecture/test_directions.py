@@ -23,7 +23,7 @@ WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "we
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
 PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
-PURE += ("training_runtime.host.cgroup_values", "training_runtime.host.disk_values")
+PURE += ("training_runtime.host.cgroup_values", "training_runtime.host.disk_values", "training_runtime.host.spare_plan")
 PURE += ("training_runtime.elastic.torchrun.decide",)
 STANDARD_ONLY = (
     *PURE,

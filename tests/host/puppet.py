@@ -8,19 +8,21 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from training_runtime import journal
+from training_runtime.elastic.imports import begin, of_packages
 from training_runtime.host import processes
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import Grown, Holding, Members, RunSpec, Stop, Worker, decode, encode
+from training_runtime.protocol import Grown, Holding, Imported, Members, RunSpec, Stop, Worker, decode, encode
 
 
 class Puppet:
@@ -38,7 +40,7 @@ class Puppet:
         self.work: Callable[[], object] = signal.pause  # what its workers do, again and again
         self.steps = 0
 
-    def say(self, *messages: Holding | Grown) -> None:
+    def say(self, *messages: Holding | Grown | Imported) -> None:
         if self.link is not None:
             with contextlib.suppress(OSError):  # the host may be gone; the next one connects anew
                 self.link.send(b"".join(encode(message) for message in messages))
@@ -164,6 +166,20 @@ def script(puppet: Puppet) -> int:
     return 0
 
 
+def imports(puppet: Puppet) -> int:
+    """The same, and tells the host what packages the script has imported."""
+    code = script(puppet)
+    puppet.accept()
+    assert puppet.link is not None
+    select.select([puppet.link], [], [])  # the host has said who it is
+    puppet.say(Imported(of_packages()))
+    return code
+
+
+def before_imports(_slots: int, _said: Mapping[str, str]) -> None:
+    begin()
+
+
 def stubborn(puppet: Puppet) -> int:
     """Ignores every request, and so does a program of its own session, and a forked child of another one."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -279,7 +295,22 @@ def stop_without_a_word(puppet: Puppet) -> int:
 
 ACTS: dict[str, Callable[[Puppet], int]] = {
     act.__name__: act
-    for act in (obey, share, compute, hoard, script, stubborn, crash, keep_slots, grasping, slow, nonsense, grow, stop_without_a_word)
+    for act in (
+        obey,
+        share,
+        compute,
+        hoard,
+        script,
+        imports,
+        stubborn,
+        crash,
+        keep_slots,
+        grasping,
+        slow,
+        nonsense,
+        grow,
+        stop_without_a_word,
+    )
 }
 
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 def adopt(node: Node, saved: Saved, *, now: float) -> None:
     same_boot = saved.boot_id == processes.boot_id()
     node.revision = saved.revision
+    if same_boot:
+        node.spares.update(saved.spares)  # of which this host wants none (see `spares`)
     for record in saved.runs:
         run = _remember(record, now)
         node.runs[run.run] = run
@@ -88,7 +90,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None
     run.busy_s, run.counted_s = record.busy_s, record.counted_s
-    run.station, run.losses = record.station, record.losses
+    run.station, run.losses, run.spare = record.station, record.losses, record.spare
     run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
     run.began_at, run.ended_at = now - processes.age_s(run.start_ticks), now
     with contextlib.suppress(OSError):

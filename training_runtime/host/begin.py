@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -51,6 +52,12 @@ def refuse(node: Node, run: LiveRun, why: str) -> None:
     log.error("a run cannot be started: %s run=%d", why, run.run)
 
 
+def decline(node: Node, spec: RunSpec, *, attempt: int, reason: str) -> None:
+    """It is to be stopped, and was not begun here."""
+    run = record(node, spec, attempt=attempt, restarts=0, reason=reason)
+    run.phase, run.exit_code, run.problem = "ended", -signal.SIGTERM, "stopped before it was started here"
+
+
 def put_off(run: LiveRun, why: str) -> None:
     """Nothing of it has begun, for want of room or of a file system; that passes."""
     run.problem, run.retry_at = why, time.monotonic() + storage.RETRY_S
@@ -84,10 +91,10 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
         except OSError as error:
             _put_off_or_fail(node, run, error)
             return
-    node.watch(run.gate, functools.partial(_on_gate, node, run))
+    node.watch(run.gate, functools.partial(on_gate, node, run))
 
 
-def _on_gate(node: Node, run: LiveRun, _mask: int) -> None:
+def on_gate(node: Node, run: LiveRun, _mask: int) -> None:
     """The child speaks: who it is, then that it is boxed in."""
     if run.gate is None:
         return
@@ -96,8 +103,8 @@ def _on_gate(node: Node, run: LiveRun, _mask: int) -> None:
         lines, is_open = run.gate.receive()
         for line in lines:
             raw = json.loads(line)
-            if "pid" in raw:
-                _met(node, run, build(Hello, raw))
+            if "pid" in raw and not run.pid:  # once, before any code of people runs in it
+                met(node, run, build(Hello, raw))
             else:
                 let_go(node, run, build(Ready, raw))
     except (ProtocolError, ValueError, OSError) as error:
@@ -106,12 +113,13 @@ def _on_gate(node: Node, run: LiveRun, _mask: int) -> None:
     if run.gate is None:
         return
     if is_open:
-        node.watch(run.gate, functools.partial(_on_gate, node, run))
+        node.watch(run.gate, functools.partial(on_gate, node, run))
     else:
         _failed(node, run, "the new process ended before it was ready")
 
 
-def _met(node: Node, run: LiveRun, hello: Hello) -> None:
+def met(node: Node, run: LiveRun, hello: Hello) -> None:
+    """Which process the run's is; its end is heard of from here on."""
     run.pid, run.start_ticks = hello.pid, hello.start_ticks
     run.keeper, run.keeper_ticks = hello.keeper, hello.keeper_ticks
     node.save()
@@ -127,6 +135,7 @@ def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
     if run.gate is None:
         return  # it has ended already: its end was seen between its first word and this one
     run.phase, run.began_at = "alive", time.monotonic()
+    run.interrupted = run.interrupted and not run.spare  # see `spares`: that held until now
     node.changed = True
     if not node.save():  # before the gate opens: a host that dies after it must be able to find this process again
         run.phase, run.interrupted = "launching", True

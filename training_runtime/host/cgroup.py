@@ -49,17 +49,28 @@ class Groups:
         said = values.words(self._given, used) if self._given is not None else ""
         return (*([said] if said else []), *self.notes)
 
-    def make(self, name: str) -> None:
-        """With its limits, still empty. Raises OSError, and a run that gets no group does not begin."""
+    @property
+    def limit_memory(self) -> bool:
+        return any("memory" in base.controllers for base in self._bases)
+
+    def make(self, name: str, most: values.Most | None = None) -> None:
+        """With its limits, still empty; `most`: less than those of a run. Raises OSError, and a run that gets no group does not begin."""
         for base in self._bases:
             leaf = base.folder / name
             leaf.mkdir(exist_ok=True)
             for controller in base.controllers:
                 assert self._given is not None
-                write_all(leaf, values.of_run(self._given, controller, base.version))
+                write_all(leaf, values.of_run(values.at_most(self._given, most), controller, base.version))
         if self._bases:
             self._slots.pop(name, None)
             self._before[name] = self._count(name)
+
+    def widen(self, name: str) -> None:
+        """One that was made with less has the limits of a run from here on. Raises OSError."""
+        for base in self._bases:
+            for controller in base.controllers:
+                assert self._given is not None
+                write_all(base.folder / name, values.of_run(self._given, controller, base.version)[::-1])  # that of all memory first
 
     def doors(self, name: str) -> tuple[str, ...]:
         """The files of a run's group into which its first process writes "0", for itself, before it has threads or children."""

@@ -6,6 +6,7 @@ scheduler/sched-design-CFS.rst.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -55,6 +56,21 @@ def limits(*, memory: float | None, processes: int, machine_bytes: int, machine_
         own = min(own, all_memory)
     all_processes = max(1, machine_processes * 3 // 4)
     return Limits(own or None, min(processes, all_processes), all_memory, all_processes)
+
+
+@dataclass(frozen=True)
+class Most:
+    """Of a process that has no run yet, in bytes and in processes and threads."""
+
+    memory: int
+    processes: int
+
+
+def at_most(given: Limits, most: Most | None) -> Limits:
+    if most is None:
+        return given
+    memory = most.memory if given.memory is None else min(given.memory, most.memory)
+    return dataclasses.replace(given, memory=memory, processes=min(given.processes, most.processes))
 
 
 def of_run(given: Limits, controller: Controller, version: Version) -> tuple[tuple[str, str], ...]:

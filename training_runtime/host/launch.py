@@ -24,7 +24,8 @@ from typing import NoReturn
 
 from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
-from training_runtime.host import inheritance, kernel, layer, processes, rootfs, sandbox, workdir
+from training_runtime.host import ahead, inheritance, kernel, layer, processes, rootfs, sandbox, workdir
+from training_runtime.host.ahead import Ahead, Imported, Prepared
 from training_runtime.host.sandbox import Box
 from training_runtime.protocol import RunSpec, build
 
@@ -75,7 +76,7 @@ class Ready:
         return f"the run's process could not be boxed in or set up: {self.refused}" if self.refused else ""
 
 
-def to_line(record: Launch | Hello | Ready) -> bytes:
+def to_line(record: Launch | Hello | Ready | Ahead | Prepared) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
 
 
@@ -117,15 +118,21 @@ def _forget_the_parent(*, keep: tuple[int, ...]) -> None:
 def _driver_life(gate: socket.socket, listener: socket.socket, keeper: socket.socket) -> int:
     gate.sendall(to_line(_hello()))
     lines = gate.makefile("rb")
-    launch = build(Launch, json.loads(lines.readline(MAX_LAUNCH_BYTES)))
-    kernel.set_name(f"{kernel.DRIVER_NAME}{launch.spec.run}")
     kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
+    orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))
+    imported: Imported | None = None
+    if "modules" in orders:
+        keeper.close()
+        imported = _import_ahead(build(Ahead, orders), gate)
+        orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))  # for which it waits; the host closes the gate where there is no use for it
+    launch = build(Launch, orders)
+    kernel.set_name(f"{kernel.DRIVER_NAME}{launch.spec.run}")
     try:
-        if launch.spec.secrets:
-            console.hide(launch.spec.secrets.values(), keeper)
+        if imported is not None:
+            _settle_ahead(launch, imported)
         else:
-            keeper.close()
-        _settle_in(launch)
+            _hide_secrets(launch, keeper)
+            _settle_in(launch)
     except (OSError, SandboxRefused, ProtocolError) as error:
         gate.sendall(to_line(Ready(refused=str(error) or type(error).__name__)))
         return storage.EXIT_CODE if storage.cause(error) else 1
@@ -137,6 +144,39 @@ def _driver_life(gate: socket.socket, listener: socket.socket, keeper: socket.so
     module, function = launch.driver.split(":")
     main: Callable[[RunSpec, socket.socket, str], int] = getattr(importlib.import_module(module), function)
     return int(main(launch.spec, listener, launch.secret) or 0)
+
+
+def _import_ahead(orders: Ahead, gate: socket.socket) -> Imported:
+    """It has no run yet. Ends the process where it is of no use."""
+    kernel.set_name(kernel.SPARE_NAME)
+    before = len(sys.modules)
+    try:
+        imported = ahead.prepare(orders)
+    except BaseException as error:  # code of packages has run
+        gate.sendall(to_line(Prepared(0, problem=f"{type(error).__name__}: {error}"[:1000])))
+        raise SystemExit(1) from None
+    gate.sendall(to_line(Prepared(len(sys.modules) - before)))
+    return imported
+
+
+def _settle_ahead(launch: Launch, imported: Imported) -> None:
+    """What `_settle_in` does, in a box that was entered before the run was known."""
+    result = Path(launch.spec.result_dir)
+    _make_folders(launch, result)
+    workdir.make(Path(launch.code), Path(launch.work_dir))
+    _link_temporary(launch, result)
+    _take_console(Path(launch.log_dir, "console.log"))
+    script = Path(launch.work_dir, launch.spec.argv[0])
+    ahead.settle(imported, launch.environment, code=script.parent, result=result)
+    os.chdir(launch.work_dir)
+    importlib.invalidate_caches()
+
+
+def _hide_secrets(launch: Launch, keeper: socket.socket) -> None:
+    if launch.spec.secrets:
+        console.hide(launch.spec.secrets.values(), keeper)
+    else:
+        keeper.close()
 
 
 def _hello() -> Hello:
@@ -155,13 +195,11 @@ def _settle_in(launch: Launch) -> None:
     for door in launch.groups:
         Path(door).write_text("0")
     sandbox.enter(launch.box)
-    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    _make_folders(launch, result)
     if inherited is not None:
         inheritance.take(inherited, result)
     workdir.make(Path(launch.code), Path(launch.work_dir))
-    if launch.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):
-        _link(Path(launch.temporary), str(result / "tmp"))
+    _link_temporary(launch, result)
     _take_console(Path(launch.log_dir, "console.log"))
     os.environ.clear()
     os.environ.update(launch.environment)
@@ -171,6 +209,16 @@ def _settle_in(launch: Launch) -> None:
     if launch.environment_dir:
         layer.enter(Path(launch.environment_dir))
     importlib.invalidate_caches()
+
+
+def _make_folders(launch: Launch, result: Path) -> None:
+    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def _link_temporary(launch: Launch, result: Path) -> None:
+    if launch.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):
+        _link(Path(launch.temporary), str(result / "tmp"))
 
 
 def _link(link: Path, target: str) -> None:

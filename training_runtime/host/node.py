@@ -41,7 +41,7 @@ class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
     `unsaved`: why the state file could not be written when last tried. `groups`: the control groups of runs. `warm_pid`, `helpers`:
     children that are no run's, the warm process and those that build and delete environments. `reaped`: exit codes of drivers that became
-    our children because their keeper was killed.
+    our children because their keeper was killed. `spares`: processes that wait for a run; at the beginning those of an earlier host.
     """
 
     def __init__(self, folder: Path, groups: Groups | None = None) -> None:
@@ -54,6 +54,7 @@ class Node:
         self.warm_pid: int | None = None
         self.helpers: set[int] = set()
         self.reaped: dict[int, int] = {}
+        self.spares: set[state.SavedSpare] = set()
         self.unsaved = ""
         self._selector = selectors.DefaultSelector()
         self._registered: dict[int, _Registration] = {}
@@ -97,7 +98,7 @@ class Node:
 
     def save(self) -> bool:
         """Whether it is written down. Where it cannot be, `unsaved` says why, and nothing may begin that the next host has to know of."""
-        saved = state.Saved(processes.boot_id(), self.revision, tuple(run.saved() for run in self.runs.values()))
+        saved = state.Saved(processes.boot_id(), self.revision, tuple(run.saved() for run in self.runs.values()), tuple(self.spares))
         try:
             state.save(self.folder / "state.json", saved)
         except OSError as error:

@@ -58,10 +58,10 @@ def identity(folder: Path) -> str:
     return path.read_text().strip()
 
 
-def memory_bytes() -> int:
-    """Of the machine; 0 where the kernel does not say."""
+def memory_bytes(which: str = "MemTotal") -> int:
+    """Of the machine; 0 where the kernel does not say. `which`: as /proc/meminfo calls it."""
     for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemTotal:"):
+        if line.startswith(f"{which}:"):
             return int(line.split()[1]) * 1024
     return 0
 

@@ -36,7 +36,8 @@ class Building:
 @dataclass(frozen=True)
 class Settings:
     """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS. `address`:
-    where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines."""
+    where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines. `spares`:
+    how many processes may wait with the packages of an environment imported (see `spares`)."""
 
     home: Path
     node: str
@@ -50,6 +51,7 @@ class Settings:
     checkpoint_minutes: float = 10.0
     building: Building = field(default_factory=Building)
     disk: disk_values.Limits = field(default_factory=disk_values.Limits)
+    spares: int = 2
 
     @property
     def folder(self) -> Path:
@@ -86,6 +88,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         rules, policy, marks = _rules(environment), sandbox_policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
         building, disk = _building(environment), disk_limits(environment)
+        spares = int(_number(environment, "EDT_SPARES", Settings.spares))
     except (ValueError, OSError) as error:
         parser.error(str(error))
     modules = (*filter(None, given.preload.split(",")), given.driver.split(":")[0])
@@ -103,6 +106,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         checkpoint_minutes,
         building,
         disk,
+        spares,
     )
 
 

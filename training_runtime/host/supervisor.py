@@ -6,12 +6,14 @@ due, and processes that are being killed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
@@ -19,6 +21,7 @@ from training_runtime.host import begin, ending, environment, reconcile, talk
 from training_runtime.host.busy import Meter, nvidia
 from training_runtime.host.disk_watch import DiskWatch
 from training_runtime.host.environments import Environments
+from training_runtime.host.launch import Launch
 from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
@@ -26,6 +29,7 @@ from training_runtime.host.room import Watch
 from training_runtime.host.sandbox import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
+from training_runtime.host.spares import Spares
 from training_runtime.host.warm_handle import WarmProcess
 from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, WantedRun
 
@@ -56,6 +60,7 @@ class Supervisor:
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
         self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment, base=facts.base)
+        self._spares = Spares(settings, node=node, fork=self._warm.fork, gpus=bool(facts.gpus))
         self._room = room
         self._disk = DiskWatch(settings, node=node)
         self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
@@ -72,6 +77,7 @@ class Supervisor:
         """The exit status: 0, or 1 where processes could not be killed within the time a shutdown may take."""
         self._listen_to_signals()
         self._environments.begin()
+        self._spares.begin()
         self._start_warm()
         wake_at: float | None = None
         while not self._is_done() and not self._gives_up(time.monotonic()):
@@ -89,8 +95,9 @@ class Supervisor:
         self._do_what_is_due(time.monotonic())
         self._meter.sample_if_due(self._node.runs.values())
         wake_at = self._settle()
+        self._look_at_spares(time.monotonic())
         slots = {run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"}
-        self._node.groups.settle(slots | self._environments.groups())
+        self._node.groups.settle(slots | self._environments.groups() | self._spares.groups())
         self._tell_subscribers(time.monotonic())
         return wake_at
 
@@ -116,7 +123,7 @@ class Supervisor:
     def _pause(self, wake_at: float | None) -> float:
         """Seconds until something is due by the clock."""
         due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
-        due += [self._disk.due]
+        due += [self._disk.due, self._spares.due]
         due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
@@ -127,6 +134,7 @@ class Supervisor:
         self._tell_subscribers(time.monotonic())
         self._server.close()
         self._environments.end()
+        self._spares.end()
         self._disk.end()
         self._node.unwatch(self._warm)
         self._warm.end()
@@ -190,7 +198,7 @@ class Supervisor:
             log.info("a snapshot has to wait until the runs that were found among the processes have ended")
             return
         if message.fence > self._node.revision:
-            self._fence()
+            ending.fence(self._node)
         if message.identity not in ("", self._facts.identity):
             log.warning("a snapshot for another host of this name is ignored: give each machine a name of its own (EDT_NODE)")
             return
@@ -206,15 +214,6 @@ class Supervisor:
         self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
         self._environments.apply(message.environments, message.drop)
         self._settle()
-
-    def _fence(self) -> None:
-        """The machine was declared lost meanwhile: what runs here goes on elsewhere, so none of it may write anything more."""
-        for run in self._node.runs.values():
-            if run.phase != "ended" and not run.fenced:
-                log.warning("this machine was declared lost, its run is killed run=%d attempt=%d", run.run, run.attempt)
-                run.fenced = True
-                ending.kill(self._node, run, now=time.monotonic(), reason="this machine was declared lost", interrupts=True)
-        self._node.changed = True
 
     # --- deciding and acting --------------------------------------------------------------------------------------------------------------
 
@@ -248,7 +247,8 @@ class Supervisor:
         if isinstance(action, Start):
             self._start(action)
         elif isinstance(action, Decline):
-            self._decline(action)
+            assert self._wanted is not None
+            begin.decline(self._node, self._wanted[action.run].spec, attempt=action.attempt, reason=action.reason)
         elif run is None:
             return
         elif isinstance(action, TellMembers):
@@ -291,20 +291,26 @@ class Supervisor:
             return
         run.problem = ""
         try:
-            orders = begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment, packages=packages)
+            orders = self._compose(run, packages)
         except (SandboxRefused, OSError) as error:
             if storage.cause(error):
                 begin.put_off(run, str(error))
             else:
                 begin.refuse(self._node, run, str(error))
             return
-        begin.launch(self._node, run, orders, self._warm.fork)
+        if not self._spares.give(run, orders):
+            begin.launch(self._node, run, orders, self._warm.fork)
 
-    def _decline(self, action: Decline) -> None:
-        spec = self._wanted[action.run].spec if self._wanted else None
-        if spec is not None:
-            run = begin.record(self._node, spec, attempt=action.attempt, restarts=0, reason=action.reason)
-            run.phase, run.exit_code, run.problem = "ended", -signal.SIGTERM, "stopped before it was started here"
+    def _compose(self, run: LiveRun, packages: Path | None) -> Launch:
+        return begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment, packages=packages)
+
+    def _look_at_spares(self, now: float) -> None:
+        for run in [run for run in self._node.runs.values() if run.imported]:
+            modules, run.imported = run.imported, ()
+            with contextlib.suppress(SandboxRefused, OSError):
+                if run.spec is not None and (packages := self._environments.path(run.spec.environment)) is not None:
+                    self._spares.note(self._compose(run, packages), modules)
+        self._spares.look(now, built=self._environments.folders)
 
     def _do_what_is_due(self, now: float) -> None:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
