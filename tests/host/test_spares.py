@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.groups import group_of
 from tests.host.box import needs_box, needs_groups, needs_own_users
 from tests.host.conftest import HostUnderTest, is_root, until
 from tests.host.outside import needs_network_namespaces
@@ -225,6 +226,30 @@ def test_an_honest_one_goes_with_a_host_that_is_killed(idle_host: HostUnderTest,
     runs.until_spare()
     idle_host.kill()
     until(lambda: not spares(idle_host), what="it goes by itself")
+
+
+def test_a_run_that_outlives_its_host_shares_its_control_group_with_nobody(idle_host: HostUnderTest, index: Index) -> None:
+    host = idle_host
+    start(host, index)
+    runs = Runs(host, "heavy\n")
+    script = """
+import json, os, time, heavy
+while os.environ["TRAINING_ID"] == "2" and not os.path.exists(os.environ["RESULT_DIR"] + "/go"):
+    time.sleep(0.01)
+print(json.dumps("done"))
+"""
+    runs.run(1, script)
+    first = runs.until_spare()
+    host.want(runs.spec(2, script))
+    runs.tell()
+    until(lambda: f"a driver runs run=2 attempt=1 pid={first}" in host.log(), what=host.log)
+    host.kill()
+    start(host, index)
+    runs.run(3, script)
+    second = runs.until_spare()
+    assert group_of(first, "memory").name != group_of(second, "memory").name
+    (host.result(2) / "go").touch()
+    host.until_run(2, lambda run: run.exit_code == 0)
 
 
 def test_an_administrator_can_do_without(idle_host: HostUnderTest, index: Index) -> None:

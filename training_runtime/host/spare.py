@@ -49,7 +49,7 @@ class Spare:
 
     @property
     def group(self) -> str:
-        return f"spare-{self.number}"
+        return group_name(self.number)
 
     def seen(self) -> Seen:
         return Seen(self.number, self.like, self.made_at, self.ready)
@@ -79,6 +79,10 @@ class Spare:
         if self.namespace is not None:
             os.close(self.namespace)
             self.namespace = None
+
+
+def group_name(number: int) -> str:
+    return f"spare-{number}"
 
 
 def unsuited(orders: Launch, *, gpus: bool) -> str:

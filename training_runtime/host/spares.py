@@ -29,7 +29,7 @@ from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
 from training_runtime.host.settings import Settings
 from training_runtime.host.sockets import LineSocket
-from training_runtime.host.spare import Spare
+from training_runtime.host.spare import Spare, group_name
 from training_runtime.host.spare_plan import Likeness, Wish
 from training_runtime.host.state import SavedSpare
 from training_runtime.protocol import build
@@ -101,7 +101,8 @@ class Spares:
 
     def _make(self, like: Likeness, now: float) -> None:
         orders, modules = self._orders[like]
-        number = next(self._numbers)
+        given = {run.spare for run in self._node.runs.values()}  # by an earlier host, perhaps
+        number = next(number for number in self._numbers if group_name(number) not in given)
         taken = {each.uid for each in self._spares.values()} | {run.uid for run in self._node.runs.values()}
         made = Spare(number, like, spare.a_user(self._policy, taken), now)
         ours, theirs = socket.socketpair()
