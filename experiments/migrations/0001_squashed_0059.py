@@ -67,6 +67,8 @@ class Migration(migrations.Migration):
         ("experiments", "0055_transfer"),
         ("experiments", "0056_each_person_disk"),
         ("experiments", "0057_setup_of_a_run"),
+        ("experiments", "0058_receipts"),
+        ("experiments", "0059_values_of_runs"),
     ]
 
     initial = True
@@ -481,8 +483,8 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["added_at", "id"],
                 "constraints": [
-                    models.CheckConstraint(condition=models.Q(("role__in", ["admin", "editor", "viewer"])), name="known_role"),
                     models.UniqueConstraint(fields=("project", "user"), name="one_role_per_person"),
+                    models.CheckConstraint(condition=models.Q(("role__in", ["admin", "editor", "viewer"])), name="known_role"),
                 ],
             },
         ),
@@ -720,8 +722,8 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["-number"],
                 "constraints": [
-                    models.CheckConstraint(condition=models.Q(("max_slots__gte", 1)), name="version_max_slots_at_least_1"),
                     models.UniqueConstraint(fields=("definition", "number"), name="one_version_per_number"),
+                    models.CheckConstraint(condition=models.Q(("max_slots__gte", 1)), name="version_max_slots_at_least_1"),
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("named__isnull", False), ("packages", "named")),
@@ -731,6 +733,36 @@ class Migration(migrations.Migration):
                         name="named_packages_name_one",
                     ),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Experiment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("source_folder", models.CharField(blank=True, max_length=500)),
+                ("global_command", models.CharField(blank=True, max_length=2000)),
+                ("environment", models.JSONField(blank=True, default=dict)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("request_id", models.UUIDField(null=True, unique=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "data_asset",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="experiments", to="experiments.dataasset"
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="experiments", to="experiments.project"),
+                ),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
@@ -803,61 +835,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Experiment",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("source_folder", models.CharField(blank=True, max_length=500)),
-                ("global_command", models.CharField(blank=True, max_length=2000)),
-                ("environment", models.JSONField(blank=True, default=dict)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("request_id", models.UUIDField(null=True, unique=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "data_asset",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="experiments", to="experiments.dataasset"
-                    ),
-                ),
-                (
-                    "project",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="experiments", to="experiments.project"),
-                ),
-            ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
-        ),
-        migrations.CreateModel(
-            name="ModelDraft",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("command", models.CharField(blank=True, max_length=2000)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "version",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.definitionversion"
-                    ),
-                ),
-                ("project", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project")),
-            ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
-        ),
-        migrations.CreateModel(
             name="TrainingRun",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -892,6 +869,7 @@ class Migration(migrations.Migration):
                 ("request_id", models.UUIDField(null=True)),
                 ("position", models.PositiveIntegerField(default=0)),
                 ("continues", models.BigIntegerField(null=True)),
+                ("reproduces", models.BigIntegerField(null=True)),
                 ("tags", models.JSONField(blank=True, default=list)),
                 ("note", models.TextField(blank=True, max_length=4000)),
                 (
@@ -970,9 +948,9 @@ class Migration(migrations.Migration):
                 "ordering": ["-submitted_at", "-id"],
                 "indexes": [
                     models.Index(fields=["state"], name="experiments_state_1828a0_idx"),
+                    models.Index(fields=["experiment", "-submitted_at"], name="experiments_experim_967f86_idx"),
                     models.Index(fields=["-submitted_at", "-id"], name="newest_runs"),
                     models.Index(fields=["ended_at"], name="runs_by_end"),
-                    models.Index(fields=["experiment", "-submitted_at"], name="experiments_experim_967f86_idx"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("request_id", "position"), name="one_run_per_request"),
@@ -1025,6 +1003,89 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(
                         fields=("person", "experiment", "group", "name", "above", "threshold"), name="one_of_an_experiment"
                     )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ModelDraft",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("command", models.CharField(blank=True, max_length=2000)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.definitionversion"
+                    ),
+                ),
+                ("project", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project")),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunColumn",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(choices=[("argument", "Argument"), ("train", "Train"), ("test", "Test")], max_length=8)),
+                ("name", models.CharField(max_length=200)),
+                ("first", models.CharField(blank=True, max_length=500)),
+                ("varies", models.BooleanField(default=False)),
+                (
+                    "experiment",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="columns", to="experiments.experiment"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(fields=("experiment", "kind", "name"), name="one_column_per_name")],
+            },
+        ),
+        migrations.CreateModel(
+            name="SavedView",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                ("query", models.CharField(blank=True, max_length=4000)),
+                ("saved_at", models.DateTimeField()),
+                (
+                    "experiment",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.experiment"
+                    ),
+                ),
+                (
+                    "person",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="saved_views", to="experiments.project"),
+                ),
+                ("saved_by", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                "ordering": ["name", "id"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("person", None)), fields=("project", "name"), name="one_shared_view_per_name"
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("person", None), _negated=True),
+                        fields=("project", "person", "name"),
+                        name="one_own_view_per_name",
+                    ),
                 ],
             },
         ),
@@ -1167,6 +1228,10 @@ class Migration(migrations.Migration):
                 ("points", models.BigIntegerField(default=0)),
                 ("last_step", models.BigIntegerField(default=0)),
                 ("last_value", models.FloatField(null=True)),
+                ("least", models.FloatField(null=True)),
+                ("least_step", models.BigIntegerField(null=True)),
+                ("greatest", models.FloatField(null=True)),
+                ("greatest_step", models.BigIntegerField(null=True)),
                 ("not_finite_from", models.BigIntegerField(null=True)),
                 (
                     "run",
@@ -1367,6 +1432,30 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="RunValue",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(choices=[("argument", "Argument"), ("tag", "Tag")], max_length=8)),
+                ("name", models.CharField(max_length=200)),
+                ("text", models.CharField(blank=True, max_length=500)),
+                ("number", models.FloatField(null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="experiments.trainingrun",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [models.Index(fields=["kind", "name", "number"], name="values_by_number")],
+                "constraints": [models.UniqueConstraint(fields=("run", "kind", "name"), name="one_value_per_name")],
+            },
+        ),
+        migrations.CreateModel(
             name="Grant",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1428,6 +1517,28 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["tick"],
                 "constraints": [models.UniqueConstraint(fields=("run", "tick"), name="one_use_per_tick")],
+            },
+        ),
+        migrations.CreateModel(
+            name="StateDigest",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("epoch", models.PositiveIntegerField()),
+                ("step", models.BigIntegerField()),
+                ("digest", models.CharField(max_length=16)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="digests",
+                        to="experiments.trainingrun",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["epoch"],
+                "constraints": [models.UniqueConstraint(fields=("run", "epoch"), name="one_digest_per_epoch")],
             },
         ),
         migrations.CreateModel(
@@ -1538,15 +1649,15 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.AddField(
-            model_name="project",
-            name="members",
-            field=models.ManyToManyField(related_name="projects", through="experiments.Membership", to=settings.AUTH_USER_MODEL),
-        ),
-        migrations.AddField(
             model_name="experiment",
             name="versions",
             field=models.ManyToManyField(
                 related_name="experiments", through="experiments.ExperimentDefinition", to="experiments.definitionversion"
             ),
+        ),
+        migrations.AddField(
+            model_name="project",
+            name="members",
+            field=models.ManyToManyField(related_name="projects", through="experiments.Membership", to=settings.AUTH_USER_MODEL),
         ),
     ]
