@@ -126,8 +126,14 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
     run = access.run_control(person(request), pk)
     is_member = bool(run.experiment.project.my_role)  # else an administrator of the cluster, who may not open the run
     crumbs = [*run_crumbs(run), (f"Run {pk}", reverse("run", args=[pk]))] if is_member else [("Cluster", reverse("cluster"))]
-    counted = run.counted_priority(access.rules(person(request)).priority_ceiling)
-    context = {"section": "projects" if is_member else "cluster", "run": run, "crumbs": crumbs, "counted_priority": counted}
+    rules = access.rules(person(request))
+    context = {
+        "section": "projects" if is_member else "cluster",
+        "run": run,
+        "crumbs": crumbs,
+        "counted_priority": run.counted_priority(rules.priority_ceiling),
+        "rules": rules,
+    }
     return page(request, "runs/change.html", context, parts={"forms": "runs/_change_forms.html"})
 
 
