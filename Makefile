@@ -2,7 +2,7 @@
 PORT ?= 8000
 HOST ?= 127.0.0.1
 PY := .venv/bin/python
-WORKERS ?= 4
+WORKERS ?= 3
 SOURCES := webapp experiments training_runtime edt_client tools
 # What needs no process, broker or browser: deciders, formats, and who may import whom.
 FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_membership.py tests/engine/test_tree.py \

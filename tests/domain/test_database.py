@@ -9,27 +9,13 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.autodetector import MigrationAutodetector
-from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
 
 from experiments.models import LoggedFacts, Metric, MetricSeries, TrainingRun
+from tests.domain.upgrades import Steps, step_by_step
 
 pytestmark = pytest.mark.django_db
-
-
-class Steps(MigrationLoader):
-    """Every step that a database from before takes, without what stands for several of them in a new one."""
-
-    def load_disk(self) -> None:
-        super().load_disk()
-        self.disk_migrations = {key: each for key, each in self.disk_migrations.items() if not each.replaces}
-
-
-def step_by_step() -> MigrationExecutor:
-    executor = MigrationExecutor(connection)
-    executor.loader = Steps(connection)
-    return executor
 
 
 def test_the_database_is_the_one_that_was_asked_for() -> None:

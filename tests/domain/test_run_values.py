@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from experiments import ingest, run_values, services
 from experiments.models import MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
+from tests.domain.upgrades import step_by_step
 from training_runtime.noted import Noted, Setup
 
 
@@ -87,7 +86,7 @@ def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, sa
 
 @pytest.mark.django_db(transaction=True)
 def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
-    executor = MigrationExecutor(connection)
+    executor = step_by_step()
     newest = executor.loader.graph.leaf_nodes()
     try:
         executor.migrate([("experiments", "0057_setup_of_a_run")])
@@ -111,7 +110,7 @@ def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
         row("MetricSeries", run_id=second.pk, group="test", name="loss")
         row("MetricSeries", run_id=10**6, group="train", name="of a run that is gone")
     finally:
-        MigrationExecutor(connection).migrate(newest)
+        step_by_step().migrate(newest)
     one, other = TrainingRun.objects.order_by("pk")
     assert values(one) == {"lr": ("0.1", 0.1), "seed": ("1", 1.0)}
     assert {name: text for name, (text, _) in values(other).items()} == {"lr": "0.3", "seed": "1", "amp": "off", "p": "2"}

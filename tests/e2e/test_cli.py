@@ -258,7 +258,7 @@ def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     assert "items" in json.loads(listed)
     assert json.loads(refused)["errors"] == {"name": ["Give a name."]}
     assert json.loads(nightly)["name"] == "Nightly"
-    assert [each["values"]["state"] for each in json.loads(found)["items"]] == ["completed"]
+    assert {each["values"]["state"] for each in json.loads(found)["items"]} == {"completed"}
     assert points.startswith("group,name,step")
     assert json.loads(media) == {"items": [], "next": None}
     assert json.loads(foreseen).keys() == {"sentences", "differences"}
