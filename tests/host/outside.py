@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -94,4 +95,10 @@ def another_machine() -> Iterator[dict[str, str]]:
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True)
+    """Until it is done: `ip` gives up where another test's is at work with namespaces at that moment."""
+    until = time.monotonic() + 10
+    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+        assert time.monotonic() < until, f"{' '.join(command)}: {done.stderr}"
+        if "File exists" in done.stderr:  # it was done, and something after it was not
+            return
+        time.sleep(0.1)

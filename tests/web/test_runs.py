@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from experiments import ingest, runfiles
 from experiments.arguments import arguments
-from experiments.models import ClusterRules, Grant, Slot, TrainingRun, User
+from experiments.models import Grant, Slot, TrainingRun, User
 from experiments.templatetags.studio import spell
 from tests import cast
 from tests.conftest import Said
@@ -398,12 +398,3 @@ def test_a_run_is_deleted_when_it_has_ended(studio: Seeded, as_: As) -> None:
     assert TrainingRun.objects.filter(pk=studio.running.pk).exists()
     assert client.post(reverse("delete_run", args=[studio.completed.pk])).url == reverse("experiment", args=[studio.experiment.pk])
     assert not TrainingRun.objects.filter(pk=studio.completed.pk).exists()
-
-
-def test_where_a_priority_is_set_it_is_said_that_it_has_no_effect_under_fair_share(studio: Seeded, as_: As) -> None:
-    client = as_(studio.alice)
-    for address in ("run", "change_run"):
-        page = reverse(address, args=[studio.running.pk])
-        assert "priorities have no effect" in client.get(page).content.decode()
-    ClusterRules.objects.update(policy="priority")
-    assert "priorities have no effect" not in client.get(reverse("change_run", args=[studio.running.pk])).content.decode()

@@ -214,3 +214,12 @@ def test_a_priority_that_has_no_effect_is_said_to_have_none(studio: Seeded, as_:
     assert "Under fair share priorities have no effect" in shown()
     as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority"))
     assert "have no effect" not in shown()
+
+
+def test_where_a_priority_is_set_it_is_said_that_it_has_no_effect_under_fair_share(studio: Seeded, as_: As) -> None:
+    client = as_(studio.alice)
+    for address in ("run", "change_run"):
+        page = reverse(address, args=[studio.running.pk])
+        assert "priorities have no effect" in client.get(page).content.decode()
+    ClusterRules.objects.update(policy="priority")
+    assert "priorities have no effect" not in client.get(reverse("change_run", args=[studio.running.pk])).content.decode()
