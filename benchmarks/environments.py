@@ -4,8 +4,7 @@ hand. `python -m benchmarks.environments [--quick]`. Packages come from the inde
 First start: from the order to the first step, with nothing built and no cache. Second start: the same with the environment built, and a
 spare process of the run before it ready, for which is waited as long as it takes. Forked: the same with EDT_SPARES=0, where each run
 imports its packages itself. By hand: a virtual environment with the same packages, with no cache either; torch is left out, which the
-studio does not fetch. The heavy packages are those of the
-strangers' scripts of `tests/e2e`, which run as they are there.
+studio does not fetch. The strangers' scripts are those of `tests/e2e`, as they are there.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +32,7 @@ PACKAGES = ("tqdm", "rich", "pandas")
 IMPORTS = "import tqdm, rich, pandas\n"
 DEADLINE_S = 300.0
 STRANGERS = Path(__file__).parents[1] / "tests" / "e2e" / "strangers"
-HEAVY = ("lightning", "transformers")
+HEAVY = ("yaml_trainer", "lightning", "transformers")
 FIRST_STEP = """import os, time
 from pathlib import Path
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -98,10 +98,12 @@ class Studio:
         """As a studio has them, which keeps code by its content."""
         return dataclasses.replace(spec, name="a script", code_dir=str(self.host.home / "code" / "1"), environment=self.built().folder)
 
-    def strangers_first_step(self, number: int, script: str) -> float:
-        """The same of a script that runs as a single process, on one slot, to its end."""
+    def strangers_first_step(self, number: int, script: Path) -> float:
+        """The same of the script in this folder, which runs as a single process, on one slot, to its end."""
         host = self.host
-        spec = self.like_the_others(host.spec(number, "train.py", code={"train.py": FIRST_STEP + script}))
+        shutil.copytree(script, host.home / "code" / str(number), dirs_exist_ok=True)
+        code = {"train.py": FIRST_STEP + (script / "train.py").read_text()}
+        spec = self.like_the_others(host.spec(number, "train.py", code=code))
         host.want(dataclasses.replace(spec, elastic=False, max_slots=1), 1)
         made = host.log().count(READY)
         began = time.time()
@@ -133,11 +135,10 @@ def by_hand(folder: Path) -> float:
 def second_starts(name: str, rounds: int, *, spares: int) -> list[float]:
     """Seconds to the first step of a stranger's script, with all built."""
     packages = tuple((STRANGERS / name / "requirements.txt").read_text().split())
-    script = (STRANGERS / name / "train.py").read_text()
     with tempfile.TemporaryDirectory() as folder:
         studio = Studio(Path(folder), packages, spares=spares)
         try:
-            _, *again = [studio.strangers_first_step(number, script) for number in range(1, 2 + rounds)]
+            _, *again = [studio.strangers_first_step(number, STRANGERS / name) for number in range(1, 2 + rounds)]
             given = studio.host.log().count(GIVEN)
             assert given == (rounds if spares else 0), studio.host.log()
         finally:
