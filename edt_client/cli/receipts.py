@@ -23,8 +23,9 @@ NOT_OURS = "The studio at {} has not sealed this receipt: it was changed, or mad
 @click.command("receipt")
 @run_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to; left out, run-N.receipt.json here.")
+@as_json
 @with_studio
-def receipt(studio: Studio, run: int, output: Path | None) -> None:
+def receipt(studio: Studio, run: int, output: Path | None, as_json: bool) -> None:
     """Fetch what the studio vouches for of a run that has ended.
 
     \b
@@ -32,13 +33,14 @@ def receipt(studio: Studio, run: int, output: Path | None) -> None:
     """
     target = output or Path(f"run-{run}.receipt.json")
     target.write_bytes(studio.do(operations.receipt(run)))
-    click.echo(f"{target}: edt verify {target} checks it.")
+    say_json({"run": run, "file": str(target)}) if as_json else click.echo(f"{target}: edt verify {target} checks it.")
 
 
 @click.command("verify")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--ask", is_flag=True, help="Ask the studio that you are logged in to whether it has sealed it.")
-def verify(file: Path, ask: bool) -> int:
+@as_json
+def verify(file: Path, ask: bool, as_json: bool) -> int:
     """Check that nothing in a receipt was changed since it was sealed. Takes no studio and no login.
 
     The exit status is 0 where it is as it was sealed, and 1 where it is not.
@@ -50,19 +52,17 @@ def verify(file: Path, ask: bool) -> int:
         raise ClientError(receipts.NO_RECEIPT)
     raw = file.read_bytes()
     found = receipts.check(raw)
-    if found.problem:
-        click.echo(found.problem)
-        return 1
-    if ask:
+    problem, said = found.problem, f"Unchanged since it was sealed with the key {found.key}." + ("" if found.signature else f" {ONLY_SUM}")
+    if ask and not problem:
         studio = Studio.from_environment()
         click.get_current_context().call_on_close(studio.close)
-        if not studio.do(operations.is_ours(json.loads(raw))):
-            click.echo(NOT_OURS.format(studio.url))
-            return 1
-        click.echo(f"Sealed by the studio at {studio.url}, and unchanged since.")
+        problem = "" if studio.do(operations.is_ours(json.loads(raw))) else NOT_OURS.format(studio.url)
+        said = f"Sealed by the studio at {studio.url}, and unchanged since."
+    if as_json:
+        say_json({"problem": problem, "key": found.key, "signature_checked": found.signature})
     else:
-        click.echo(f"Unchanged since it was sealed with the key {found.key}." + ("" if found.signature else f" {ONLY_SUM}"))
-    return 0
+        click.echo(problem or said)
+    return 1 if problem else 0
 
 
 @click.command("reproduce")

@@ -16,12 +16,12 @@ from experiments.selectors import data, previews
 router = Router(tags=["files"])
 
 
-class TableColumn(Schema):
+class PreviewColumn(Schema):
     name: str
     numbers: bool
 
 
-class TableRow(Schema):
+class PreviewRow(Schema):
     label: str
     cells: list[str]
 
@@ -29,8 +29,8 @@ class TableRow(Schema):
 class TableBeginning(Schema):
     """The first rows and columns; `said`: how much that is, and what could not be read."""
 
-    columns: list[TableColumn]
-    rows: list[TableRow]
+    columns: list[PreviewColumn]
+    rows: list[PreviewRow]
     said: list[str]
 
 
@@ -106,8 +106,8 @@ def _table(found: tables.Table | None) -> TableBeginning | None:
     if found is None:
         return None
     return TableBeginning(
-        columns=[TableColumn(name=name, numbers=numbers) for name, numbers in found.columns],
-        rows=[TableRow(label=label, cells=[text for text, _ in cells]) for label, cells in found.rows],
+        columns=[PreviewColumn(name=name, numbers=numbers) for name, numbers in found.columns],
+        rows=[PreviewRow(label=label, cells=[text for text, _ in cells]) for label, cells in found.rows],
         said=found.said,
     )
 

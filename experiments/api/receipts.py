@@ -49,13 +49,13 @@ class Checked(Schema):
     key: str
 
 
-class Difference(Schema):
+class UnlikeInput(Schema):
     name: str
     then: str
     now: str
 
 
-class Apart(Schema):
+class FirstUnlikeValue(Schema):
     """The first value of a curve that is not the same."""
 
     curve: str
@@ -72,8 +72,8 @@ class Reproduction(Schema):
     result: str
     sentence: str
     epochs: int
-    inputs: list[Difference]
-    apart: Apart | None
+    inputs: list[UnlikeInput]
+    apart: FirstUnlikeValue | None
 
 
 @router.get("/runs/{int:run}/receipt", response=Receipt)
@@ -113,6 +113,6 @@ def reproduction(request: HttpRequest, run: int) -> Reproduction:
         result=told.result,
         sentence=told.sentence,
         epochs=told.epochs,
-        inputs=[Difference(name=name, then=then, now=now) for name, then, now in told.inputs],
-        apart=Apart(curve=apart[0], step=apart[1], then=apart[2], now=apart[3]) if apart is not None else None,
+        inputs=[UnlikeInput(name=name, then=then, now=now) for name, then, now in told.inputs],
+        apart=FirstUnlikeValue(curve=apart[0], step=apart[1], then=apart[2], now=apart[3]) if apart is not None else None,
     )

@@ -37,8 +37,10 @@ def reproduce(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     run = access.run(user, pk, need="write")
     form = RequestForm(request.POST)
+    if not form.is_valid():
+        return refused(request, "The form was not complete: load the page again.", to=reverse("run_overview", args=[pk]))
     try:
-        made = services.reproduce(run, by=user, request_id=form.cleaned_data["request_id"] if form.is_valid() else None)
+        made = services.reproduce(run, by=user, request_id=form.cleaned_data["request_id"])
     except ValidationError as refusal:
         return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
     return redirect("run_overview", made.pk)

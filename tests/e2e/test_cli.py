@@ -152,6 +152,8 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
             assert "completed, " in said
             brought = {run["name"]: run for run in shell.said('edt ls --project "Old runs" --json')}
             assert "it is there already" in shell.run(command)
+        if command.startswith("edt verify"):
+            assert shell.said(f"{command} --json")["problem"] == ""
         if command.startswith("edt completion"):
             assert "_EDT_COMPLETE" in said
     assert {name: run["metrics"] for name, run in brought.items()} == {"first": {"train loss": 0.5}, "a": {"train loss": 0.25}}

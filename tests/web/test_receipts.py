@@ -107,6 +107,15 @@ def test_another_studios_receipt_is_not_ours(run: TrainingRun, alice: User, sett
     assert not seals.is_ours(theirs) and seals.is_ours(receipt)
 
 
+@pytest.mark.parametrize("depth", [300, 5_000, 100_000])
+def test_a_receipt_of_brackets_is_refused_and_breaks_nothing(alice: User, depth: int) -> None:
+    card = b'{"a":' * depth + b"1" + b"}" * depth
+    sent = b'{"kind": "edt-receipt-1", "card": ' + card + b', "seal": {"sha256": "", "key": "", "signature": ""}}'
+    answer = api.of(alice).send("POST", "/receipts/check", sent)
+    assert answer.status_code in (200, 400, 422), answer.content
+    assert answer.status_code != 200 or answer.json()["ours"] is False
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b"{}", b"[" * 100_000, b'{"kind": "edt-receipt-1", "card": [], "seal": {}}', b"\xff", b'{"card": {"a": NaN}}']
 )
@@ -199,6 +208,10 @@ def test_an_epoch_that_came_out_in_two_ways_takes_the_promise_back(run: Training
     assert run.exact is False
     assert run.exact_reasons == ["epoch 1 was computed twice, after an interruption, and its state was another one the second time"]
     assert [each.digest for each in run.digests.all()] == [A]
+    cast.write_journal(run, journal.Exactness(("it draws", "it counts"), checked=True, build="torch"), EXACT)
+    ingest.catch_up(run.pk, now=NOW)
+    run.refresh_from_db()
+    assert (run.exact, len(run.exact_reasons)) == (False, 1), "the next attempt says that it is exact, and takes nothing back"
 
 
 def test_a_digest_that_is_none_is_refused(run: TrainingRun) -> None:
