@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -36,9 +37,9 @@ def members(host: Path) -> dict[int, str]:
     """The processes in them, whosever, and which group that is."""
     found: dict[int, str] = {}
     for base in around_runs(host):
-        for file in base.glob("**/cgroup.procs"):
+        for folder, _, _ in os.walk(base):  # which passes over one that goes meanwhile
             with contextlib.suppress(OSError):
-                found |= dict.fromkeys(map(int, file.read_text().split()), str(file.parent))
+                found |= dict.fromkeys(map(int, Path(folder, "cgroup.procs").read_text().split()), folder)
     return found
 
 
