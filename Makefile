@@ -25,9 +25,7 @@ up: setup ## set up and start the studio at http://127.0.0.1:8000 (PORT=..., HOS
 	@$(PY) manage.py studio --host $(HOST) --port $(PORT) $(if $(SLOTS),--slots $(SLOTS))
 
 test: setup-test browser ## lint, types and every test, as continuous integration runs them
-	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	$(PY) -m pytest -q -n $(WORKERS) --no-loadscope-reorder $(ARGS); tests=$$?; \
-	wait $$lint; linted=$$?; cat .cache/lint.log; exit $$((tests ? tests : linted))
+	@tools/test.sh $(PY) $(WORKERS) $(ARGS)
 
 check: lint ## style, types and the fast tests: while you work (under two minutes)
 	@$(PY) -m pytest -q $(FAST)

@@ -1,0 +1,29 @@
+#!/bin/sh
+# All tests, some of them side by side, with style and types beside them: tools/test.sh PYTHON WORKERS [ARGUMENTS OF PYTEST]
+#
+# A few that fail are run once more, alone: on a busy machine a deadline may pass that is no finding. They are named in any case, and what fails
+# alone as well has failed. More than MOST at once are no accident.
+set -u
+cd "$(dirname "$0")/.."
+python=$1 workers=$2
+shift 2
+MOST=4
+failed=.pytest_cache/v/cache/lastfailed
+export PYTHONDONTWRITEBYTECODE=  # some machines set it, and then each of a thousand processes compiles the studio anew
+
+mkdir -p .cache
+rm -f "$failed"
+make --no-print-directory lint >.cache/lint.log 2>&1 &
+lint=$!
+"$python" -m pytest -q -n "$workers" --no-loadscope-reorder "$@"
+tests=$?
+wait "$lint"
+linted=$?
+if [ "$tests" -eq 1 ] && [ "$(grep -c '": true' "$failed")" -le "$MOST" ]; then
+    echo "== once more, alone =="
+    grep '": true' "$failed"
+    "$python" -m pytest -q --lf --lfnf none
+    tests=$?
+fi
+cat .cache/lint.log
+exit $((tests ? tests : linted))
