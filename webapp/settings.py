@@ -4,6 +4,7 @@ EDT_HOME holds all data (database, code, runs, keys); everything else has a work
 """
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import environ
@@ -62,7 +63,6 @@ INSTALLED_APPS = [
     "channels",
     "django_htmx",
     "template_partials",
-    "ninja",  # for the page that describes the API
     "experiments",
 ]
 MIDDLEWARE = [
@@ -193,7 +193,9 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# Swagger UI, of the page that describes the API, comes with django-ninja. Only a web server imports that: it takes a third of a second.
+NINJA = Path(str(getattr(find_spec("ninja"), "origin", ""))).parent
+STATICFILES_DIRS = [BASE_DIR / "static", ("swagger-ui", NINJA / "static" / "ninja")]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]  # no app brings files that our pages use
 STATIC_ROOT = EDT_HOME / "static"
 STORAGES = {

@@ -1,7 +1,13 @@
 """Static files under names with a hash of their content, the imports between our ES modules included: browsers may keep them for ever."""
 
+from django.contrib.staticfiles.storage import HashedFilesMixin
 from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):
+    """Scripts that others have packed name source maps, which are not served, and have nothing but themselves to import."""
+
     support_js_module_import_aggregation = True
+    patterns = tuple(
+        (glob, tuple(each for each in found if "sourceMappingURL" not in str(each))) for glob, found in HashedFilesMixin.patterns
+    )

@@ -9,9 +9,11 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
+from ninja.openapi.docs import DocsBase
 from ninja.openapi.schema import OpenAPISchema
 
 from experiments import installation
@@ -71,6 +73,13 @@ class About(Schema):
     api: str
 
 
+class Page(DocsBase):
+    """Where people read of the calls, and try them: Swagger UI, from this studio."""
+
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **given: Any) -> HttpResponse:
+        return render(request, "api.html", {"described_at": self.get_openapi_url(api, given)})
+
+
 class Api(NinjaAPI):
     def get_openapi_operation_id(self, operation: Any) -> str:
         """The name of the function: what generated clients call it."""
@@ -115,7 +124,7 @@ PARAMETER = {
 
 
 def make() -> Api:
-    api = Api(title="EDT Studio", version="1", description=ABOUT, urls_namespace="api", auth=ANYBODY, throttle=Rate())
+    api = Api(title="EDT Studio", version="1", description=ABOUT, docs=Page(), urls_namespace="api", auth=ANYBODY, throttle=Rate())
     handle(api)
     for each in (
         projects,

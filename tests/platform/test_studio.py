@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,13 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
     for name in ("web", "agent", "ingest", "control"):  # only the node host may carry torch
         assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
     assert child(studio, "web").memory_full_info().pss < 250 << 20
+
+    for page in ("/login/", "/api/v1/docs"):  # these need no login; what they name is collected, under the name that they say
+        text = urllib.request.urlopen(studio.url + page, timeout=30).read().decode()
+        named = re.findall(r'"(/static/[^"]+)"', text)
+        assert named
+        for file in named:
+            assert urllib.request.urlopen(studio.url + file, timeout=30).status == 200, file
 
     assert studio.stop() == 0
     assert studio.processes() == []

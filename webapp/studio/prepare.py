@@ -17,7 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from experiments import installation, runfiles
 from webapp.studio.checks import Refusal
 
-NOT_SERVED = ["django_htmx"]  # that package brings copies of htmx; the pages use the one under static/vendor
+NOT_SERVED = ["redoc*", "favicon*", "*.map", "swagger-ui-init.js"]  # of what lies beside Swagger UI
 
 
 def database(*, adopt: bool = False) -> bool:
