@@ -53,7 +53,7 @@ class AnotherHost(HostUnavailable):
 
 
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
-    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU shares. More slots than
+    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU slots. More slots than
     GPUs share them. Raises AnotherHost for a second machine of that name: it would get every slot and run of the first once more."""
     refusal, node = _register(facts, now=now, slots=slots)
     if refusal:

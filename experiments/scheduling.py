@@ -250,7 +250,7 @@ def _change_states(seen: Snapshot, granted: Iterable[tuple[int, int]], now: dt.d
         holds = len(seen.held_by(run.pk)) + counts[run.pk]
         if counts[run.pk] and run.state in (RunState.QUEUED, RunState.SUSPENDED):
             words = "1 slot" if counts[run.pk] == 1 else f"{counts[run.pk]} slots"
-            steps.append(states.Step(run, RunState.STARTING, f"It was granted {words}."))
+            steps.append(states.Step(run, RunState.STARTING, f"Granted {words}."))
         elif not holds and run.state in (RunState.STARTING, RunState.RUNNING):
             steps.append(states.Step(run, RunState.SUSPENDED, run.plan_reason or SUSPENDED_REASON))
     states.transition_all(steps, now=now)
@@ -295,7 +295,7 @@ def _note(run: TrainingRun, seen: Snapshot, decision: Plan, now: dt.datetime) ->
 
 def _unheard(seen: Snapshot, run: int) -> str:
     counts = Counter(seen.slots[slot].node.name for slot in seen.unheard.get(run, ()))
-    return "".join(f"; {count} more on {name}, which is not heard of" for name, count in sorted(counts.items()))
+    return "".join(f"; {count} more on {name}, which is offline" for name, count in sorted(counts.items()))
 
 
 def _about_equal(new: float | None, old: float | None) -> bool:

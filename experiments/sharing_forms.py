@@ -1,4 +1,4 @@
-"""The rules of sharing as a form: see views/sharing."""
+"""The scheduling policy as a form: see views/sharing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.scheduling import ClusterWish
 
 
 class ProjectRow(NamedTuple):
-    """A project among the rules of sharing: its fields, and what it takes of the disk."""
+    """A project among the scheduling policy: its fields, and what it takes of the disk."""
 
     pk: str
     name: str

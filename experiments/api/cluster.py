@@ -1,4 +1,4 @@
-"""The cluster: who holds which slot, everybody's jobs, the rules of sharing, slot time used; and the machines."""
+"""The cluster: who holds which slot, everybody's jobs, the scheduling policy, slot time used; and the machines."""
 
 from __future__ import annotations
 

@@ -182,3 +182,8 @@ class TrainingRun(models.Model):
     def duration(self, now: dt.datetime) -> dt.timedelta | None:
         """From the first step to the end or `now`; None before the first step."""
         return (self.ended_at or now) - self.started_at if self.started_at else None
+
+    def average_rate(self) -> float | None:
+        """Steps a second from the first step to the end, with all that came between them, as its chart shows them; None while it lives."""
+        seconds = (self.ended_at - self.started_at).total_seconds() if self.started_at and self.ended_at else 0.0
+        return self.step / seconds if self.step and seconds > 0 else None

@@ -164,7 +164,7 @@ def _facts(runs: list[TrainingRun], now: dt.datetime) -> list[Row]:
         ("Maximum slots", "number", lambda run: run.max_slots),
         ("Priority", "number", lambda run: run.priority),
         ("Duration", "duration", lambda run: run.duration(now)),
-        ("Slot time", "duration", lambda run: dt.timedelta(seconds=accounting.slot_seconds(run, now=now))),
+        ("Slot-hours", "duration", lambda run: dt.timedelta(seconds=accounting.slot_seconds(run, now=now))),
     ]
     return [_row(name, kind, [fact(run) for run in runs]) for name, kind, fact in facts]
 

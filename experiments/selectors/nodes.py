@@ -53,11 +53,12 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
 
 
 def _devices(node: Node, lanes: Sequence[Lane]) -> list[str]:
-    """ "4 × NVIDIA H200" for each kind of GPU, and how many slots share them; for a node without one, what its CPU shares are."""
+    """ "4 × NVIDIA H200" for each kind of GPU, and how many slots share them; for a node without one, its CPU slots and cores."""
     if node.gpus:
         shared = [f"shared by {len(lanes)} slots"] if len(lanes) > len(node.gpus) else []
         return [f"{count} × {name}" for name, count in Counter(map(str, node.gpus)).items()] + shared
-    return [f"{len(lanes)} CPU share{'' if len(lanes) == 1 else 's'} of {node.cpu_count} processors"] if lanes else []
+    slots, cores = ("slot" if len(lanes) == 1 else "slots"), ("core" if node.cpu_count == 1 else "cores")
+    return [f"{len(lanes)} CPU {slots} on {node.cpu_count} {cores}"] if lanes else []
 
 
 def median_pause_ms(*, changes: int = 50) -> float | None:

@@ -14,7 +14,7 @@ from experiments.models import ClusterRules, Grant, PresentUse, Slot, TrainingRu
 from experiments.snapshot import NODE_SILENT_S
 
 NOT_YET = "not measured yet"
-NO_NEWS = "nothing heard lately"
+NO_NEWS = "no recent data"
 CANNOT = "this machine cannot tell"
 
 

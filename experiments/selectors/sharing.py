@@ -1,4 +1,4 @@
-"""Reads for the page of the rules of sharing: who shares, which projects, and what administrators changed."""
+"""Reads for the page of the scheduling policy: who shares, which projects, and what administrators changed."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ STUCK_AFTER = 2  # times the grace that a worker has for leaving; but at least
 STUCK_S = 60.0  # a worker leaves within a step or a grace period; what takes longer is waiting for a device or a file system
 VERBS: dict[str, str] = {
     RunState.STARTING: "starts",
-    RunState.RUNNING: "trains",
+    RunState.RUNNING: "started training",
     RunState.SUSPENDED: "is suspended",
     RunState.STOPPING: "is asked to stop",
-    RunState.COMPLETED: "is completed",
+    RunState.COMPLETED: "completed",
     RunState.FAILED: "failed",
     RunState.STOPPED: "was stopped",
 }
@@ -174,7 +174,7 @@ def _move(move: RunTransition) -> FeedItem:
     if move.old == move.new:
         text, kind, done = f"{name}: {move.reason}", "wish", "was changed"
     elif not move.old:
-        text, kind, done = f"{name} was submitted.", "state", "was submitted"
+        text, kind, done = f"{move.run.submitted_by.username} submitted {move.run.name}.", "state", "was submitted"
     else:
         done = VERBS.get(move.new, move.new)
         text, kind = f"{name} {done}{_because(move)}", "state"

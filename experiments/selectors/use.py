@@ -89,10 +89,10 @@ def missing(run: TrainingRun, *, known: tuple[bool, bool]) -> str:
     """What is not known of an ended run's slots, and why, in words; "" where nothing is missing, or may still come. `known`: see there."""
     if run.started_at is None or run.ended_at is None or all(known):
         return ""
-    what = "The memory of its slots" if known[0] else "How its slots worked" if known[1] else "How its slots worked, and their memory,"
+    what = "memory" if known[0] else "utilization" if known[1] else "utilization or memory"
     if (run.ended_at - run.started_at).total_seconds() < 2 * SlotUse.EVERY_S:
-        return f"{what} is not shown: it is measured every {SlotUse.EVERY_S} seconds, and this run was over before."
-    return f"{what} is not known: its machine did not say."
+        return f"No {what} data: it is measured every {SlotUse.EVERY_S} seconds, and this run was over before."
+    return f"No {what} data: its machine reported none."
 
 
 def slots_used(run: TrainingRun) -> list[Slot]:

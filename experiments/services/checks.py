@@ -87,7 +87,7 @@ def _fits(what: str, use: diskuse.DiskUse, *, field: str | None, more_bytes: int
     wants = f", and this would be {diskuse.spelled(more_bytes)} more" if more_bytes else ""
     words = (
         f"{what} {taken} of the {may} of disk that it may take{wants}: delete runs or data that nobody needs, or ask an administrator for "
-        "more on the page Rules of sharing."
+        "more on the page Scheduling policy."
     )
     raise ValidationError({field: [words]} if field else words)
 

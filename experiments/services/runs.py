@@ -49,7 +49,7 @@ def resume_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime
 
 
 def set_priority(run: TrainingRun, *, by: User, priority: int, now: dt.datetime | None = None) -> TrainingRun:
-    """1-10000, higher first. Above the ceiling of the rules of sharing it counts once an administrator has set it. Field: priority."""
+    """1-10000, higher first. Above the ceiling of the scheduling policy it counts once an administrator has set it. Field: priority."""
     checks.whole(priority, field="priority", least=1, most=10_000)
     with transaction.atomic():
         run = _live(run, field="priority")

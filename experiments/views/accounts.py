@@ -121,7 +121,7 @@ def shortcuts(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         user.shortcuts = request.POST.get("shortcuts") == "on"
         user.save(update_fields=["shortcuts"])
-        return done(request, "Single keys are on." if user.shortcuts else "Single keys are off.", to=request.path)
+        return done(request, "Single-key shortcuts are on." if user.shortcuts else "Single-key shortcuts are off.", to=request.path)
     return page(request, "shortcuts.html", {"groups": SHORTCUTS})
 
 

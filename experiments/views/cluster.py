@@ -31,7 +31,7 @@ MOST_TABLE_LANES = 64
 MOST_STRIPS = 40
 LONGEST_S = 30 * 86400
 REFUSED_LASTS_S = 60
-AMISS = {"silent": "not heard of", "stuck": "stuck", "leaving": "leaving"}  # state of a lane -> words
+AMISS = {"silent": "offline", "stuck": "stuck", "leaving": "leaving"}  # state of a lane -> words
 
 
 @require_safe

@@ -55,7 +55,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
             ),
         )
         if made is not None:
-            return done(request, "The rules of sharing are changed.", to=reverse("sharing"))
+            return done(request, "The scheduling policy is changed.", to=reverse("sharing"))
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],

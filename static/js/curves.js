@@ -122,7 +122,7 @@ export class Curves {
     return longest;
   }
 
-  /** Changes of members (not the first ones), placed on the axis. @param {Axis} axis */
+  /** Resizes (not the first ones), placed on the axis. @param {Axis} axis */
   changes(axis) {
     return this.marks
       .filter((m) => m.before)

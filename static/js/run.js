@@ -41,8 +41,8 @@ const choice = new SlotChoice(
 /** @type {Map<string, Low>} */
 const lows = new Map([
   [WORKERS, { key: ':workers', title: 'Workers', make: workerOptions, data: () => curves.workers(axis), words: workerWords }],
-  [RATES, { key: ':rates', title: 'Steps a second', make: rateOptions, data: () => curves.rates(axis), words: rateWords }],
-  [BUSY, { key: ':busy', title: 'Slots at work', make: () => ({ ...shareOptions(common(() => drawn.get(BUSY)), section, use), height: LOW_HEIGHT }), data: () => use.share(axis), words: (index) => useWords(shareWords, use.share(axis), index) }],
+  [RATES, { key: ':rates', title: 'Steps/s', make: rateOptions, data: () => curves.rates(axis), words: rateWords }],
+  [BUSY, { key: ':busy', title: 'Utilization', make: () => ({ ...shareOptions(common(() => drawn.get(BUSY)), section, use), height: LOW_HEIGHT }), data: () => use.share(axis), words: (index) => useWords(shareWords, use.share(axis), index) }],
   [MEMORY, { key: ':memory', title: 'Memory', make: () => ({ ...memoryOptions(common(() => drawn.get(MEMORY)), section, use), height: LOW_HEIGHT }), data: () => use.memory(axis), words: (index) => useWords(memoryWords, use.memory(axis), index) }],
 ]);
 /** @type {Map<string, Drawn>} */
@@ -212,7 +212,7 @@ function rateOptions() {
     height: LOW_HEIGHT,
     scales: { x: plainX, y: { range: (/** @type {any} */ _u, /** @type {number} */ _min, /** @type {number} */ max) => [0, (max || 1) * 1.15] } },
     axes: [x, { ...y, space: 18 }],
-    series: [{}, { label: 'steps a second', stroke: colour(section, '--run-color'), width: 1.5, points: { show: false, filter: alone } }],
+    series: [{}, { label: 'steps/s', stroke: colour(section, '--run-color'), width: 1.5, points: { show: false, filter: alone } }],
   };
 }
 

@@ -19,7 +19,7 @@ export function show() {
   if (!bar) return;
   bar.hidden = ticked.size === 0;
   const text = /** @type {HTMLElement} */ (bar.querySelector('[data-selected]'));
-  text.textContent = ticked.size === 1 ? '1 run ticked:' : `${ticked.size} runs ticked:`;
+  text.textContent = `${ticked.size} selected`;
 }
 
 /** @param {HTMLInputElement} box @param {boolean} on */

@@ -244,7 +244,7 @@ FINDINGS: dict[str, Tried] = {
             "web/test_logins.py::test_a_password_is_more_than_the_name",
         ),
     ),
-    "A16": Tried("which names exist", (), left="Rules of sharing lists all names to whoever is logged in, by design."),
+    "A16": Tried("which names exist", (), left="Scheduling policy lists all names to whoever is logged in, by design."),
     "A17": Tried(
         "the address inside, told by a refusal", ("domain/test_outward.py::test_a_refusal_does_not_tell_which_address_a_name_has_inside",)
     ),

@@ -15,7 +15,7 @@ from tests.host.box import needs_landlock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 KEPT_OUT = "not keep people's code apart, and more than one person can run code here"
-SAYS_NO_MORE = "an administrator says under Rules of sharing that you trust each other"
+SAYS_NO_MORE = "an administrator says under Scheduling policy that you trust each other"
 # What docs/sandbox.md says of `landlock` under "What is not promised".
 OPEN_AT_LANDLOCK = {"mode", "times", "stat", "see", "priority", "processors", "shared memory", "other socket"}
 

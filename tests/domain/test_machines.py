@@ -187,7 +187,7 @@ def test_a_run_with_slots_on_a_machine_that_is_gone_keeps_them_and_nobody_is_pro
     second.apply(later)
     settle(second, since=later)
     assert len(cast.slots_of(alices)) == 4
-    assert fresh(alices).plan_reason.endswith("first is not heard of, so nothing changes there until it is")
+    assert fresh(alices).plan_reason.endswith("first is offline, so nothing changes there until it is back")
     assert node_of(another) <= {"second"}
     settle(first, second, since=later + 9 * SECOND)
     assert len(cast.slots_of(alices)) + len(cast.slots_of(another)) + len(cast.slots_of(bobs)) == 8

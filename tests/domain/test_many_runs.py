@@ -76,9 +76,9 @@ def test_each_of_many_runs_changes_state_by_itself(project: Project, alice: User
     TrainingRun.objects.filter(pk=stopping.pk).update(state=RunState.STOPPING)
     TrainingRun.objects.filter(pk=ended.pk).update(state=RunState.COMPLETED)
     TrainingRun.objects.filter(pk=deleted.pk).delete()
-    steps = [states.Step(run, RunState.STARTING, "It was granted 1 slot.") for run in (queued, stopping, deleted, ended)]
+    steps = [states.Step(run, RunState.STARTING, "Granted 1 slot.") for run in (queued, stopping, deleted, ended)]
     assert states.transition_all([*steps, states.Step(queued, RunState.STARTING, "twice")], now=NOW) == [queued]
     assert stopping.state == RunState.STOPPING, "the caller's copies are as the database has them"
     assert list(RunTransition.objects.filter(new=RunState.STARTING).values_list("run", "old", "reason")) == [
-        (queued.pk, "queued", "It was granted 1 slot.")
+        (queued.pk, "queued", "Granted 1 slot.")
     ]

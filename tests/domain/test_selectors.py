@@ -153,8 +153,8 @@ def test_the_feed_tells_what_happened_in_words(run: TrainingRun, project: Projec
     texts = [item.text for item in selectors.feed()]
     assert texts[0] == "alice's run digits: alice changed the priority from 5000 to 4000."
     assert "alice's run digits: 4 → 2 workers at step 812: bob's run started; 23 ms pause, 0 steps redone." in texts
-    assert "alice's run digits starts: It was granted 4 slots." in texts
-    assert texts[-1] == "alice's run digits was submitted."
+    assert "alice's run digits starts: Granted 4 slots." in texts
+    assert texts[-1] == "alice submitted digits."
     assert [item.text for item in selectors.feed(run=run)] == texts
     assert [item.text for item in selectors.feed(project=project, limit=2)] == texts[:2]
     elsewhere = services.create_project(by=alice, name="other")

@@ -164,7 +164,7 @@ def test_a_guest_that_falls_silent_keeps_its_slots_and_the_run_goes_on_at_home(b
     alpha.apply(later)
     settle(alpha, since=later)
     assert counts(big) == {"alpha": 4, "beta": 2}
-    assert fresh(big).plan_reason.endswith("; 2 more on beta, which is not heard of")
+    assert fresh(big).plan_reason.endswith("; 2 more on beta, which is offline")
     bobs = trains(cast.run(big.experiment.project, by=bob, name="bobs", now=later))
     now = settle(alpha, since=later + 6 * SECOND)
     assert counts(big) == {"alpha": 2, "beta": 2}, "what is heard of is shared as ever"

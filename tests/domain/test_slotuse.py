@@ -206,9 +206,9 @@ def test_the_run_and_its_node_are_told_of_new_figures_once(
 @pytest.mark.parametrize(
     ("lasted_s", "what_is_known", "said"),
     [
-        (1, (False, False), "How its slots worked, and their memory, is not shown: it is measured every 5 seconds"),
-        (1, (True, False), "The memory of its slots is not shown: it is measured every 5 seconds"),
-        (600, (False, True), "How its slots worked is not known: its machine did not say."),
+        (1, (False, False), "No utilization or memory data: it is measured every 5 seconds"),
+        (1, (True, False), "No memory data: it is measured every 5 seconds"),
+        (600, (False, True), "No utilization data: its machine reported none."),
         (600, (True, True), ""),
         (None, (False, False), ""),
     ],

@@ -151,7 +151,7 @@ class Studio:
         return time.monotonic() - began
 
     def trust(self) -> None:
-        """What an administrator says under Rules of sharing."""
+        """What an administrator says under Scheduling policy."""
         with contextlib.closing(sqlite3.connect(self.home / "db.sqlite3", timeout=20)) as database, database:
             database.execute("UPDATE experiments_clusterrules SET people_trust_each_other = 1")
 

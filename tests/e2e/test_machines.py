@@ -30,7 +30,7 @@ def machine_of(studio: Studio, run: int) -> set[str]:
 
 def takes_out_of_service(admin: Page, studio: Studio, node: str) -> None:
     admin.goto(f"{studio.url}/cluster/nodes/{node}/")
-    admin.get_by_role("button", name="What would it do?").click()
+    admin.get_by_role("button", name="Preview", exact=True).click()
     expect(admin.locator("#preview").get_by_role("row", name="digits alice")).to_contain_text("moves from local to second")
     admin.get_by_role("button", name="Drain this node").click()
 

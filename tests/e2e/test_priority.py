@@ -29,7 +29,7 @@ def starts_a_long_job(page: Page, studio: Studio, code: Path, *, project: str, n
 
 def admin_changes_the_policy(admin: Page, studio: Studio) -> None:
     admin.goto(f"{studio.url}/cluster/")
-    admin.get_by_role("link", name="Rules of sharing").click()
+    admin.get_by_role("link", name="Scheduling policy").click()
     admin.get_by_role("radio", name="Priority").check()
     expect(admin.locator("#preview")).to_contain_text("Nobody's slots would change now.")
     admin.get_by_label("Highest priority without an administrator").fill("9000")

@@ -63,13 +63,13 @@ def test_with_a_second_person_runs_wait_until_an_administrator_says_that_they_tr
     run = submit(alice, studio, code)
     alice.goto(f"{studio.url}/runs/{run}/")
     expect(alice.locator("#head")).to_contain_text(f"waits: the box of local ({level}) does not keep people's code apart")
-    expect(alice.locator("#head")).to_contain_text("says under Rules of sharing that you trust each other")
+    expect(alice.locator("#head")).to_contain_text("says under Scheduling policy that you trust each other")
     assert studio.held() == {}
     assert not (studio.folder(run) / "log" / "driver").exists(), "nothing of it was started"
 
     admin.goto(f"{studio.url}/cluster/")
     expect(admin.locator("#tiles")).to_contain_text(f"Nothing new is run on local ({level})")
-    admin.locator("#tiles").get_by_role("link", name="Rules of sharing").click()
+    admin.locator("#tiles").get_by_role("link", name="Scheduling policy").click()
     admin.get_by_label("The people here trust each other").check()
     admin.get_by_role("button", name="Apply").click()
     expect(admin.locator("#history")).to_contain_text("admin said that the people here trust each other with their code")

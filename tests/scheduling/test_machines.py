@@ -150,5 +150,5 @@ def test_a_run_on_a_machine_that_is_not_heard_of_keeps_just_what_it_holds(rules:
     lost = replace(on(ALICE, 1, 2, node="n1"), pinned=True)
     made = decide(slots, [lost, replace(ALICE, id=4, name="digits-4"), BOB, CAROL], rules)
     assert made.grants[1] == frozenset({1, 2})
-    assert made.reasons[1] == "holds 2 of 2 slots on n1: n1 is not heard of, so nothing changes there until it is"
+    assert made.reasons[1] == "holds 2 of 2 slots on n1: n1 is offline, so nothing changes there until it is back"
     assert sizes(made) == {1: 2, 4: 0, 2: 2, 3: 2} if rules is ONE else sizes(made)[4] <= 1

@@ -122,7 +122,7 @@ def test_a_run_whose_drivers_machine_is_not_heard_of_keeps_all_it_has_everywhere
     slots = [replace(slot, draining=slot.id in (3, 4)) for slot in PAIR]
     made = decide(slots, [lost, BOB], RULES)
     assert made.grants == {1: frozenset({1, 2, 5}), 2: frozenset({6, 7, 8})}
-    assert made.reasons[1].endswith(": alpha is not heard of, so nothing changes there until it is")
+    assert made.reasons[1].endswith(": alpha is offline, so nothing changes there until it is back")
 
 
 @pytest.mark.parametrize("rules", [RULES, PRIORITY])

@@ -152,7 +152,7 @@ def test_states_that_nobody_likes_are_said(studio: Seeded, as_: As) -> None:
     assert all(lane["bars"] for lane in answer), "what was granted stays to be seen"
     assert "its runs may go on" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
     assert "4 held on a lost node" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
-    assert client.get(reverse("cluster"), {"part": "strips"}).content.decode().count("2 not heard of") == 2
+    assert client.get(reverse("cluster"), {"part": "strips"}).content.decode().count("2 offline") == 2
 
 
 def test_a_machine_whose_disk_is_full_says_so_and_has_no_free_slot(studio: Seeded, as_: As) -> None:
@@ -167,13 +167,13 @@ def test_a_machine_whose_disk_is_full_says_so_and_has_no_free_slot(studio: Seede
 
 def test_a_drained_node_is_put_back_into_service_and_its_slots_need_no_draining(studio: Seeded, as_: As) -> None:
     client, address = as_(studio.dora), reverse("node", args=["local"])
-    assert "Take it out of service" in client.get(address).content.decode()
+    assert "Drain node" in client.get(address).content.decode()
     Grant.objects.all().delete()
     drained = Slot.objects.order_by("index")[0]
     Slot.objects.filter(pk=drained.pk).update(draining=True)
     Node.objects.update(draining=True)
     page = client.get(address).content.decode()
-    assert "Put it back into service" in page
+    assert "Resume node" in page
     assert page.count("with its node") == 4
     assert re.findall(r'action="[^"]*/slots/(\d+)/[^"]*"', page) == [str(drained.pk)]
 

@@ -210,4 +210,4 @@ def test_two_rates_are_tried_and_compared_with_a_run_of_another_experiment(visit
     table = page.get_by_role("table")
     expect(table.get_by_role("columnheader")).to_have_count(4)
     expect(table.get_by_role("row", name="Experiment differs")).to_contain_text("Learning rates")
-    expect(page.get_by_role("heading", name="Curves")).to_be_visible()
+    expect(page.get_by_role("heading", name="Metrics")).to_be_visible()

@@ -57,7 +57,7 @@ def test_others_look_and_change_nothing(studio: Seeded, second: Node, as_: As) -
 def test_its_applications_are_everybodys_jobs_with_their_slots(studio: Seeded, as_: As) -> None:
     address = reverse("instance_group", args=[NAME])
     page = as_(studio.alice).get(address).content.decode()
-    for word in ("Submitted applications", "CPU slots", "GPU slots", "Learning rates", "a run in another project", "Run application"):
+    for word in ("Submitted applications", "CPU slots", "GPU slots", "Learning rates", "a run in another project", "New run"):
         assert word in page
     found = as_(studio.alice).get(address, {"part": "jobs", "name": "nothing of that name"}).content.decode()
     assert "No job matches" in found

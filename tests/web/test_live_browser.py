@@ -315,7 +315,7 @@ def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Vi
 def test_the_table_of_the_lanes_follows_their_window(visit: Visit, site: Site) -> None:
     page = visit()
     go(page, site, "cluster")
-    page.get_by_text("The lanes as a table").click()
+    page.get_by_text("View as table").click()
     table = page.locator("#lanes-table")
     expect(table).to_contain_text("Learning rates")
     page.get_by_role("button", name="1 min", exact=True).click()
@@ -342,10 +342,10 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     expect(page.locator("#parallel-said")).to_contain_text("of 3 runs are in range")
     page.get_by_role("button", name="All runs").click()
     expect(page.locator(".parallel-line.is-out")).to_have_count(0)
-    page.get_by_label("Only what differs").check()
+    page.get_by_label("Show differences only").check()
     expect(page.locator("#table tbody tr", has_text="Execution command")).to_be_hidden()
     page.reload()
-    expect(page.get_by_label("Only what differs")).to_be_checked()
+    expect(page.get_by_label("Show differences only")).to_be_checked()
 
 
 def test_nothing_moves_when_pages_draw_and_update(visit: Visit, site: Site) -> None:

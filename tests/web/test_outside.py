@@ -163,7 +163,7 @@ def test_its_page_has_curves_and_no_slots_and_can_stop_it(site: Site, person: Ca
     page.goto(f"{site.pages['url']}/runs/{run}/")
     page.locator(".uplot").first.wait_for()
     assert page.get_by_text("Logged from outside").first.is_visible()
-    assert page.get_by_role("button", name="Pause").count() == 0 and page.get_by_text("Slots held").count() == 0
+    assert page.get_by_role("button", name="Pause").count() == 0 and page.get_by_text("Slots allocated").count() == 0
     for tab in ("overview/", "logs/", "media/", "results/"):
         answer = page.goto(f"{site.pages['url']}/runs/{run}/{tab}")
         assert answer is not None and answer.status == 200

@@ -1,4 +1,4 @@
-"""The rules of sharing and what takes nodes and slots out of service: who may, what it would do, and the history everybody can read."""
+"""The scheduling policy and what takes nodes and slots out of service: who may, what it would do, and the history everybody can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of sharing in a real browser, as an administrator has them: previews follow what is typed, and it works without script."""
+"""The scheduling policy in a real browser, as an administrator has them: previews follow what is typed, and it works without script."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_administrator_sees_what_rules_and_drains_would_do(width: int, theme:
     expect(page.locator("#preview")).to_contain_text("Quota of bob: Ensure this value is greater than or equal to 0.")
     go(page, site, "node")
     page.get_by_label("Reason").fill("a new fan")
-    page.get_by_role("button", name="What would it do?").click()
+    page.get_by_role("button", name="Preview", exact=True).click()
     expect(page.locator("#preview")).to_contain_text("no slot is in service")
     site.tell("changed")
     page.get_by_role("button", name="Preview for GPU 0").click()
@@ -45,7 +45,7 @@ def test_a_weak_box_is_told_where_people_look_and_an_administrator_answers_for_i
     site.tell("box limits")
     expect(page.locator("#tiles")).to_contain_text("Nothing new is run on local (limits)")
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    page.locator("#tiles").get_by_role("link", name="Rules of sharing").click()
+    page.locator("#tiles").get_by_role("link", name="Scheduling policy").click()
     for yes, said in ((True, "an administrator has said that they trust each other"), (False, "so it runs nothing new")):
         page.get_by_label("The people here trust each other").set_checked(yes)
         expect(page.locator("#preview")).not_to_contain_text("Change something above")
@@ -68,7 +68,7 @@ def test_rules_are_changed_without_script(visit: Visit, site: Site) -> None:
         page.get_by_label("Weight of alice").fill(weight)
         page.get_by_label("Reason").fill("a paper")
         page.get_by_role("button", name="Apply").click()
-        expect(page.get_by_text("The rules of sharing are changed.")).to_be_visible()
+        expect(page.get_by_text("The scheduling policy is changed.")).to_be_visible()
     expect(page.locator("#history")).to_contain_text("dora changed alice's weight from 2 to 1")
 
 

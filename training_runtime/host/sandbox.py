@@ -57,7 +57,7 @@ _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character a
 
 NOT_APART = (
     "the box of this run would be {!r}, which does not keep people's code apart, as this machine had said it does: {}. Or let an "
-    "administrator say under Rules of sharing that the people here trust each other"
+    "administrator say under Scheduling policy that the people here trust each other"
 )
 TOO_WEAK = "the box of this machine is {!r}, and EDT_SANDBOX asks for {!r} at least: {}"
 LACKS: dict[Level, str] = {

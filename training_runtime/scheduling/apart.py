@@ -18,7 +18,7 @@ from training_runtime.scheduling.reasons import listed
 
 KEEP_APART = frozenset({"user+landlock", "user"})
 REMEDY = (
-    "run the host there as root with Landlock (docs/sandbox.md), or an administrator says under Rules of sharing that you trust each other"
+    "run the host there as root with Landlock (docs/sandbox.md), or an administrator says under Scheduling policy that you trust each other"
 )
 
 

@@ -242,7 +242,7 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
     """What keeps the run from having more slots than it has."""
     run, size = demand.run, demand.size
     if run.pinned:
-        return f"{run.node or demand.node} is not heard of, so nothing changes there until it is"
+        return f"{run.node or demand.node} is offline, so nothing changes there until it is back"
     larger = next_size(size, engines=run.engines, most=demand.most)
     if larger is None:
         if demand.capped:

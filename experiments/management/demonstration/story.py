@@ -24,7 +24,7 @@ from experiments.services.sample import EXAMPLE, bundle
 DATA_FOLDER = "digits"
 PEOPLE = ("alice", "bob")
 SLOTS_WITHIN_S = 60.0
-TRUST = "alice and bob trust each other here: the box of {} does not keep their code apart (Rules of sharing take that back)."
+TRUST = "alice and bob trust each other here: the box of {} does not keep their code apart (Scheduling policy take that back)."
 OTHERS = "the box of {} does not keep people's code apart, and {} can run code here too: use an empty EDT_HOME."
 BOB_COMES_AT = 0.12  # of Alice's steps
 
