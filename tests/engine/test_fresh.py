@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from types import ModuleType
@@ -120,6 +121,31 @@ def test_what_makes_a_process_unsafe_to_fork_is_named(monkeypatch):
         end.set()
     monkeypatch.setitem(sys.modules, "tensorflow.python", ModuleType("tensorflow.python"))
     assert "TensorFlow" in script.why_not_fork()
+
+
+PANDAS = """
+import os, signal
+from pathlib import Path
+import pandas
+from training_runtime.elastic import script
+names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+assert "jemalloc_bg_thd" in names, names  # else this tests nothing
+assert script.why_not_fork() == "", script.why_not_fork()
+def work():
+    frames = [pandas.DataFrame({"n": range(20_000), "s": [f"{n}" * 9 for n in range(20_000)]}) for _ in range(5)]
+    return sum(int(frame.groupby("s").n.sum().sum()) for frame in frames)
+expected = work()
+for _ in range(8):
+    if not (pid := os.fork()):
+        signal.alarm(60)
+        os._exit(work() != expected)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def test_a_process_that_has_imported_pandas_is_forked_and_its_children_work():
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", PANDAS], env=environment, check=True, timeout=120)
 
 
 def test_files_of_the_script_do_not_hide_modules_from_the_interpreter(tmp_path):

@@ -25,6 +25,8 @@ COST = (
     "its batches itself where the script runs threads. The weights are the same"
 )
 _OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
+# Of pyarrow, and so of pandas: jemalloc holds its own locks around a fork, and a child goes on without this thread (its background_thread.c).
+_NATIVE_HARMLESS = ("jemalloc_bg_thd",)
 _HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
 
 
@@ -89,10 +91,18 @@ def native_threads() -> int:
     OpenMP and BLAS have pools by default, outside of the studio, they are no reason: a worker with one thread does not use them.)"""
     for _ in range(10):
         known = {os.getpid(), *(thread.native_id for thread in threading.enumerate())}  # after a fork the main thread says another
-        if not (count := sum(int(task.name) not in known for task in Path("/proc/self/task").iterdir())):
+        if not (count := sum(int(task.name) not in known and not _sleeps(task) for task in Path("/proc/self/task").iterdir())):
             break
         time.sleep(0.01)  # a thread that was just joined is gone for Python a moment before it is for the kernel
     return count
+
+
+def _sleeps(task: Path) -> bool:
+    """Whether this thread (its folder in /proc) is one that a fork may do without; one that has just ended is gone."""
+    try:
+        return (task / "comm").read_text().strip() in _NATIVE_HARMLESS
+    except OSError:
+        return True
 
 
 def _has_touched_cuda() -> bool:
