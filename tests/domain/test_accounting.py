@@ -107,3 +107,10 @@ def test_usage_does_not_go_away_with_what_is_deleted(run: TrainingRun, host: cas
     assert (accounting.by_person(**window), accounting.by_project(**window)) == before
     assert [(row.key, row.name) for row in accounting.by_run(**window)] == [(number, "digits (deleted)")]
     assert accounting.by_run(begin=NOW + 10 * SECOND, end=NOW + 60 * SECOND) == []
+
+
+def test_the_speed_of_an_ended_run_is_that_of_its_whole_length() -> None:
+    run = TrainingRun(step=100, step_rate=18.9, started_at=NOW)
+    assert run.average_rate() is None, "it has not ended"
+    run.ended_at = NOW + dt.timedelta(seconds=40)
+    assert run.average_rate() == 2.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import json
 import re
@@ -16,7 +15,6 @@ from django.utils import timezone
 from experiments import ingest, runfiles
 from experiments.arguments import arguments
 from experiments.models import Grant, Slot, TrainingRun, User
-from experiments.selectors import present
 from experiments.templatetags.studio import spell
 from tests import cast
 from tests.conftest import Said
@@ -40,14 +38,6 @@ def test_an_ended_run_says_what_it_took_and_nothing_of_a_future(studio: Seeded, 
     page = as_(studio.alice).get(reverse("run", args=[studio.completed.pk])).content.decode()
     assert "its machine reported none" in page
     assert "reported none" not in as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
-
-
-def test_the_speed_of_an_ended_run_is_that_of_its_whole_length_as_its_chart_has_it(studio: Seeded, as_: As) -> None:
-    ended = studio.completed.ended_at
-    assert ended is not None
-    TrainingRun.objects.filter(pk=studio.completed.pk).update(step=100, step_rate=18.9, started_at=ended - dt.timedelta(seconds=40))
-    tiles = as_(studio.alice).get(reverse("run", args=[studio.completed.pk]), {"part": "tiles"}).content.decode()
-    assert '<div class="tile-value">2.50</div><div class="tile-label">Steps/s on average' in tiles
 
 
 def test_a_run_that_is_paused_before_it_has_begun_is_not_called_queued(studio: Seeded, as_: As) -> None:
@@ -148,11 +138,10 @@ def test_single_slots_come_with_the_points_where_they_are_few_or_asked_for(studi
 
 
 def test_the_overview_says_what_its_slots_do_now(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(present, "NODE_SILENT_S", 3600)  # a busy machine may take longer to this page than what was measured counts
+    monkeypatch.setattr("experiments.selectors.present.NODE_SILENT_S", 3600)  # a busy machine is slow
     client, address = as_(studio.alice), reverse("run_overview", args=[studio.running.pk])
     for page in (client.get(address).content.decode(), client.get(address, {"part": "now"}).content.decode()):
-        now = re.sub(r"<[^>]+>|\s+", " ", page.split('id="now-title"')[1].split("</table>")[0])
-        now = re.sub(r" +", " ", now)
+        now = re.sub(r"(<[^>]+>|\s+)+", " ", page.split('id="now-title"')[1].split("</table>")[0])
         for words in ("2 slots", "80 % at work", "900 MB memory", "GPU 0 on local", "90 %", "70 %", "400 MB", "500 MB"):
             assert words in now, (words, now)
     TrainingRun.objects.get(pk=studio.running.pk).present_use.delete()

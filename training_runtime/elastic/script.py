@@ -25,7 +25,7 @@ COST = (
     "its batches itself where the script runs threads. The weights are the same"
 )
 _OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
-# Of pyarrow, and so of pandas: jemalloc holds its own locks around a fork, and a child goes on without this thread (its background_thread.c).
+# Of pyarrow, and so of pandas: jemalloc holds its locks around a fork, and a child goes on without this thread (its background_thread.c).
 _NATIVE_HARMLESS = ("jemalloc_bg_thd",)
 _HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
 
