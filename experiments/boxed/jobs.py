@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments import logsearch
-from experiments.boxed import archives, code, packages, previews
+from experiments.boxed import archives, code, packages, previews, statedict
 
 
 def _preview(files: Sequence[int], size_bytes: int, name: str, as_text: bool) -> dict[str, object]:
@@ -31,6 +31,7 @@ JOBS: dict[str, Callable[..., object]] = {
     "unpack": archives.unpack,
     "with_line": archives.with_line,
     "requirements": packages.requirements,
+    "safetensors": statedict.safetensors,
 }
 
 
