@@ -32,6 +32,7 @@ from experiments.models import (
     Notice,
     Project,
     ProjectImport,
+    RegisteredModel,
     Role,
     SavedView,
     TrainingDefinition,
@@ -97,6 +98,13 @@ def data_asset(user: AnyUser, pk: int, *, need: Need = "read") -> DataAsset:
     """The data asset, its `project` with `my_role`."""
     found = _fetch(DataAsset.objects.select_related("created_by"), pk, "data asset")
     found.project = _of(user, found.project_id, need, "data asset")
+    return found
+
+
+def registered_model(user: AnyUser, pk: int, *, need: Need = "read") -> RegisteredModel:
+    """The model, its `project` with `my_role`."""
+    found = _fetch(RegisteredModel.objects.select_related("created_by"), pk, "model")
+    found.project = _of(user, found.project_id, need, "model")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What projects and people take of the disk: runs' folders, which are counted here from time to time, data and code.
+"""What projects and people take of the disk: runs' folders, which are counted here from time to time, data, code and models.
 
 A run's folder was written by user code. So it is not walked here: that is done by the program that the node host measures with
 (`python -m training_runtime.host.disk_use`), which bears whatever it finds. A run that lives is counted every few minutes, and once more
@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet, Sum
 
 from experiments import runfiles
-from experiments.models import ClusterRules, DataAsset, DataUpload, DefinitionVersion, ProjectImport, TrainingRun
+from experiments.models import ClusterRules, DataAsset, DataUpload, DefinitionVersion, ModelFile, ProjectImport, TrainingRun
 from experiments.models.runs import LIVE
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,12 @@ class DiskUse:
     runs: int = 0
     data: int = 0
     code: int = 0
+    models: int = 0
     may: int | None = None
 
     @property
     def bytes(self) -> int:
-        return self.runs + self.data + self.code
+        return self.runs + self.data + self.code + self.models
 
     @property
     def is_full(self) -> bool:
@@ -64,7 +65,8 @@ def spelled(count: int) -> str:
 
 
 def of_projects(projects: Iterable[int]) -> dict[int, DiskUse]:
-    """What each of these takes, as far as it is counted. Code is stored once, however many versions have it."""
+    """What each of these takes, as far as it is counted. Code is stored once, however many versions have it, and so are the files of
+    models."""
     wanted, may = list(projects), ClusterRules.current().project_disk
     runs = _sums(TrainingRun.objects.filter(experiment__project__in=wanted), "experiment__project", "disk_bytes")
     data = _sums(DataAsset.objects.filter(project__in=wanted), "project", "size_bytes")
@@ -72,8 +74,12 @@ def of_projects(projects: Iterable[int]) -> dict[int, DiskUse]:
     code: dict[int, int] = {}
     for project, _, size in held.values_list("definition__project", "bundle", "bundle__size_bytes").distinct():
         code[project] = code.get(project, 0) + size
+    models: dict[int, int] = {}
+    files = ModelFile.objects.filter(version__model__project__in=wanted).order_by()
+    for project, _, size in files.values_list("version__model__project", "sha256", "size_bytes").distinct():
+        models[project] = models.get(project, 0) + size
     limits = {pk: may[str(pk)] * GB if str(pk) in may else None for pk in wanted}
-    return {pk: DiskUse(runs.get(pk, 0), data.get(pk, 0), code.get(pk, 0), limits[pk]) for pk in wanted}
+    return {pk: DiskUse(runs.get(pk, 0), data.get(pk, 0), code.get(pk, 0), models.get(pk, 0), limits[pk]) for pk in wanted}
 
 
 def of_project(project: int) -> DiskUse:
@@ -81,7 +87,8 @@ def of_project(project: int) -> DiskUse:
 
 
 def of_person(person: int) -> DiskUse:
-    """Runs that they submitted, data and code that they brought, and what they have announced that is still to arrive."""
+    """Runs that they submitted, data and code that they brought, models that they registered, and what they have announced that is still
+    to arrive."""
     may = ClusterRules.current().each_person_disk
     runs = TrainingRun.objects.filter(submitted_by=person).aggregate(taken=Sum("disk_bytes"))
     data = DataAsset.objects.filter(created_by=person).aggregate(taken=Sum("size_bytes"))["taken"] or 0
@@ -91,7 +98,9 @@ def of_person(person: int) -> DiskUse:
     data += sum(ProjectImport.objects.filter(created_by=person).exclude(state__in=over).values_list("size_bytes", flat=True))
     brought = DefinitionVersion.objects.filter(created_by=person).order_by()
     code = sum(size for _, size in brought.values_list("bundle", "bundle__size_bytes").distinct())
-    return DiskUse(runs["taken"] or 0, data, code, may * GB if may is not None else None)
+    files = ModelFile.objects.filter(version__created_by=person).order_by()
+    models = sum(size for _, size in files.values_list("sha256", "size_bytes").distinct())
+    return DiskUse(runs["taken"] or 0, data, code, models, may * GB if may is not None else None)
 
 
 def _sums(found: QuerySet[TrainingRun] | QuerySet[DataAsset], by: str, what: str) -> dict[int, int]:

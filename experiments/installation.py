@@ -16,10 +16,10 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 
-from experiments.models import Bundle, DataAsset, Installation, TrainingRun, User
+from experiments.models import Bundle, DataAsset, Installation, ModelFile, TrainingRun, User
 
 FILE = "installation"
-STORES = ("runs", "bundles", "assets")  # what cannot be made anew
+STORES = ("runs", "bundles", "assets", "models")  # what cannot be made anew
 ADOPT = "if they do belong together, bind them to each other: .venv/bin/python manage.py adopt"
 
 
@@ -57,14 +57,14 @@ def look() -> Found:
     """Reads, and changes nothing; also before the database has tables."""
     tables = set(connection.introspection.table_names())
 
-    def there(model: type[Bundle | DataAsset | User | Installation]) -> bool:
+    def there(model: type[Bundle | DataAsset | ModelFile | User | Installation]) -> bool:
         return model._meta.db_table in tables and model._default_manager.exists()
 
     return Found(
         database=Installation.objects.values_list("key", flat=True).get(pk=1) if there(Installation) else None,
         home=_key_of_home(),
         has_people=there(User),
-        names_files=there(Bundle) or there(DataAsset),
+        names_files=there(Bundle) or there(DataAsset) or there(ModelFile),
         has_files=any(not each.name.startswith(".") for store in STORES for each in (settings.EDT_HOME / store).iterdir()),
     )
 

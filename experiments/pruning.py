@@ -18,7 +18,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import ProtectedError, Q, QuerySet
 
-from experiments import bundles, environments, installation, removal, stores, tombstones
+from experiments import bundles, environments, installation, modelstore, removal, stores, tombstones
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -29,6 +29,8 @@ from experiments.models import (
     Metric,
     MetricSeries,
     MetricStretch,
+    ModelFile,
+    ModelVersion,
     Notice,
     ProjectImport,
     RunEvent,
@@ -45,7 +47,7 @@ NOTICES_KEPT = dt.timedelta(days=90)
 DELIVERIES_KEPT = dt.timedelta(days=7)  # longer than any of them is tried
 UPLOAD_KEPT = dt.timedelta(days=7)  # since its last piece
 TOMBSTONES_KEPT = dt.timedelta(days=365)  # who deleted what
-STORES = ("runs", "assets", "uploads", "bundles", "code")
+STORES = ("runs", "assets", "models", "uploads", "bundles", "code")
 TRASH = ".trash"
 ROWS_AT_ONCE = 10_000  # in one statement: others wait a fraction of a second for the database
 FILES_AT_ONCE = 10_000
@@ -105,6 +107,7 @@ def orphans(now: dt.datetime) -> list[Path]:
     """What lies in the stores, older than a day, and is named by no row and no tombstone."""
     named = set(TrainingRun.objects.values_list("folder", flat=True)) | set(Bundle.objects.values_list("sha256", flat=True))
     named |= {key.hex for key in (*DataAsset.objects.values_list("key", flat=True), *DataUpload.objects.values_list("key", flat=True))}
+    named |= set(ModelFile.objects.values_list("sha256", flat=True))
     named |= {key.hex for key in ProjectImport.objects.values_list("key", flat=True)}
     named |= set(Tombstone.objects.filter(emptied_at=None).values_list("key", flat=True))
     found = (path for store in STORES for path in _entries(settings.EDT_HOME / store) if path.name not in OURS)
@@ -141,9 +144,11 @@ def _go_on(stone: Tombstone, now: dt.datetime) -> bool:
 
 
 def _to_trash(stone: Tombstone) -> None:
-    """Move its files, unless a row names them again: code that was uploaded once more."""
-    with bundles.files_stay():
+    """Move its files, unless a row names them again: code that was uploaded once more, a model that was registered once more."""
+    with bundles.files_stay(), modelstore.files_stay():
         if stone.kind == Kind.BUNDLE and Bundle.objects.filter(sha256=stone.key).exists():
+            return
+        if stone.kind == Kind.MODEL and ModelFile.objects.filter(sha256=stone.key).exists():
             return
         for place in _places(stone):
             trash = _in_trash(stone, place)
@@ -162,6 +167,8 @@ def _places(stone: Tombstone) -> list[Path]:
             return [home / "assets" / key]
         case Kind.BUNDLE:
             return [home / "bundles" / f"{key}.zip", home / "code" / key]
+        case Kind.MODEL:
+            return [home / "models" / key]
     places = [home / "uploads" / key, home / "assets" / f".{key}"]
     if key != stores.NOWHERE and not DataAsset.objects.filter(key=key).exists():  # checked in full, and given up before it became one
         places.append(home / "assets" / key)
@@ -193,8 +200,9 @@ def _remove_rows(stone: Tombstone) -> bool:
 
 
 def _unused_bundles(now: dt.datetime) -> None:
-    """Code without a version."""
-    for bundle in Bundle.objects.filter(created_at__lt=now - KEPT).exclude(pk__in=DefinitionVersion.objects.values("bundle")):
+    """Code without a version, neither of a training definition nor of a model."""
+    unused = Bundle.objects.filter(created_at__lt=now - KEPT).exclude(pk__in=DefinitionVersion.objects.values("bundle"))
+    for bundle in unused.exclude(pk__in=ModelVersion.objects.exclude(code=None).values("code")):
         # A version that is made with it at this moment keeps it: the foreign key protects it, or finds it gone and the upload is repeated.
         with contextlib.suppress(ProtectedError), transaction.atomic():
             bundle.delete()

@@ -28,6 +28,11 @@ def of_bundle(sha256: str, *, now: dt.datetime) -> None:
     _write([Tombstone(kind=Kind.BUNDLE, key=sha256, at=now)])
 
 
+def of_model_files(hashes: Iterable[str], *, by: User, now: dt.datetime) -> None:
+    """Of files that no version has any more."""
+    _write([Tombstone(kind=Kind.MODEL, key=sha256, by=by.username, at=now) for sha256 in hashes])
+
+
 def _write(stones: list[Tombstone]) -> None:
     Tombstone.objects.bulk_create(stones, batch_size=1000)
     if stones:

@@ -21,7 +21,7 @@ def prepare(home: Path) -> None:
     """Make the folders that must exist before anything starts. Raises HomeUnusable, with a sentence, where there is no room or no right."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o755)
-        for name in ("tmp", "bundles", "uploads"):
+        for name in ("tmp", "bundles", "models", "uploads"):
             (home / name).mkdir(exist_ok=True, mode=0o700)
         for name in ("assets", "code", "data", "runs", "static"):
             (home / name).mkdir(exist_ok=True, mode=0o755)

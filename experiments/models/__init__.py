@@ -24,6 +24,7 @@ from experiments.models.installation import Installation, Tombstone
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
 from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
 from experiments.models.projects import Membership, Permit, Project, Role, User
+from experiments.models.registry import ModelAlias, ModelEvent, ModelFile, ModelVersion, RegisteredModel
 from experiments.models.run_values import RunColumn, RunValue, SavedView
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.submissions import Submission
@@ -60,7 +61,11 @@ __all__ = [
     "MetricSeries",
     "MetricStretch",
     "MetricWatch",
+    "ModelAlias",
     "ModelDraft",
+    "ModelEvent",
+    "ModelFile",
+    "ModelVersion",
     "NamedEnvironment",
     "NamedVersion",
     "Node",
@@ -71,6 +76,7 @@ __all__ = [
     "PresentUse",
     "Project",
     "ProjectImport",
+    "RegisteredModel",
     "Role",
     "RunColumn",
     "RunEvent",

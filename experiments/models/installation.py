@@ -25,6 +25,7 @@ class Tombstone(models.Model):
         ASSET = "asset", "Data asset"
         UPLOAD = "upload", "Upload"
         BUNDLE = "bundle", "Code"
+        MODEL = "model", "File of a model"
 
     kind = models.CharField(max_length=8, choices=Kind)
     key = models.CharField(max_length=64)  # what its files are called in their store

@@ -15,7 +15,7 @@ MOST_GENERATIONS = 10_000
 def card(run: TrainingRun) -> dict[str, Any]:
     """Of a run that `access.run` has fetched and that has ended: what its receipt seals. Values of variables are its own, never secrets."""
     return {
-        "run": _run(run),
+        "run": about(run),
         **inputs(run),
         "shape": {name: getattr(run, name) for name in ("engines", "batch_size", "epochs", "steps_per_epoch", "parameters")},
         "exact": {"promised": run.exact, "checked": run.exact_checked, "reasons": run.exact_reasons},
@@ -25,7 +25,8 @@ def card(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _run(run: TrainingRun) -> dict[str, Any]:
+def about(run: TrainingRun) -> dict[str, Any]:
+    """Which run it is, whose, when, and how it went."""
     return {
         "id": run.pk,
         "folder": run.folder,

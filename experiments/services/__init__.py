@@ -38,6 +38,16 @@ from experiments.services.named_environments import (
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
+from experiments.services.registry import (
+    create_model,
+    delete_model,
+    delete_version,
+    drop_alias,
+    register_version,
+    set_alias,
+    update_model,
+    update_version,
+)
 from experiments.services.reproduction import check_receipt, reproduce
 from experiments.services.reruns import run_with_changes
 from experiments.services.runs import (
@@ -77,6 +87,7 @@ __all__ = [
     "create_definition",
     "create_definition_from_git",
     "create_experiment",
+    "create_model",
     "create_named_environment",
     "create_project",
     "create_token",
@@ -85,14 +96,17 @@ __all__ = [
     "delete_asset",
     "delete_definition",
     "delete_experiment",
+    "delete_model",
     "delete_named_environment",
     "delete_project",
     "delete_run",
     "delete_runs",
     "delete_trigger",
     "delete_variable",
+    "delete_version",
     "delete_view",
     "delete_webhook",
+    "drop_alias",
     "drop_environment",
     "drop_upload",
     "duplicate_experiment",
@@ -105,6 +119,7 @@ __all__ = [
     "missing_package",
     "pause_run",
     "receive",
+    "register_version",
     "remove_member",
     "remove_node",
     "renew_named_environment",
@@ -114,6 +129,7 @@ __all__ = [
     "run_experiment",
     "run_with_changes",
     "save_view",
+    "set_alias",
     "set_cluster_draining",
     "set_node_draining",
     "set_policy",
@@ -129,5 +145,7 @@ __all__ = [
     "try_webhook",
     "update_asset",
     "update_definition",
+    "update_model",
     "update_project",
+    "update_version",
 ]

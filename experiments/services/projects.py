@@ -9,10 +9,21 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import notices, notify, snapshot, tombstones
-from experiments.models import ClusterRules, Experiment, Membership, Project, Role, TrainingDefinition, TrainingRun, User, Webhook
+from experiments import modelstore, notices, notify, snapshot, tombstones
+from experiments.models import (
+    ClusterRules,
+    Experiment,
+    Membership,
+    ModelFile,
+    Project,
+    Role,
+    TrainingDefinition,
+    TrainingRun,
+    User,
+    Webhook,
+)
 from experiments.models.runs import LIVE
-from experiments.services import checks, deletion
+from experiments.services import checks, deletion, registry
 
 
 def create_project(*, by: User, name: str, description: str = "", request_id: uuid.UUID | None = None) -> Project:
@@ -61,7 +72,7 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
     """Delete it with all it owns, results included. Refused while a run of it is live."""
     now = now or timezone.now()
     runs = TrainingRun.objects.filter(experiment__project=project)
-    with transaction.atomic():
+    with modelstore.files_stay(), transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
         if runs.filter(state__in=LIVE).exists():
             raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
@@ -71,6 +82,9 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
         TrainingDefinition.objects.filter(project=project).delete()
         tombstones.of_assets(project.data_assets.values_list("key", flat=True), by=by, now=now)
         tombstones.of_uploads(project.data_uploads.values_list("key", flat=True), by=by, now=now)
+        hashes = set(ModelFile.objects.filter(version__model__project=project).values_list("sha256", flat=True))
+        project.registered_models.all().delete()
+        registry.bury(hashes, by=by, now=now)
         project.delete()
         notify.changed("cluster", "jobs", "feed", "lanes")
 

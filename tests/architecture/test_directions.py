@@ -64,9 +64,11 @@ LAYERS = (
     ("apart",),
     ("states", "accounts"),
     ("run_values",),
+    ("modelstore", "weights"),
     ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed", "zipstream"),
     ("logins", "addresses", "variables", "api_tokens", "signatures"),
     ("models", "page_layer", "bulk"),
+    ("modelnames", "registrable"),
 )
 
 # Exceptions, each with its reason.

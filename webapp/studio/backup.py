@@ -27,7 +27,7 @@ from webapp.studio import dump
 
 FORMAT = 1
 MANIFEST = "backup.json"
-STORES = ("bundles", "assets", "runs")
+STORES = ("bundles", "assets", "models", "runs")
 
 
 def _nothing(path: str) -> bool:  # noqa: ARG001  (one of the ways to say what is left out)
@@ -44,7 +44,7 @@ def _of_no_use(path: str) -> bool:
     return _hidden(path) or path.split("/")[1:] == ["tmp"]
 
 
-SKIPPED: dict[str, Callable[[str], bool]] = {"bundles": _hidden, "assets": _hidden, "runs": _of_no_use}
+SKIPPED: dict[str, Callable[[str], bool]] = {"bundles": _hidden, "assets": _hidden, "models": _hidden, "runs": _of_no_use}
 
 
 def skipped(store: str) -> Callable[[str], bool]:
