@@ -35,6 +35,7 @@ from experiments.api import (
     previews,
     projects,
     receipts,
+    registry,
     run_table,
     runs,
     searching,
@@ -120,6 +121,7 @@ PARAMETER = {
     **{"Project": "project", "Definition": "definition", "Version": "version", "Upload": "upload", "DataAsset": "data"},
     **{"Experiment": "experiment", "Run": "run", "Webhook": "webhook", "MadeTrigger": "trigger", "MadeToken": "token"},
     **{"Import": "imported", "Threshold": "threshold", "OfferedEnvironment": "offered", "Environment": "environment", "View": "view"},
+    "RegisteredModel": "model",
 }
 
 
@@ -138,6 +140,7 @@ def make() -> Api:
         runs,
         history,
         receipts,
+        registry,
         setup,
         outside,
         metrics,

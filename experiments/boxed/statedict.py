@@ -1,9 +1,9 @@
 """Weights that torch.save wrote, as safetensors. In the child alone, which has no torch: it reads what a state_dict is made of, and nothing
 else, with as much memory as its names take.
 
-A file of torch.save is a zip: `data.pkl` says which tensors there are, and their values lie uncompressed beside it. The pickle is read by an
-unpickler that resolves no name to anything but a handful of plain stand-ins of this module, so it can call nothing. Source of the formats:
-torch/serialization.py, torch/_utils.py; https://github.com/huggingface/safetensors#format.
+A file of torch.save is a zip: `data.pkl` says which tensors there are, and their values lie uncompressed beside it. The pickle is read by
+an unpickler that resolves no name to anything but a handful of plain stand-ins of this module, so it can call nothing. Source of the
+formats: torch/serialization.py, torch/_utils.py; https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def version_of(model: RegisteredModel, which: str) -> ModelVersion:
     elif (number := modelnames.number(which)) is not None:
         version = found.filter(number=number).first()
     else:
-        version = found.filter(aliases__name=which).first()
+        version = found.filter(aliases__name=which).first() if not modelnames.refused_alias(which) else None
     if version is None:
         raise Http404(NO_VERSION)
     return version
@@ -73,7 +73,7 @@ def candidates(run: TrainingRun) -> list[Candidate]:
 
 def file_of(version: ModelVersion, path: str) -> tuple[ModelFile, BinaryIO]:
     """Raises Http404."""
-    found = version.files.filter(path=path).first()
+    found = next((each for each in version.files.all() if each.path == path), None)
     if found is None:
         raise Http404("The version has no such file.")
     return found, opened(found)
@@ -125,8 +125,14 @@ def card(version: ModelVersion) -> dict[str, Any]:
 
 
 def rendered(note: str) -> str:
-    """Markdown as HTML. What is HTML in it is shown as text, and links lead to nothing that runs (markdown-it's "js-default")."""
-    html: str = MarkdownIt("js-default", {"linkify": False}).disable("image").render(note)
+    """Markdown as HTML, its headings below those of a page's sections. What is HTML in it is shown as text, links lead to nothing that
+    runs (markdown-it's "js-default"), and pictures of elsewhere are not fetched."""
+    markdown = MarkdownIt("js-default", {"linkify": False}).disable("image")
+    tokens = markdown.parse(note)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    html: str = markdown.renderer.render(tokens, markdown.options, {})
     return html
 
 

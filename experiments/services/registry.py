@@ -26,8 +26,8 @@ from experiments.services import checks
 MOST_LISTED = 20_000  # of a run's files
 MOST_ALIASES = 50  # of a model
 NO_ONNX = (
-    "No ONNX beside it: making one takes the model's code, which the studio runs in runs alone. FabricModel(..., save_to_onnx=True) writes "
-    "one at the end of training, and whatever NAME.onnx a script writes beside NAME.pth goes along."
+    "No ONNX beside it: making one takes the model's code, which only a run executes. FabricModel(..., save_to_onnx=True) writes one at "
+    "the end of training, and whatever NAME.onnx a script writes beside NAME.pth goes along."
 )
 NO_SAFETENSORS = "No safetensors of {}: {}."
 LEFT_IN = "The safetensors of {} hold its tensors alone, and not {}, which are none."

@@ -185,6 +185,13 @@ def value(number: float | str | None) -> str:
 
 
 @register.filter
+def gist(note: str) -> str:
+    """The first line of a note in Markdown, without what marks it: for rows of a table."""
+    line = next((line.strip() for line in note.splitlines() if line.strip(" #*-=>`|")), "")
+    return re.sub(r"([*`]{1,3})(\S.*?)\1", r"\2", re.sub(r"^(#+|>|[-*+])\s+", "", line))[:200]
+
+
+@register.filter
 def thousands(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 

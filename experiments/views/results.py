@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
-from experiments.selectors import RunFile, previews, run_pages
+from experiments.selectors import RunFile, previews, registry, run_pages
 from experiments.views.downloads import picture_response
 from experiments.views.runs import HEAD, run_tab
 from experiments.views.shown import later, page, person
@@ -35,6 +35,7 @@ def results(request: HttpRequest, pk: int) -> HttpResponse:
         "groups": later(lambda: _by_role(list(found))),
         "pictures": later(lambda: selectors.pictures(run, list(found))),
         "total_bytes": cache(lambda: sum(file.size_bytes for file in found)),
+        "registered": later(lambda: registry.of_run(run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "request_id": uuid.uuid4(),
     }

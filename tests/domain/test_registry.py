@@ -303,7 +303,7 @@ def test_a_file_that_grows_while_it_is_copied_is_refused(run: TrainingRun, bound
 
 def test_a_note_is_markdown_and_no_html() -> None:
     shown = registry.rendered("# Digits\n\n**98 %** <script>alert(1)</script> [x](javascript:alert(1)) ![p](https://x.example/p.png)")
-    assert "<h1>Digits</h1>" in shown
+    assert "<h3>Digits</h3>" in shown
     assert "<strong>98 %</strong>" in shown
     assert "<script" not in shown
     assert 'href="javascript' not in shown

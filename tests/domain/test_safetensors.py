@@ -23,7 +23,7 @@ DTYPES += [torch.bool, torch.float8_e4m3fn, torch.float8_e5m2]
 
 
 def _empty() -> BinaryIO:
-    return tempfile.TemporaryFile()  # noqa: SIM115  (who asked for it closes it)
+    return tempfile.TemporaryFile()  # who asked for it closes it
 
 
 def saved(thing: Any, **how: Any) -> BinaryIO:

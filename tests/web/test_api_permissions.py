@@ -16,7 +16,7 @@ from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
 from tests.web.seed import Seeded
-from tests.web.test_every_address import import_of, view_of
+from tests.web.test_every_address import import_of, version_of, view_of
 
 DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 CALLS = [(method.upper(), path.removeprefix("/api/v1")) for path, calls in DESCRIBED["paths"].items() for method in calls]
@@ -31,7 +31,7 @@ EVERYBODY = {
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
     ("GET", "/shared-data/files/{path}"), ("GET", "/shared-data/previews/{path}"),
     ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
-    ("GET", "/compare"), ("POST", "/receipts/check"),
+    ("GET", "/compare"), ("POST", "/receipts/check"), ("GET", "/models"),
 }  # fmt: skip
 PRIVATE = {
     ("DELETE", "/webhooks/{webhook}"), ("POST", "/webhooks/{webhook}/test"), ("DELETE", "/tokens/{token}"),
@@ -64,6 +64,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
     ("POST", "/runs/{run}/end"): {"state": "completed"},
     ("POST", "/projects/{project}/views"): {"name": "n"},
+    ("POST", "/projects/{project}/models"): {"name": "n"},
+    ("POST", "/runs/{run}/models"): {"name": "n"},
+    ("PUT", "/models/{model}/aliases/{alias}"): {"version": 1},
     ("POST", "/projects/{project}/triggers"): {"event": "call", "experiment": 1},
     ("POST", "/nodes/{name}/drain"): {"draining": True},
     ("POST", "/nodes/{name}/lost"): {"confirm_name": "no"},
@@ -72,6 +75,7 @@ BODIES: dict[tuple[str, str], object] = {
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
     "/data/{data}/files/{path}", "/data/{data}/previews/{path}", "/runs/{run}/reproduction",
+    "/models/{model}/versions/{which}/files/{path}",
 )  # fmt: skip
 NO_BODY = ("GET", "DELETE")
 
@@ -91,7 +95,7 @@ def filled(path: str, studio: Seeded) -> str:
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
         "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
-        "view": view_of(studio).pk,
+        "view": view_of(studio).pk, "model": version_of(studio).model_id, "which": "1", "alias": "champion",
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
 

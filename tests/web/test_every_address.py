@@ -10,7 +10,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ApiToken, NamedEnvironment, ProjectImport, SavedView, Trigger, User
+from experiments.models import ApiToken, ModelVersion, NamedEnvironment, ProjectImport, SavedView, Trigger, User
+from experiments.selectors import registry
 from experiments.services import imports
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -78,6 +79,8 @@ MEMBERS = {
     "watch_metric", "watch_experiment", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
     "add_package",
     "run_with_changes",
+    "models", "model", "update_model", "delete_model", "drop_alias", "model_version", "model_file", "model_archive", "model_code",
+    "model_receipt", "update_model_version", "set_alias", "delete_model_version", "register_model",
     "run_receipt", "reproduce_run",
     "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
 }  # fmt: skip
@@ -95,6 +98,7 @@ WRITES = {
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
+    "update_model", "delete_model", "drop_alias", "update_model_version", "set_alias", "delete_model_version",
     "slot_drain", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece", "import_piece"}
@@ -103,6 +107,7 @@ FORMS = {
     "definition_variables",
     "run_notes",
     "run_with_changes",
+    "register_model",
     "notification_choices",
     "shortcuts",
     "project_webhooks",
@@ -155,6 +160,16 @@ def view_of(studio: Seeded) -> SavedView:
     return services.save_view(studio.digits, by=studio.alice, name="Best first", query="", shared=True, now=timezone.now())
 
 
+def version_of(studio: Seeded) -> ModelVersion:
+    """Of a model that was made of the run that is completed."""
+    made = ModelVersion.objects.filter(run=studio.completed.pk).first()
+    if made is not None:
+        return made
+    path, lineage = "model/model_epoch_20.pth", registry.lineage(studio.completed)
+    said = {"name": "LeNet", "note": "**98 %**", "tags": {"data": "2026"}, "aliases": ["champion"]}
+    return services.register_version(studio.completed, by=studio.bob, path=path, lineage=lineage, now=timezone.now(), **said)
+
+
 def sample(name: str, studio: Seeded) -> str:
     """The address with things of Alice's and Bob's in it."""
     owners = {
@@ -188,15 +203,20 @@ def sample(name: str, studio: Seeded) -> str:
     }
     owners |= {name: import_of(studio.alice).pk for name in ("project_import", "import_piece", "finish_import", "drop_import")}
     route = next(route for route, each in pages() if each.name == name)
+    if route.startswith("models/"):
+        owners[name] = version_of(studio).model_id
     arguments: dict[str, Any] = {}
     if "<int:pk>" in route:
         project = route.startswith("projects/")
         arguments["pk"] = owners.get(name, studio.digits.pk if project else studio.running.pk)
-    for key, value in (("username", "bob"), ("path", "model/model_epoch_20.pth"), ("name", "driver")):
+    path = "model_epoch_20.pth" if name == "model_file" else "model/model_epoch_20.pth"
+    for key, value in (("username", "bob"), ("path", path), ("name", "driver"), ("which", "champion"), ("alias", "champion")):
         if f":{key}>" in route:
             arguments[key] = "local" if "nodes/" in route else "EDT Studio" if "groups/" in route else value
     if "<str:token>" in route:
         arguments["token"] = services.notices.email_token(studio.alice, "alice@example.org")
+    if "<int:number>" in route:
+        arguments["number"] = 1
     if "<int:place>" in route:
         arguments["place"] = 0
     return reverse(name, kwargs=arguments)
@@ -240,6 +260,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
         "new_definition",
         "run_notes",
         "run_with_changes",
+        "register_model",
         "new_experiment",
         "new_version",
         "change_run",
@@ -290,7 +311,7 @@ def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: U
     parts = editors | {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
         "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
-        "run_media": ["body"],
+        "run_media": ["body"], "models": ["list"], "model": ["body"], "model_version": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)
     for name, some in parts.items():

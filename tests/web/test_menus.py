@@ -32,10 +32,11 @@ def test_each_head_has_one_menu_with_what_one_may_do(studio: Seeded, as_: As) ->
 
     for tab in ("run", "run_overview", "run_logs", "run_results", "run_media"):
         live, looked_at = seen(tab, studio.running.pk)
-        assert live == ["Run with changes", "Compare", "Tags and note", "New version of its code"]
+        assert live == ["Run with changes", "Compare", "Tags and note", "Register as a model", "New version of its code"]
         assert looked_at == ["Compare"]
     ended, looked_at = seen("run", studio.failed.pk)
-    assert ended == ["Compare", "Tags and note", "Receipt and reproduce", "Download results", "New version of its code", "Delete"]
+    assert ended[:4] == ["Compare", "Tags and note", "Register as a model", "Receipt and reproduce"]
+    assert ended[4:] == ["Download results", "New version of its code", "Delete"]
     assert looked_at == ["Compare", "Receipt", "Download results"]
     for tab in ("experiment", "compare", "experiment_overview"):
         of_experiment, looked_at = seen(tab, studio.experiment.pk)
