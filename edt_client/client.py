@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, events, operations, packing, transport
+from edt_client import credentials, events, operations, packing, registry, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
+from edt_client.registry import ModelVersion, RegisteredModel
 from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, Reproduction, RunFacts, Series, Slot, Version
 from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
@@ -139,6 +140,38 @@ class Studio:
         seen(begun)
         return self.do(operations.imported(begun))
 
+    def models(self, *, project: str = "") -> list[RegisteredModel]:
+        """Of a project, by its name or number, or of all that are yours."""
+        return self.do(registry.models(project=self.number_of(project)))
+
+    def model(self, address: str, *, project: str = "") -> ModelVersion:
+        """A version: "digits@champion", "digits@3", or "digits" for the newest."""
+        return self.do(registry.version_of(address, project=self.number_of(project)))
+
+    def download_model(self, address: str, to: Path | str = "", *, project: str = "", file: str = "") -> list[Path]:
+        """The files of such a version (or one of them) below a folder, by default NAME-NUMBER here, each compared with its hash; what broke
+        off is gone on with."""
+        version = self.model(address, project=project)
+        wanted = [each for each in version.its_files if file in ("", each.path)]
+        if not wanted:
+            raise ClientError(f"{version.name} version {version.number} has no file {file}.")
+        folder, found = Path(to) if to else Path(f"{version.name}-{version.number}".replace("/", "_")), []
+        for each in wanted:
+            target = registry.place(folder, each.path)
+            self.download(registry.file_path(version, each.path), target, size_bytes=each.size_bytes)
+            registry.check(target, each)
+            found.append(target)
+        return found
+
+    def set_alias(self, address: str, alias: str, *, project: str = "") -> RegisteredModel:
+        """Let the alias point to the version that `address` names."""
+        version = self.model(address, project=project)
+        return self.do(registry.set_alias(version.model, alias, version.number))
+
+    def number_of(self, project: str) -> int | None:
+        """Of a project that is named; None where none is."""
+        return self.do(operations.project_of(project, make=False)).id if project else None
+
     def slots(self) -> list[Slot]:
         return self.do(operations.slots())
 
@@ -247,6 +280,10 @@ class Run:
     def receipt(self) -> bytes:
         """Sealed, of a run that has ended: the file. `edt_client.receipts.check` checks one."""
         return self.studio.do(operations.receipt(self.facts.id))
+
+    def register(self, name: str, **said: Any) -> ModelVersion:
+        """A version of the model of this name, of what it has written. `said`: path (of a file or folder of it), note, tags, aliases."""
+        return self.studio.do(registry.register(self.facts.id, name, **said))
 
     def series(self) -> list[Series]:
         return self.studio.do(operations.metrics(self.facts.id))

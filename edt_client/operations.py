@@ -46,7 +46,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     return said
 
 
-def _pages(kind: type[T], path: str, query: Mapping[str, Any], *, most: int) -> Operation[list[T]]:
+def pages(kind: type[T], path: str, query: Mapping[str, Any], *, most: int) -> Operation[list[T]]:
     """A list, page by page, at most so many."""
     found: list[T] = []
     cursor = ""
@@ -71,7 +71,7 @@ def send(method: str, path: str, body: Any) -> Operation[Any]:
 
 
 def projects(*, q: str = "", most: int = 1000) -> Operation[list[Project]]:
-    return _pages(Project, "/projects", {"q": q}, most=most)
+    return pages(Project, "/projects", {"q": q}, most=most)
 
 
 def project_of(name: str, *, make: bool) -> Operation[Project]:
@@ -98,7 +98,7 @@ def own_project() -> Operation[Project]:
 
 
 def definitions(project: int, *, name: str = "") -> Operation[list[Definition]]:
-    return _pages(Definition, f"/projects/{project}/definitions", {"name": name}, most=1000)
+    return pages(Definition, f"/projects/{project}/definitions", {"name": name}, most=1000)
 
 
 def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str]) -> Operation[tuple[Version, bool]]:
@@ -188,7 +188,7 @@ def send_project(archive: Path, *, name: str = "") -> Operation[Import]:
 
 def _begun(file: str, size: int, name: str) -> Operation[Import]:
     """One of this file that was cut off on its way, else a new one."""
-    for each in (yield from _pages(Import, "/projects/imports", {}, most=PAGE)):
+    for each in (yield from pages(Import, "/projects/imports", {}, most=PAGE)):
         if each.state == "arriving" and (each.file, each.size) == (file, size):
             return each
     body = {"file": file, "size": size, "name": name}
@@ -243,12 +243,12 @@ def sweep(
 
 def runs(*, most: int = 50, **wanted: Any) -> Operation[list[RunFacts]]:
     """`wanted`: project, experiment, state, submitter, tag, q."""
-    return _pages(RunFacts, "/runs", {name: value for name, value in wanted.items() if value not in (None, "")}, most=most)
+    return pages(RunFacts, "/runs", {name: value for name, value in wanted.items() if value not in (None, "")}, most=most)
 
 
 def run_table(project: int, *, most: int = 50, **wanted: Any) -> Operation[list[TableRow]]:
     """`wanted`: filter, sort, columns (a list), experiment: as of the table's page."""
-    return _pages(TableRow, f"/projects/{project}/runs", {name: value for name, value in wanted.items() if value}, most=most)
+    return pages(TableRow, f"/projects/{project}/runs", {name: value for name, value in wanted.items() if value}, most=most)
 
 
 def run(number: int) -> Operation[RunFacts]:

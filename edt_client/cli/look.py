@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from edt_client import operations
-from edt_client.cli import follow, shown
+from edt_client.cli import follow, models, shown
 from edt_client.cli.shown import as_json, console, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
@@ -241,19 +241,31 @@ def _score(facts: RunFacts, name: str) -> str:
     return "" if value is None else number(value)
 
 
+def number_of_run(said: str) -> int:
+    if not (said.isascii() and said.isdigit() and len(said) < 19 and int(said)):
+        raise click.BadParameter(f"{said!r} is no number of a run.", param_hint="'RUN'")
+    return int(said)
+
+
 @click.command("download")
-@run_argument
+@click.argument("what", metavar="RUN", shell_complete=complete_run)
 @click.argument("path", default="")
 @click.option("--to", type=click.Path(path_type=Path), default=".", help="A folder, or the file's new name.", show_default=True)
 @click.option("--list", "lists", is_flag=True, help="Name its files.")
+@click.option("--project", default="", help="Of a model: its project, where several have one of its name.")
 @as_json
 @with_studio
-def download(studio: Studio, run: int, path: str, to: Path, lists: bool, as_json: bool) -> None:
-    """A file of a run, or all of them as a zip. One that broke off goes on where it stopped.
+def download(studio: Studio, what: str, path: str, to: Path, lists: bool, project: str, as_json: bool) -> None:
+    """A file of a run, or all of them as a zip; or a version of a model. One that broke off goes on where it stopped.
 
     \b
     Example: edt download 7 model/model.pth
+             edt download model digits@champion --to champion
     """
+    if what == "model":
+        models.fetch(studio, path, to, project=project, lists=lists, as_json=as_json)
+        return
+    run = number_of_run(what)
     if lists:
         found = studio.do(operations.files(run))
         say_json(found) if as_json else shown.table(("path", "bytes", "kind"), [(each.path, each.size_bytes, each.role) for each in found])

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from edt_client.cli import act, bring, cluster, folder, login, look, receipts
+from edt_client.cli import act, bring, cluster, folder, login, look, models, receipts
 from edt_client.errors import ClientError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -54,6 +54,7 @@ for each in (
     *look.COMMANDS,
     *act.COMMANDS,
     *receipts.COMMANDS,
+    *models.COMMANDS,
     *cluster.COMMANDS,
     completion,
 ):
