@@ -40,7 +40,7 @@ def backup(tmp_path: Path) -> Path:
     """Of a studio that was never used; as manage.py backup writes one."""
     prepared, _ = prepared_home()
     made = tmp_path / "backup"
-    for name in ("bundles", "assets", "runs", "data", "secrets"):
+    for name in ("bundles", "assets", "models", "runs", "data", "secrets"):
         (made / name).mkdir(parents=True)
     shutil.copytree(prepared / "secrets", made / "secrets", dirs_exist_ok=True)
     shutil.copy(prepared / "db.sqlite3", made / "database.sqlite3")
@@ -81,7 +81,7 @@ def test_links_pipes_and_numbers_in_place_of_the_studios_own_are_refused(backup:
     assert "and 1 more" in done.stderr
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
     assert not (tmp_path / "other" / "installation").exists()
-    assert [path.name for store in ("runs", "bundles", "assets") for path in (tmp_path / "other" / store).iterdir()] == []
+    assert [path.name for store in ("runs", "bundles", "assets", "models") for path in (tmp_path / "other" / store).iterdir()] == []
 
 
 def test_a_pipe_in_place_of_its_list_is_not_waited_for_and_no_terminal_is_spoken_to(backup: Path, tmp_path: Path) -> None:
@@ -155,9 +155,8 @@ def test_what_is_said_to_be_deleted_elsewhere_is_not(kind: Any, name: str, db: N
     while pruning.clear(timezone.now(), kept=dt.timedelta(0)):
         pass
     trash = {str(home / store / pruning.TRASH) for store in pruning.STORES}
-    assert sorted(
-        {str(path) for path in outside.rglob("*")} - trash - {str(home / ".files.lock"), str(home / "bundles" / ".lock")}
-    ) == sorted(before)
+    locks = {str(home / name) for name in (".files.lock", "bundles/.lock", "models/.lock")}
+    assert sorted({str(path) for path in outside.rglob("*")} - trash - locks) == sorted(before)
 
 
 def test_code_that_is_said_to_lie_elsewhere_is_not_there(run: TrainingRun, outside: Path, home: Path) -> None:

@@ -38,11 +38,12 @@ folder = runfiles.make(run)
 (folder / "tmp" / "scratch").write_text("x" * 1000)
 import os
 os.mkfifo(folder / "pipe")
+services.register_version(run, by=by, name="m", path="result", lineage={}, now=timezone.now())
 Delivery.objects.create(person=by, body={}, created_at=timezone.now(), next_at=timezone.now())
 """
 LOOK = """
 import json
-from experiments import bundles, datastore, runfiles, services
+from experiments import bundles, datastore, modelstore, runfiles, services
 from experiments.models import *
 run = TrainingRun.objects.get()
 folder = runfiles.folder(run)
@@ -51,6 +52,7 @@ found = {
     "files": sorted(each.name for each in folder.iterdir()), "link": str((folder / "link").readlink()),
     "code": (bundles.unpacked(run.version.bundle) / "main.py").read_text(),
     "data": (datastore.root(DataAsset.objects.get()) / "a" / "b").read_text(),
+    "model": modelstore.opened(ModelFile.objects.get().sha256).read().decode(),
     "mail": Delivery.objects.get().outcome,
     "next": services.run_experiment(run.experiment, by=User.objects.get())[0].pk - run.pk,
 }
@@ -58,6 +60,7 @@ print(json.dumps(found))
 """
 EXPECTED = {
     **{"user": True, "state": "queued", "files": ["link", "result"], "link": "/etc/passwd", "code": "print(1)", "data": "one", "next": 1},
+    "model": "found",
     "mail": "not sent: it was waiting when the backup was made",
 }
 
