@@ -69,12 +69,15 @@ class Archive:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             entries = {name: archive.read(name) for name in archive.namelist()}
         made = cls(entries, json.loads(entries.pop(MANIFEST)))
-        for each in (*made.manifest["data"], *made.manifest["runs"]):
+        for each in (*made.manifest["data"], *made.manifest["runs"], *made.manifest["models"]):
             made.lists[each["list"]] = json.loads(entries.pop(each["list"]))
         return made
 
     def run(self, place: int = 0) -> dict[str, Any]:
         return self.lists[self.manifest["runs"][place]["list"]]
+
+    def model(self) -> dict[str, Any]:
+        return self.lists[self.manifest["models"][0]["list"]]
 
     def data(self) -> dict[str, Any]:
         return self.lists[self.manifest["data"][0]["list"]]
@@ -102,7 +105,7 @@ class Archive:
             for name, facts in self.lists.items():
                 text = said.get(name, json.dumps(facts).encode())
                 archive.writestr(name, text)
-                for each in (*self.manifest["data"], *self.manifest["runs"]):
+                for each in (*self.manifest["data"], *self.manifest["runs"], *self.manifest["models"]):
                     each["sha256"] = hashlib.sha256(text).hexdigest() if each["list"] == name else each["sha256"]
             archive.writestr(MANIFEST, said.get(MANIFEST, json.dumps(self.manifest).encode()))
             more(archive)
@@ -127,7 +130,7 @@ def small(project: Project, *, by: User) -> bytes:
 
 def kept(home: Path) -> set[str]:
     """What lies in the stores, and rows."""
-    found = {f"{store}/{path.name}" for store in ("runs", "assets", "uploads") for path in cast.stored(home / store)}
+    found = {f"{store}/{path.name}" for store in ("runs", "assets", "models", "uploads") for path in cast.stored(home / store)}
     rows = {
         f"{each.__name__} {pk}"
         for each in (Project, TrainingRun, DataAsset, MetricSeries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -9,11 +11,13 @@ from experiments.models import (
     JournalCursor,
     LoggedFacts,
     Project,
+    RegisteredModel,
     TrainingDefinition,
     TrainingRun,
 )
 from experiments.models import Experiment as ExperimentRow
-from experiments.transfer.format import Change, Data, Definition, Experiment, File, Part, Run, Variable, Version
+from experiments.models import ModelVersion as ModelVersionRow
+from experiments.transfer.format import Change, Data, Definition, Experiment, File, Model, ModelVersion, Part, Run, Variable, Version
 
 
 def definitions(project: Project) -> tuple[Definition, ...]:
@@ -34,6 +38,43 @@ def variables(of: Project | TrainingDefinition) -> tuple[tuple[Variable, ...], t
 
 def data(asset: DataAsset, files: tuple[File, ...]) -> Data:
     return Data(asset.pk, asset.name, asset.description, asset.created_by.username, asset.created_at.isoformat(), files)
+
+
+def model(row: RegisteredModel, versions: tuple[ModelVersion, ...]) -> Model:
+    return Model(
+        number=row.pk,
+        name=row.name,
+        note=row.note,
+        tags=row.tags,
+        last_number=row.last_number,
+        by=row.created_by.username,
+        at=row.created_at.isoformat(),
+        aliases=dict(row.aliases.values_list("name", "version__number")),
+        versions=versions,
+    )
+
+
+def model_version(row: ModelVersionRow, files: tuple[File, ...]) -> ModelVersion:
+    return ModelVersion(
+        number=row.number,
+        run=row.run,
+        path=row.path,
+        code=row.code.sha256 if row.code is not None else "",
+        lineage=json.dumps(row.lineage),
+        left_out=tuple(row.left_out),
+        note=row.note,
+        tags=row.tags,
+        by=row.created_by.username,
+        at=row.created_at.isoformat(),
+        files=files,
+        made=tuple(file.path for file in row.files.all() if file.made),
+    )
+
+
+def code_of_models(project: Project) -> list[str]:
+    """Hashes of the code of all versions of models."""
+    found = ModelVersionRow.objects.filter(model__project=project, code__isnull=False).order_by("code")
+    return list(found.values_list("code__sha256", flat=True).distinct())
 
 
 def run(row: TrainingRun, files: tuple[File, ...], *, missing: tuple[str, ...]) -> Run:

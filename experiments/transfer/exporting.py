@@ -6,6 +6,7 @@ that has not ended is left out, and so is what is people's own: members, secrets
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 from collections.abc import Generator, Iterator
@@ -14,8 +15,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from experiments import bundles, datastore, runfiles
-from experiments.models import DataAsset, DefinitionVersion, Project, TrainingRun
+from experiments import bundles, datastore, modelstore, runfiles
+from experiments.models import DataAsset, DefinitionVersion, Project, RegisteredModel, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.transfer import described, format, names
 from experiments.zipstream import ZipStream, pieces
@@ -62,7 +63,7 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
     """The archive, piece by piece. `studio`: its version."""
     going = _Export()
     definitions, experiments = described.definitions(project), described.experiments(project)
-    yield from _code(going, definitions)
+    yield from _code(going, definitions, project)
     data, runs = [], []
     for asset in project.data_assets.select_related("created_by").order_by("pk"):
         data.append((yield from _data(going, asset)))
@@ -70,6 +71,9 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
         listed = yield from _run(going, number)
         if listed is not None:
             runs.append(listed)
+    models = []
+    for model in project.registered_models.select_related("created_by").order_by("pk"):
+        models.append((yield from _model(going, model)))
     variables, secrets = described.variables(project)
     manifest = format.Manifest(
         format=format.FORMAT,
@@ -84,14 +88,17 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
         experiments=experiments,
         data=tuple(data),
         runs=tuple(runs),
+        models=tuple(models),
         left_out=tuple(going.left_out),
     )
     yield from going.text(format.MANIFEST, format.written(manifest))
     yield from going.archive.end()
 
 
-def _code(going: _Export, definitions: tuple[format.Definition, ...]) -> Iterator[bytes]:
-    for sha256 in dict.fromkeys(version.code for each in definitions for version in each.versions):
+def _code(going: _Export, definitions: tuple[format.Definition, ...], project: Project) -> Iterator[bytes]:
+    """Of definitions, and of models whose definition may be gone."""
+    of_models = (hash_ for hash_ in described.code_of_models(project) if bundles.zip_path(hash_).is_file())
+    for sha256 in dict.fromkeys([*(version.code for each in definitions for version in each.versions), *of_models]):
         found = yield from going.file(bundles.zip_path(sha256).parent, f"{sha256}.zip", f"{format.CODE}/{sha256}.zip")
         if found is None:  # gone since the export began; an archive without it would be refused
             raise FileNotFoundError(bundles.zip_path(sha256))
@@ -108,6 +115,22 @@ def _data(going: _Export, asset: DataAsset) -> Generator[bytes, None, format.Lis
     entry = f"{format.DATA}/{asset.pk}.json"
     digest = yield from going.text(entry, format.written(described.data(asset, tuple(files))))
     return format.Listed(asset.pk, entry, digest)
+
+
+def _model(going: _Export, model: RegisteredModel) -> Generator[bytes, None, format.Listed]:
+    store, versions = modelstore.place_of("").parent, []
+    for version in model.versions.select_related("created_by", "code").prefetch_related("files").order_by("number"):
+        called, files = names.Entries(f"{format.MODELS}/{model.pk}/{version.number}"), []
+        for each in version.files.all():
+            found = yield from going.file(store, each.sha256, called.entry(each.path))
+            if found is None:
+                going.left_out.append(f"{each.path} of {version}: it is not in the studio's folder models.")
+            else:
+                files.append(dataclasses.replace(found, path=each.path))
+        versions.append(described.model_version(version, tuple(files)))
+    entry = f"{format.MODELS}/{model.pk}.json"
+    digest = yield from going.text(entry, format.written(described.model(model, tuple(versions))))
+    return format.Listed(model.pk, entry, digest)
 
 
 def _run(going: _Export, number: int) -> Generator[bytes, None, format.Listed | None]:

@@ -49,7 +49,7 @@ def known(found: Manifest, *, now: dt.datetime) -> Known:
 
 def check(found: Manifest, *, now: dt.datetime) -> None:
     """All that stands in the manifest."""
-    with _of("The project"):
+    with of("The project"):
         checks.name(found.name)
         checks.text(found.description)
     _variables("The project", found.variables)
@@ -74,16 +74,16 @@ def of_definition(found: Definition, *, now: dt.datetime) -> dict[str, Any]:
     if not found.versions:
         raise TransferRefused(f"{who} has no version: export the project again.")
     _variables(who, found.variables)
-    _time(found.at, who, now)
-    with _of(who):
+    time_of(found.at, who, now)
+    with of(who):
         return {"name": checks.name(found.name), "description": checks.text(found.description)}
 
 
 def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> dict[str, Any]:
     """Without its code, its packages and what its code requires."""
     who = f"The training definition {definition.name[:80]}, version {found.number}"
-    _time(found.at, who, now)
-    with _of(who):
+    time_of(found.at, who, now)
+    with of(who):
         return {
             "number": checks.whole(found.number, field="number", least=1, most=INT32),
             "file_name": checks.name(found.file_name, field="file_name", limit=255),
@@ -99,11 +99,11 @@ def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> d
 
 def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
     who = f"The experiment {found.name[:80]}"
-    _time(found.at, who, now)
+    time_of(found.at, who, now)
     if len(found.parts) > MAX_DEFINITIONS:
         raise TransferRefused(f"{who} has {len(found.parts)} training definitions, at most {MAX_DEFINITIONS} are possible.")
     _environment(who, found.environment, sources=1)
-    with _of(who):
+    with of(who):
         for part in found.parts:
             _command(part.command)
         return {
@@ -117,13 +117,13 @@ def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
 
 def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
     who, size = f"The data {found.name[:80]}", sum(file.size_bytes for file in found.files)
-    _time(found.at, who, now)
+    time_of(found.at, who, now)
     if not found.files:
         raise TransferRefused(f"{who} has no files: export the project again.")
     if size > settings.EDT_MAX_DATA_BYTES or len(found.files) > settings.EDT_MAX_DATA_ENTRIES:
         most = f"{settings.EDT_MAX_DATA_BYTES >> 20} MiB in {settings.EDT_MAX_DATA_ENTRIES} files"
         raise TransferRefused(f"{who} has {size >> 20} MiB in {len(found.files)} files, at most {most} are taken here.")
-    with _of(who):
+    with of(who):
         return {
             "name": checks.name(found.name),
             "description": checks.text(found.description),
@@ -137,19 +137,19 @@ def of_run(found: Run, there: Known) -> dict[str, Any]:
     who = f"Run {found.number}"
     if (found.definition, found.version) not in there.versions or found.experiment not in there.experiments:
         raise TransferRefused(f"{who} is of an experiment or of code that the archive has not: export the project again.")
-    times: dict[str, dt.datetime | None] = {name: _time(getattr(found, name), who, there.now) for name in ("submitted_at", "ended_at")}
-    times["started_at"] = None if found.started_at is None else _time(found.started_at, who, there.now)
+    times: dict[str, dt.datetime | None] = {name: time_of(getattr(found, name), who, there.now) for name in ("submitted_at", "ended_at")}
+    times["started_at"] = None if found.started_at is None else time_of(found.started_at, who, there.now)
     _environment(who, found.environment, sources=SOURCES)
     if len(found.history) > MOST_HISTORY:
         raise TransferRefused(
             f"{who} has a history of {len(found.history)} rows, at most {MOST_HISTORY} are taken: delete it, and export again."
         )
     of_history(found, now=there.now)
-    with _of(who):
+    with of(who):
         numbers = _numbers(found)
     if is_fixed(there.versions[found.definition, found.version].distributed):  # else one that continues it would be planned for fewer
         numbers["min_slots"] = numbers["max_slots"]
-    with _of(who):
+    with of(who):
         return {**times, **_texts(found), **numbers}
 
 
@@ -159,7 +159,7 @@ def of_history(found: Run, *, now: dt.datetime) -> list[states.Past]:
         if row.new not in RunState.values or (row.old and row.old not in RunState.values):
             raise TransferRefused(f"{who} has been in a state {row.new[:40]!r}, which this studio does not know: export the project again.")
         reason = row.reason if not row.by or row.by in row.reason else f"{row.reason} ({row.by})"
-        rows.append(states.Past(_time(row.at, who, now), row.old, row.new, reason))
+        rows.append(states.Past(time_of(row.at, who, now), row.old, row.new, reason))
     return rows
 
 
@@ -226,7 +226,8 @@ def _numbers(found: Run) -> dict[str, Any]:
     }
 
 
-def _time(said: str, who: str, now: dt.datetime) -> dt.datetime:
+def time_of(said: str, who: str, now: dt.datetime) -> dt.datetime:
+    """A time that can have been. Raises TransferRefused."""
     found = moment(said, who)
     if not EARLIEST <= found <= now + CLOCKS:
         raise TransferRefused(
@@ -264,7 +265,7 @@ def _environment(who: str, given: Mapping[str, str], *, sources: int) -> None:
 
 
 @contextlib.contextmanager
-def _of(who: str) -> Iterator[None]:
+def of(who: str) -> Iterator[None]:
     """What a form would show, and of what."""
     try:
         yield

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from django.conf import settings
 
-from experiments import datastore, removal
-from experiments.models import DataAsset
-from experiments.transfer.format import File, Manifest
+from experiments import datastore, modelstore, removal
+from experiments.models import DataAsset, ModelFile
+from experiments.modelstore import Draft
+from experiments.transfer.format import File, Manifest, Model
 
 EARLIEST, LATEST = 0.0, 4e9  # Unix seconds that every file system takes
 
@@ -36,8 +37,21 @@ def place_data(top: Path, files: Iterable[File], *, key: uuid.UUID) -> None:
     _place(top, files, datastore.root(DataAsset(key=key)))
 
 
+def place_model(top: Path, found: Model) -> list[str]:
+    """Under `modelstore.files_stay`: the hashes of what was not there yet."""
+    drafts = {file.sha256: Draft(top / file.entry, file.sha256, file.size_bytes) for file in found.files}
+    return [sha256 for sha256, draft in drafts.items() if modelstore.place(draft)]
+
+
+def take_back_models(hashes: Iterable[str]) -> None:
+    """Under `modelstore.files_stay`: what was placed, unless a version has it."""
+    some = set(hashes)
+    for sha256 in some - set(ModelFile.objects.filter(sha256__in=some).values_list("sha256", flat=True)):
+        modelstore.remove(sha256)
+
+
 def take_back(found: Manifest, *, key: uuid.UUID) -> None:
-    """What was placed of an import of which nothing came. Raises OSError for what cannot be deleted."""
+    """What was placed of an import of which nothing came, but files of models. Raises OSError for what cannot be deleted."""
     for run in found.runs:
         removal.remove(settings.EDT_HOME / "runs" / folder_of_run(key, run.number))
     for data in found.data:

@@ -20,7 +20,13 @@ from training_runtime.protocol import build
 FORMAT = "edt-studio project"
 VERSION = 1
 MANIFEST = "manifest.json"
-CODE, DATA, RUNS, RENAMED = "code", "data", "runs", "renamed"  # top folders; the last has files that no zip can call by their paths
+CODE, DATA, RUNS, MODELS, RENAMED = (
+    "code",
+    "data",
+    "runs",
+    "models",
+    "renamed",
+)  # top folders; the last has files that no zip can call by their paths
 MOST_LIST_BYTES = 64 << 20  # of the manifest, and of a list
 MAX_DEPTH = zipcheck.MAX_PATH_BYTES // 2 + 1  # folders of a path
 T = TypeVar("T")
@@ -127,6 +133,7 @@ class Manifest:
     data: tuple[Listed, ...]
     runs: tuple[Listed, ...]
     left_out: tuple[str, ...]
+    models: tuple[Listed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,45 @@ class Run:
     missing: tuple[str, ...] = ()
 
 
-def written(thing: Manifest | Data | Run) -> bytes:
+@dataclass(frozen=True)
+class ModelVersion:
+    """`run`: the number of one, which need not travel; `code`: as a version's of a definition, or empty; `lineage`: JSON; `made`: paths of
+    files that the studio has made."""
+
+    number: int
+    run: int | None
+    path: str
+    code: str
+    lineage: str
+    left_out: tuple[str, ...]
+    note: str
+    tags: dict[str, str]
+    by: str
+    at: str
+    files: tuple[File, ...]
+    made: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`last_number`: the highest that a version has had; `aliases`: numbers of versions by alias."""
+
+    number: int
+    name: str
+    note: str
+    tags: dict[str, str]
+    last_number: int
+    by: str
+    at: str
+    aliases: dict[str, int]
+    versions: tuple[ModelVersion, ...]
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        return tuple(file for version in self.versions for file in version.files)
+
+
+def written(thing: Manifest | Data | Run | Model) -> bytes:
     return json.dumps(dataclasses.asdict(thing), indent=1, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 

@@ -19,8 +19,8 @@ from django.db import InterfaceError, OperationalError, transaction
 
 from experiments import datastore, ingest, notify, tombstones
 from experiments.models import ProjectImport, TrainingRun
-from experiments.transfer import facts, files, making, reading
-from experiments.transfer.format import Data, Manifest, Run, TransferRefused
+from experiments.transfer import facts, files, making, model_facts, reading
+from experiments.transfer.format import Data, Manifest, Model, Run, TransferRefused
 from training_runtime.noted import Noted
 
 log = logging.getLogger(__name__)
@@ -129,12 +129,14 @@ class _Teller:
             self._order.save(update_fields=more)
 
 
-def _checker(found: Manifest, now: dt.datetime) -> Callable[[Data | Run], None]:
+def _checker(found: Manifest, now: dt.datetime) -> Callable[[Data | Run | Model], None]:
     there = facts.known(found, now=now)
 
-    def check(one: Data | Run) -> None:
+    def check(one: Data | Run | Model) -> None:
         if isinstance(one, Run):
             facts.of_run(one, there)
+        elif isinstance(one, Model):
+            model_facts.check(one, now=now)
         else:
             facts.of_data(one, now=now)
 

@@ -3,16 +3,18 @@ afterwards (`importing`), by the same way as those of runs that train here."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 
-from experiments import bundles, environments, run_values, runfiles, states
+from experiments import bundles, environments, modelstore, run_values, runfiles, states
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -28,7 +30,7 @@ from experiments.models import (
     TrainingRun,
 )
 from experiments.services import checks, projects
-from experiments.transfer import facts, files, format, reading
+from experiments.transfer import facts, files, format, model_rows, reading
 from experiments.transfer.format import Manifest, TransferRefused, Version
 
 MOST_NOTES, NOTE_LIMIT = 200, 1000
@@ -57,6 +59,7 @@ class _Making:
     versions: dict[tuple[int, int], DefinitionVersion] = field(default_factory=dict)
     data: dict[int, DataAsset] = field(default_factory=dict)
     experiments: dict[int, Experiment] = field(default_factory=dict)
+    bundles: dict[str, Bundle] = field(default_factory=dict)  # of versions of models, by hash
 
 
 def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetime) -> Project:
@@ -65,19 +68,35 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
     making = _Making(order, top, found, now)
     _keep_code(making)
     _place(making)
-    with transaction.atomic():
+    with modelstore.files_stay(), _models_placed(making) as models, transaction.atomic():
         made = projects.create_project(
             by=order.created_by, name=order.name or found.name, description=found.description, request_id=uuid.uuid5(order.key, "project")
         )
         _variables({"project": made}, found.variables, making)
         _definitions(making, made)
         _experiments(making, made)
-        _runs(making)
+        numbers = _runs(making)
+        for model in models:
+            model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
         state, notes = ProjectImport.State.READING, _bounded([*_told(found), *making.notes])
         ProjectImport.objects.filter(pk=order.pk).update(project=made, state=state, notes=notes)
         checks.audit(order.created_by, "imports project %s (%s) with %d runs", made.pk, made.name, len(found.runs))
     order.project, order.state, order.notes = made, state, notes
     return made
+
+
+@contextlib.contextmanager
+def _models_placed(making: _Making) -> Iterator[list[format.Model]]:
+    """The models, with their files in the store; taken out of it again where nothing comes of them."""
+    placed: list[str] = []
+    try:
+        models = [reading.model(making.top, listed) for listed in making.found.models]
+        for model in models:
+            placed += files.place_model(making.top, model)
+        yield models
+    except BaseException:
+        files.take_back_models(placed)
+        raise
 
 
 def _bounded(notes: list[str]) -> list[str]:
@@ -107,6 +126,12 @@ def _keep_code(making: _Making) -> None:
             except bundles.BundleRefused as refusal:
                 raise TransferRefused(f"The training definition {who} cannot be kept here. {refusal}") from None
             making.code[definition.number, version.number] = _Code(bundle, _packages(making, bundle, version, who))
+    for code in dict.fromkeys(code for listed in making.found.models for code in model_rows.codes(reading.model(making.top, listed))):
+        try:
+            with open(reading.code(making.top, code), "rb") as file:
+                making.bundles[code] = kept.get(code) or bundles.keep(file, file_name=f"{code}.zip")
+        except bundles.BundleRefused as refusal:
+            raise TransferRefused(f"The code of a model cannot be kept here. {refusal}") from None
     for experiment in making.found.experiments:
         for part in experiment.parts:
             _check_command(making, experiment, part)
@@ -206,7 +231,8 @@ def _vouched(asset: format.Data) -> str:
     return hashlib.sha256("".join(f"{file.sha256}  {file.path}\n" for file in asset.files).encode()).hexdigest()
 
 
-def _runs(making: _Making) -> None:
+def _runs(making: _Making) -> dict[int, int]:
+    """Their numbers here, by those of the archive."""
     numbers: dict[int, int] = {}
     there = facts.known(making.found, now=making.now)
     for first in range(0, len(making.found.runs), AT_ONCE):
@@ -221,6 +247,7 @@ def _runs(making: _Making) -> None:
                 TrainingRun.objects.filter(pk=row.pk).update(continues=numbers[run.continues])
     if numbers:
         runfiles.remember(max(numbers.values()))
+    return numbers
 
 
 def _row(making: _Making, run: format.Run, there: facts.Known) -> TrainingRun:

@@ -18,7 +18,7 @@ from experiments import datastore, diskuse, runfiles, zipcheck
 from experiments.boxed import folders
 from experiments.models import ClusterRules
 from experiments.transfer import format
-from experiments.transfer.format import Data, Listed, Manifest, Run, TransferRefused
+from experiments.transfer.format import Data, File, Listed, Manifest, Model, Run, TransferRefused
 from experiments.zipcheck import BundleRefused, Limits
 from training_runtime import journal
 
@@ -28,7 +28,7 @@ AGAIN = "export the project again"
 MOST_RUNS, MOST_HISTORY = 100_000, 10_000
 _NAME_BYTES = 255
 _STRANGE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-L = TypeVar("L", Data, Run)
+L = TypeVar("L", Data, Run, Model)
 
 
 def most_bytes() -> int:
@@ -55,6 +55,7 @@ def unpack(number: int, draft: Path, *, name: str) -> Path:
 def manifest(top: Path) -> Manifest:
     found = format.manifest(_text(top, format.MANIFEST))
     _once("data assets", (each.number for each in found.data))
+    _once("models", (each.number for each in found.models))
     _once("runs", (each.number for each in found.runs))
     _once("training definitions", (each.number for each in found.definitions))
     _once("experiments", (each.number for each in found.experiments))
@@ -73,10 +74,14 @@ def run(top: Path, listed: Listed) -> Run:
     return _list(top, listed, Run)
 
 
-def verify(top: Path, found: Manifest, *, check: Callable[[Data | Run], None], seen: Callable[[int, int], None]) -> None:
+def model(top: Path, listed: Listed) -> Model:
+    return _list(top, listed, Model)
+
+
+def verify(top: Path, found: Manifest, *, check: Callable[[Data | Run | Model], None], seen: Callable[[int, int], None]) -> None:
     """Every file that the archive names is there, once, as its list says; and what `check` says of each list. `seen` is told how many lists
     of how many are done. Raises TransferRefused."""
-    taken, count = set[str](), len(found.data) + len(found.runs)
+    taken, count = set[str](), len(found.data) + len(found.runs) + len(found.models)
     for done, listed in enumerate(found.data):
         seen(done, count)
         asset = data(top, listed)
@@ -89,6 +94,13 @@ def verify(top: Path, found: Manifest, *, check: Callable[[Data | Run], None], s
         check(one)
         _verify(top, one, taken)
         _paths_of_run(one)
+    for done, listed in enumerate(found.models, start=len(found.data) + len(found.runs)):
+        seen(done, count)
+        registered = model(top, listed)
+        check(registered)
+        _verify(top, registered, taken)
+        for version in registered.versions:
+            _paths(f"Version {version.number} of {registered.name[:80]}", version.files)
 
 
 def code(top: Path, sha256: str) -> Path:
@@ -100,7 +112,7 @@ def code(top: Path, sha256: str) -> Path:
 
 
 def _list(top: Path, listed: Listed, kind: type[L]) -> L:
-    if not re.fullmatch(r"(data|runs)/[0-9]{1,20}\.json", listed.list):
+    if not re.fullmatch(r"(data|runs|models)/[0-9]{1,20}\.json", listed.list):
         raise TransferRefused(f"The archive calls a list {listed.list[:80]!r}: {AGAIN}.")
     raw = _text(top, listed.list)
     if hashlib.sha256(raw).hexdigest() != listed.sha256:
@@ -111,10 +123,14 @@ def _list(top: Path, listed: Listed, kind: type[L]) -> L:
     return found
 
 
-def _verify(top: Path, found: Data | Run, taken: set[str]) -> None:
+def _verify(top: Path, found: Data | Run | Model, taken: set[str]) -> None:
     for file in found.files:
-        if file.entry in taken or not file.entry.startswith((f"{format.DATA}/", f"{format.RUNS}/", f"{format.RENAMED}/")):
-            raise TransferRefused(f"{_shown(file.entry)} is named twice in the archive, or is no file of data or of a run: {AGAIN}.")
+        if file.entry in taken or not file.entry.startswith(
+            (f"{format.DATA}/", f"{format.RUNS}/", f"{format.MODELS}/", f"{format.RENAMED}/")
+        ):
+            raise TransferRefused(
+                f"{_shown(file.entry)} is named twice in the archive, or is no file of data, of a run or of a model: {AGAIN}."
+            )
         taken.add(file.entry)
         if _digest(top, file.entry, size_bytes=file.size_bytes) != file.sha256:
             raise TransferRefused(f"{_shown(file.entry)} did not arrive as it was exported: send the archive again, or {AGAIN}.")
@@ -129,11 +145,9 @@ def _paths_of_data(asset: Data) -> None:
 
 def _paths_of_run(run: Run) -> None:
     """As a script may call its files, but for what is the engine's own."""
-    files, above = set[str](), set[str]()
+    _paths(f"Run {run.number}", run.files)
     for file in run.files:
-        parts = file.path.split("/")
-        wrong = any(part in ("", ".", "..") or len(part.encode()) > _NAME_BYTES for part in parts)
-        if wrong or len(parts) > runfiles.MAX_DEPTH or _STRANGE.search(file.path) or parts[0] == "tmp" or runfiles.is_engines(file.path):
+        if file.path.startswith("tmp/") or file.path == "tmp" or runfiles.is_engines(file.path):
             raise TransferRefused(f"Run {run.number} has a file {_shown(file.path)!r}, which no run may have: {AGAIN}.")
         if file.path == journal.FILE_NAME and file.size_bytes > settings.EDT_MAX_JOURNAL_BYTES:
             most = settings.EDT_MAX_JOURNAL_BYTES >> 20
@@ -141,12 +155,22 @@ def _paths_of_run(run: Run) -> None:
                 f"The journal of run {run.number} has {file.size_bytes >> 20} MiB, at most {most} are read: delete the run and export "
                 "again, or have an administrator raise EDT_MAX_JOURNAL_BYTES."
             )
+
+
+def _paths(who: str, found: Iterable[File]) -> None:
+    """As files of a run can be called, and none above another."""
+    files, above = set[str](), set[str]()
+    for file in found:
+        parts = file.path.split("/")
+        wrong = any(part in ("", ".", "..") or len(part.encode()) > _NAME_BYTES for part in parts)
+        if wrong or len(parts) > runfiles.MAX_DEPTH or _STRANGE.search(file.path):
+            raise TransferRefused(f"{who} has a file {_shown(file.path)!r}, which no run may have: {AGAIN}.")
         above |= {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         if file.path in files:
-            raise TransferRefused(f"Run {run.number} has the file {_shown(file.path)} twice: {AGAIN}.")
+            raise TransferRefused(f"{who} has the file {_shown(file.path)} twice: {AGAIN}.")
         files.add(file.path)
     if both := files & above:
-        raise TransferRefused(f"{_shown(min(both))} of run {run.number} is both a file and a folder: {AGAIN}.")
+        raise TransferRefused(f"{who} has {_shown(min(both))} both as a file and as a folder: {AGAIN}.")
 
 
 def _once(what: str, numbers: Iterable[int]) -> None:
