@@ -18,13 +18,14 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from experiments import access, runfiles, selectors
-from experiments.mlflow import described, outside
+from experiments.mlflow import described, outside, registry
 from experiments.models import Project, TrainingRun, User
 from experiments.views import downloads
 from experiments.wmla import callers
 from training_runtime.tracking import answers
 from training_runtime.tracking.answers import ARTIFACTS, PREFIX, Refused, refuse
 
+MODELS = "models/"  # of the artifact store, beside runs/
 MOST_RUNS = 2000  # that a search looks at, the newest
 MOST_SHOWN = 1000
 MOST_PROJECTS = 1000
@@ -60,7 +61,7 @@ def _answering(do: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
 
 @_answering
 def call(request: HttpRequest, what: str) -> HttpResponseBase:
-    do = (GETS if request.method in ("GET", "HEAD") else POSTS if request.method == "POST" else {}).get(what)
+    do = BY_METHOD.get(request.method or "", {}).get(what)
     if do is None:
         raise Refused("ENDPOINT_NOT_FOUND", f"The studio does not answer {request.method} {PREFIX}{what[:100]}: see docs/mlflow.md.")
     assert isinstance(request.user, User)
@@ -68,7 +69,7 @@ def call(request: HttpRequest, what: str) -> HttpResponseBase:
 
 
 def _said(request: HttpRequest) -> Said:
-    if request.method != "POST":
+    if request.method in ("GET", "HEAD") or not request.body:
         return request.GET.dict()
     try:
         said = json.loads(request.body or b"{}")
@@ -84,7 +85,11 @@ def artifacts(request: HttpRequest) -> HttpResponseBase:
     """The files of a folder, as the client asks of an artifact store."""
     if request.method not in ("GET", "HEAD"):
         raise Refused("ENDPOINT_NOT_FOUND", "A folder is read here.")
-    run, path = _place(request, request.GET.get("path", ""))
+    asked = request.GET.get("path", "").strip("/")
+    if asked.startswith(MODELS):
+        assert isinstance(request.user, User)
+        return JsonResponse({"files": registry.files(request.user, asked.removeprefix(MODELS))})
+    run, path = _place(request, asked)
     return JsonResponse({"files": _files(run, path)})
 
 
@@ -92,6 +97,9 @@ def artifacts(request: HttpRequest) -> HttpResponseBase:
 def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     if request.method not in ("GET", "HEAD", "PUT"):
         raise Refused("ENDPOINT_NOT_FOUND", "An artifact is read and written here.")
+    if path.startswith(MODELS) and request.method != "PUT":
+        assert isinstance(request.user, User)
+        return registry.file(request, request.user, path.removeprefix(MODELS))
     run, below = _place(request, path, need="write" if request.method == "PUT" else "read")
     if request.method == "PUT":
         outside.receive(run, below, cast(BinaryIO, request))
@@ -207,6 +215,7 @@ GETS: dict[str, Do] = {
     "runs/get": _run,
     "metrics/get-history": _history,
     "artifacts/list": _list,
+    **registry.GETS,
 }
 POSTS: dict[str, Do] = {
     "experiments/search": _experiments,
@@ -221,4 +230,6 @@ POSTS: dict[str, Do] = {
     "runs/log-parameter": lambda user, said: _log(user, said, parameters=[said]),
     "runs/set-tag": lambda user, said: _log(user, said, tags=[said]),
     "runs/delete-tag": _drop_tag,
+    **registry.POSTS,
 }
+BY_METHOD: dict[str, dict[str, Do]] = {"GET": GETS, "HEAD": GETS, "POST": POSTS, "DELETE": {**registry.DELETES}}

@@ -105,3 +105,34 @@ def test_bad_requests_are_told_why(site: Site, body: bytes) -> None:
     for what in ("runs/log-batch", "runs/search", "runs/set-tag", "runs/unheard-of"):
         status, code = asked(site, f"/api/2.0/mlflow/{what}", method="POST", body=body)
         assert status in (400, 404) and code.isupper(), (what, status, code)
+
+
+def test_models_are_registered_pointed_to_and_fetched_by_name_and_alias(site: Site, person, tmp_path) -> None:
+    alice, run = person("alice"), number(site, "completed run")
+    for path, words in (("net/MLmodel", "flavors"), ("net/data/weights.bin", "1234")):
+        site.tell(f"artifact {path} {words}")
+    first = mlflow.register_model(f"runs:/{run}/net", "net", tags={"a": "1"})
+    second = mlflow.register_model(f"runs:/{run}/net", "net")
+    assert [(each.version, each.run_id, each.status) for each in (first, second)] == [("1", run, "READY"), ("2", run, "READY")]
+    alice.set_registered_model_alias("net", "champion", 1)
+    alice.set_model_version_tag("net", "2", "reviewed", "no")
+    assert (alice.get_model_version_by_alias("net", "champion").version, alice.get_model_version("net", "1").tags) == ("1", {"a": "1"})
+    assert alice.get_model_version("net", "2").tags == {"reviewed": "no"}
+    assert alice.get_registered_model("net").aliases == {"champion": "1"}
+    assert {each.version for each in alice.search_model_versions("name = 'net'")} == {"1", "2"}
+    assert [each.name for each in alice.search_registered_models("name = 'net'")] == ["net"]
+    for address in ("models:/net@champion", "models:/net/2"):
+        at = Path(mlflow.artifacts.download_artifacts(artifact_uri=address, dst_path=str(tmp_path / address[-1])))
+        assert (at / "MLmodel").read_text() == "flavors"
+        assert (at / "data" / "weights.bin").read_text() == "1234"
+    alice.delete_registered_model_alias("net", "champion")
+    with pytest.raises(MlflowException, match="no alias of that name"):
+        alice.get_model_version_by_alias("net", "champion")
+    with pytest.raises(MlflowException) as refused:
+        person("charlie").get_registered_model("net")
+    assert refused.value.error_code == "RESOURCE_DOES_NOT_EXIST"
+    victor = person("victor")
+    assert victor.get_model_version("net", "1").version == "1"
+    with pytest.raises(MlflowException) as refused:
+        victor.set_registered_model_alias("net", "mine", 1)
+    assert refused.value.error_code == "PERMISSION_DENIED"
