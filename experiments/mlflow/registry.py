@@ -64,7 +64,11 @@ def create_version(user: User, said: Said) -> dict[str, Any]:
     source, root = answers.text(said, "source"), f"{described.ROOT}/{run.pk}/"
     if not source.startswith(root):
         refuse(NO_SOURCE)
-    facts = {"name": answers.text(said, "name"), "path": f"{ARTIFACTS}/{source.removeprefix(root).strip('/')}", "tags": _tags(said)}
+    facts: dict[str, Any] = {
+        "name": answers.text(said, "name"),
+        "path": f"{ARTIFACTS}/{source.removeprefix(root).strip('/')}",
+        "tags": _tags(said),
+    }
     note, lineage = answers.text(said, "description", default=""), registry.lineage(run)
     made = _checked(lambda: services.register_version(run, by=user, note=note, lineage=lineage, now=timezone.now(), **facts))
     return {"model_version": _version(made)}

@@ -170,7 +170,7 @@ def _paths(who: str, found: Iterable[File]) -> None:
             raise TransferRefused(f"{who} has the file {_shown(file.path)} twice: {AGAIN}.")
         files.add(file.path)
     if both := files & above:
-        raise TransferRefused(f"{who} has {_shown(min(both))} both as a file and as a folder: {AGAIN}.")
+        raise TransferRefused(f"{who}: {_shown(min(both))} is both a file and a folder: {AGAIN}.")
 
 
 def _once(what: str, numbers: Iterable[int]) -> None:

@@ -244,6 +244,22 @@ def test_the_program_of_the_python_page_runs(shell: Shell) -> None:
     assert "hello" not in (shell.folder / "driver.log").read_text()
 
 
+def test_the_commands_and_the_program_of_the_models_page_run(shell: Shell) -> None:
+    shell.log_in()
+    run = str(shell.said("edt run . --detach --json -- --epochs 1")["run"])
+    shell.run(f"edt logs -f {run}")
+    for command in "".join(blocks("models.md", "sh")).splitlines():
+        shell.run(re.sub(r"(?<= )7(?= |$)", run, command))
+    names = {"model_epoch_final.pth", "model_epoch_final.safetensors"}
+    assert {path.name for path in (shell.folder / "first").iterdir()} == names
+    newest = shell.said("edt models digits --json")[0]["number"]
+    assert {path.name for path in (shell.folder / f"digits-{newest}").iterdir()} == names
+    program = "\n".join(blocks("models.md", "python")).replace("get_run(7)", f"get_run({run})")
+    (shell.folder.parent / "program.py").write_text(program)
+    assert f"digits {newest + 1} " in shell.run(f"{sys.executable} ../program.py")
+    assert {path.name for path in (shell.folder / "champion").iterdir()} == names
+
+
 def test_the_examples_of_the_api_page_run(shell: Shell) -> None:
     shell.log_in()
     run = shell.said("edt run . --detach --json -- --epochs 1")
