@@ -23,18 +23,34 @@ def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, ru
     `now` is on the clock of `RunFacts.submitted_at`. The answer is the same for the same facts in any order; asked again with its own
     answer applied it changes nothing. Ids must be unique within `slots` and within `runs`.
     """
-    assert math.isfinite(now), "now is seconds on the clock of the runs' times"
-    # Everything below takes slots by number and runs oldest first, so that the order in which the caller names them cannot matter.
-    slots = sorted(slots, key=attrgetter("id"))
-    runs = sorted(runs, key=attrgetter("submitted_at", "id"))
+    slots, runs = _ordered(slots, runs, now=now)
     shares, grants = _shared_and_placed(slots, runs, rules, now=now)
     forecasts = forecast(shares, rules=rules)
     return Plan(
         grants=grants,
         reasons=reasons(slots, shares, grants, forecasts, rules=rules),
         queue={run: found.waiting for run, found in forecasts.items()},
-        favoured=frozenset(run for run in shares.favoured if grants[run]),
+        favoured=_favoured(shares, grants),
     )
+
+
+def allocate(
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules
+) -> tuple[Mapping[int, frozenset[int]], frozenset[int]]:
+    """(grants, favoured) of `plan` without its words and queue, for who asks very often: a simulation."""
+    slots, runs = _ordered(slots, runs, now=now)
+    shares, grants = _shared_and_placed(slots, runs, rules, now=now)
+    return grants, _favoured(shares, grants)
+
+
+def _ordered(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float) -> tuple[list[SlotFacts], list[RunFacts]]:
+    """Slots by number and runs oldest first, so that the order in which the caller names them cannot matter."""
+    assert math.isfinite(now), "now is seconds on the clock of the runs' times"
+    return sorted(slots, key=attrgetter("id")), sorted(runs, key=attrgetter("submitted_at", "id"))
+
+
+def _favoured(shares: Shares, grants: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    return frozenset(run for run in shares.favoured if grants[run])
 
 
 def _shared_and_placed(
