@@ -42,6 +42,7 @@ from experiments.views import (
     usage,
     variables,
     watches,
+    what_if,
 )
 from experiments.wmla.urls import urlpatterns as wmla
 
@@ -183,6 +184,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/preview/", run_actions.preview, name="preview_run"),
     path("runs/<int:pk>/delete/", run_actions.delete, name="delete_run"),
     path("cluster/", cluster.detail, name="cluster"),
+    path("cluster/what-if/", what_if.ask, name="what_if"),
+    path("cluster/replay/", what_if.again, name="replay"),
     path("cluster/usage/", usage.usage, name="usage"),
     path("cluster/environments/", environments.index, name="environments"),
     path("cluster/environments/offered/", named_environments.index, name="named_environments"),

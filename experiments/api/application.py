@@ -45,6 +45,7 @@ from experiments.api import (
     transfers,
     triggers,
     uploads,
+    what_if,
 )
 from experiments.api.auth import ANYBODY
 from experiments.api.problems import MEDIA_TYPE, Problem, handle, problem
@@ -155,6 +156,7 @@ def make() -> Api:
         searching,
         triggers,
         tokens,
+        what_if,
         live,
     ):
         api.add_router("", each.router)

@@ -160,6 +160,16 @@ def spell(seconds: float | dt.timedelta | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+@register.simple_tag
+def later_by(seconds: float | None) -> SafeString:
+    """How much later something ends, in words; less than a minute is nothing."""
+    if seconds is None:
+        return SafeString('<span class="quiet">–</span>')
+    if abs(seconds) < 60:
+        return SafeString('<span class="quiet">the same</span>')
+    return format_html("{} {}", spell(abs(seconds)), "later" if seconds > 0 else "sooner")
+
+
 @register.filter
 def size(count: int | None) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""

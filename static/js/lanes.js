@@ -8,6 +8,7 @@ import { clock } from './times.js';
 const NS = 'http://www.w3.org/2000/svg';
 const AXIS = 24;
 const HEADING = 22;
+const PAD = 8; // pixels before a bar's words
 const LABEL = 14; // pixels that a lane's name needs
 export const LEFT = 104;
 export const RIGHT = 12;
@@ -19,6 +20,36 @@ function make(name, attributes, parent) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   parent?.append(element);
   return element;
+}
+
+/** @typedef {{text: Element, name: string, person: string, room: number}} Word */
+
+const ink = document.createElement('canvas').getContext('2d');
+
+/** How wide it is in the font of the bars' words. @param {string} text */
+function measured(text) {
+  if (!ink) return 0;
+  ink.font = "12px 'IBM Plex Sans', sans-serif";
+  return ink.measureText(text).width;
+}
+
+/** The run's name and its person as far as there is room for them; what is cut off says so. @param {string} name @param {string} person
+ * @param {number} room pixels */
+export function fitted(name, person, room) {
+  const whole = `${isolated(name)} · ${person}`;
+  if (measured(whole) <= room) return whole;
+  if (measured(name) <= room) return isolated(name);
+  const letters = [...name];
+  let count = Math.min(letters.length, Math.floor((letters.length * room) / Math.max(1, measured(name))));
+  while (count > 1 && measured(`${letters.slice(0, count).join('')}…`) > room) count -= 1;
+  return count > 1 ? `${isolated(letters.slice(0, count).join('').trimEnd())}…` : '';
+}
+
+/** @param {Word} word @param {number} room */
+function fitWord(word, room) {
+  if (word.room === room) return; // it is asked for four times a second
+  word.room = room;
+  word.text.textContent = room > 0 ? fitted(word.name, word.person, room) : '';
 }
 
 /** Round moments of the reader's clock for an axis of `width` pixels. @param {number} begin @param {number} end @param {number} width */
@@ -59,13 +90,15 @@ export class Lanes {
     this.open = open;
     this.onFocus = /** @type {((run: number | null) => void) | null} */ (null);
     this.answer = /** @type {any} */ (null);
+    this.openEnd = 'now'; // what is said of a bar without an end
     this.marks = /** @type {{run: number, t: number, title: string}[]} */ ([]);
-    this.bars = /** @type {{element: Element, begin: number, end: number | null}[]} */ ([]);
+    this.bars = /** @type {{element: Element, begin: number, end: number | null, word?: Word}[]} */ ([]);
     this.svg = make('svg', { class: 'lanes', 'aria-hidden': 'true', focusable: 'false' });
     box.replaceChildren(this.svg);
     this.hatch();
     this.body = make('g', {}, this.svg);
     this.over = make('g', {}, this.svg);
+    this.words = make('g', {}, this.svg); // above the lines, which would cross them
     this.hand = make('line', { class: 'cursor', y1: 0, visibility: 'hidden' }, this.svg);
     this.event = make('line', { class: 'event', y1: 0, visibility: 'hidden' }, this.svg);
     this.begin = this.end = this.eventAt = 0;
@@ -93,6 +126,7 @@ export class Lanes {
     this.answer = answer;
     this.readable = new Set(answer.readable);
     this.body.replaceChildren();
+    this.words.replaceChildren();
     this.bars = [];
     const height = this.laneHeight;
     const named = Math.ceil(LABEL / (height + this.gap)); // labels of very many lanes would lie over each other
@@ -153,7 +187,7 @@ export class Lanes {
     make('rect', { width: '100%', height: '100%', class: 'bar-fill' }, holder);
     if (bar.leaving) make('rect', { width: '100%', height: '100%', fill: 'url(#hatch)' }, holder);
     const since = clock(new Date(bar.begin * 1000));
-    const until = bar.end ? clock(new Date(bar.end * 1000)) : 'now';
+    const until = bar.end ? clock(new Date(bar.end * 1000)) : this.openEnd;
     const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}\n${bar.reason}`;
     make('title', {}, holder).textContent = said;
     if (mine) holder.addEventListener('click', () => this.open(bar.run));
@@ -162,18 +196,23 @@ export class Lanes {
     this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
   }
 
-  /** Whose bar it is: above every hatch, so that it can be read. @param {any} bar @param {number} y @param {number} height */
+  /** Whose bar it is: above every hatch and line, so that it can be read. @param {any} bar @param {number} y @param {number} height */
   word(bar, y, height) {
-    const holder = make('svg', { y, height, class: `bar-word run-${bar.run % COLOURS}`, 'data-bar': bar.run }, this.body);
-    make('text', { x: 8, y: height / 2 + 4, class: 'bar-text' }, holder).textContent = `${isolated(bar.name)} · ${bar.person}`;
-    this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
+    const holder = make('svg', { y, height, class: `bar-word run-${bar.run % COLOURS}`, 'data-bar': bar.run }, this.words);
+    const text = make('text', { x: PAD, y: height / 2 + 4, class: 'bar-text' }, holder);
+    this.bars.push({ element: holder, begin: bar.begin, end: bar.end, word: { text, name: bar.name, person: bar.person, room: -1 } });
   }
 
   /** @param {number | null} run */
   highlight(run) {
     this.onFocus?.(run);
+    this.mark(run);
+  }
+
+  /** @param {number | null} run */
+  mark(run) {
     this.svg.classList.toggle('has-focus', run !== null);
-    for (const each of this.body.querySelectorAll('[data-bar]')) each.classList.toggle('is-focus', Number(each.getAttribute('data-bar')) === run);
+    for (const each of this.svg.querySelectorAll('[data-bar]')) each.classList.toggle('is-focus', Number(each.getAttribute('data-bar')) === run);
   }
 
   /** Place everything for a window of time (Unix seconds). @param {number} begin @param {number} end */
@@ -190,6 +229,7 @@ export class Lanes {
       const to = x(bar.end ?? end);
       bar.element.setAttribute('x', from.toFixed(1));
       bar.element.setAttribute('width', Math.max(to > LEFT && from < LEFT + inner ? 1 : 0, to - from).toFixed(1));
+      if (bar.word) fitWord(bar.word, Math.floor(to - from) - 2 * PAD);
     }
     this.ticks(begin, end, x, inner);
     this.lines(begin, end, x);

@@ -60,6 +60,7 @@ CALLS = {
     "run_receipt": "receipt check_receipt", "reproduce_run": "reproduce_run reproduction", "continue_run": "continue_run",
     "add_package": "add_package", "delete_run": "delete_run",
     "cluster": "cluster nodes jobs", "lanes": "lanes grants", "usage": "usage", "sharing": "rules change_rules",
+    "what_if": "ask_what_if", "replay": "replay_policy",
     "preview_sharing": "preview_rules",
     "instance_groups": "nodes drain_node", "instance_group": "jobs cluster",
     "node": "node", "node_drain": "drain_node", "node_lost": "declare_lost", "node_remove": "remove_node", "slot_drain": "drain_slot",

@@ -31,6 +31,7 @@ EVERYBODY = {
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
     ("GET", "/shared-data/files/{path}"), ("GET", "/shared-data/previews/{path}"),
     ("GET", "/offered-environments"), ("GET", "/offered-environments/{offered}"),
+    ("GET", "/cluster/what-if"), ("GET", "/cluster/replay"),
     ("GET", "/compare"), ("POST", "/receipts/check"), ("GET", "/models"),
 }  # fmt: skip
 PRIVATE = {

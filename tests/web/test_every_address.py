@@ -32,6 +32,7 @@ EVERYBODY = {
     "lanes",
     "node",
     "usage",
+    "what_if", "replay",
     "sharing",
     "instance_groups",
     "instance_group",

@@ -1,0 +1,33 @@
+// @ts-check
+/* The futures of everybody's slots: as things are and as they might be, one above the other on one axis of time. What is drawn stands in the
+   answer, as JSON; the table below it says the same. */
+
+import { Lanes } from './lanes.js';
+
+const OPEN_END = 'no known end';
+
+/** @param {HTMLElement} picture */
+function draw(picture) {
+  const answer = JSON.parse(picture.dataset.future || '{}');
+  picture.dataset.drawn = '';
+  const shown = [...picture.querySelectorAll('[data-future-lanes]')].map((box) => {
+    const lanes = new Lanes(/** @type {HTMLElement} */ (box), (run) => (location.href = `/runs/${run}/`));
+    lanes.openEnd = OPEN_END;
+    lanes.show({ lanes: answer[/** @type {HTMLElement} */ (box).dataset.futureLanes || ''] || [], readable: answer.readable });
+    return lanes;
+  });
+  // A run that is pointed at in one picture is shown in the other too.
+  for (const lanes of shown) {
+    lanes.onFocus = (run) => {
+      for (const other of shown) if (other !== lanes) other.mark(run);
+    };
+  }
+  new ResizeObserver(() => shown.forEach((lanes) => lanes.place(answer.begin, answer.end))).observe(picture);
+}
+
+function drawAll() {
+  for (const picture of document.querySelectorAll('[data-future]:not([data-drawn])')) draw(/** @type {HTMLElement} */ (picture));
+}
+
+document.addEventListener('htmx:after:swap', drawAll);
+drawAll();
