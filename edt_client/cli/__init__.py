@@ -7,5 +7,6 @@ follow    a run's log, states and metrics as they come
 look      what there is: runs, logs, metrics, files, compared
 act       what is done to runs
 cluster   slots and machines
+what_if   when runs end, and would end; last week under another policy
 shown     how things are printed, or as JSON
 """

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from edt_client.cli import act, bring, cluster, folder, login, look, models, receipts
+from edt_client.cli import act, bring, cluster, folder, login, look, models, receipts, what_if
 from edt_client.errors import ClientError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -56,6 +56,7 @@ for each in (
     *receipts.COMMANDS,
     *models.COMMANDS,
     *cluster.COMMANDS,
+    *what_if.COMMANDS,
     completion,
 ):
     edt.add_command(each)
