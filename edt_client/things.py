@@ -203,7 +203,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Slot:
-    """`state`: free, held, leaving, stuck, draining or silent."""
+    """`state`: free, held, leaving, stuck, draining or silent. `reserved_for`: who gets it next."""
 
     id: int
     label: str
@@ -213,6 +213,7 @@ class Slot:
     run: int | None = None
     run_name: str | None = None
     person: str | None = None
+    reserved_for: str | None = None
 
 
 @dataclass(frozen=True)

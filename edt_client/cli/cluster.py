@@ -54,6 +54,8 @@ def _lanes(slots: list[Slot]) -> Table:
         style, words = "dim", "····"
         if slot.run:
             style, words = COLOURS[slot.run % len(COLOURS)], f"████ {slot.run} {slot.run_name}"
+        if slot.reserved_for:
+            words += f" (reserved for {slot.reserved_for})"
         cells = (literal(slot.node), literal(slot.label), literal(slot.state), literal(words, style), literal(slot.person or ""))
         table.add_row(*cells)
     return table

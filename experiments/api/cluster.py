@@ -20,6 +20,7 @@ from experiments.models import Grant as GrantRow
 from experiments.models.runs import LIVE
 from experiments.plan_preview import ClusterWish
 from experiments.selectors import run_pages
+from experiments.selectors.reserved import Reserved, reserved
 from experiments.selectors.sharing import sharers
 from experiments.views import usage as used
 from experiments.views.cluster import WINDOWS, span
@@ -29,7 +30,8 @@ QUOTAS = Annotated[dict[str, Annotated[int, Field(ge=0, le=1_000_000)] | None], 
 
 
 class Slot(Schema):
-    """`state`: free, held, leaving (asked to), stuck, draining or silent; `run_name` where the caller may know it."""
+    """`state`: free, held, leaving (asked to), stuck, draining or silent; `run_name` where the caller may know it. `reserved_for`: who gets
+    it next, with which run, where nobody holds it any more or its run was asked to leave."""
 
     id: int
     label: str
@@ -39,6 +41,8 @@ class Slot(Schema):
     run: int | None
     run_name: str | None
     person: str | None
+    reserved_for: str | None
+    reserved_run: int | None
 
 
 class Cluster(Schema):
@@ -180,8 +184,9 @@ def cluster(request: HttpRequest) -> Cluster:
     lanes = selectors.lanes(begin=now, end=now)
     named = run_pages.named_ids(user, [lane.bars[-1].run for lane in lanes if lane.is_held()])
     live = TrainingRun.objects.filter(state__in=LIVE)
+    kept = reserved(lanes, now=now)
     return Cluster(
-        slots=[_slot(lane, named) for lane in lanes],
+        slots=[_slot(lane, named, kept.get(lane.slot.pk)) for lane in lanes],
         held=sum(lane.is_held() for lane in lanes),
         free=sum(lane.state == "free" for lane in lanes),
         running=live.filter(state=RunState.RUNNING).count(),
@@ -191,7 +196,7 @@ def cluster(request: HttpRequest) -> Cluster:
     )
 
 
-def _slot(lane: selectors.Lane, named: set[int]) -> Slot:
+def _slot(lane: selectors.Lane, named: set[int], kept: Reserved | None) -> Slot:
     held = lane.bars[-1] if lane.is_held() else None
     return Slot(
         id=lane.slot.pk,
@@ -202,6 +207,8 @@ def _slot(lane: selectors.Lane, named: set[int]) -> Slot:
         run=held.run if held else None,
         run_name=(held.name if held.run in named else ELSEWHERE) if held else None,
         person=held.person if held else None,
+        reserved_for=kept.person if kept else None,
+        reserved_run=kept.run if kept else None,
     )
 
 

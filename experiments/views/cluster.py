@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,9 +16,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from experiments import access, apart, clock, selectors
-from experiments.models import RunState, Slot, TrainingRun
+from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
+from experiments.selectors.reserved import Reserved, reserved
 from experiments.snapshot import is_silent
 from experiments.views.shown import later, number, page, person
 
@@ -39,6 +40,7 @@ def detail(request: HttpRequest) -> HttpResponse:
     user = person(request)
     now = clock.now()
     lanes = later(lambda: selectors.lanes(begin=now, end=now))
+    kept = later(lambda: reserved(lanes, now=now))
     strips = later(lambda: _strips(lanes))
     feed = later(lambda: selectors.feed(limit=40))
     table = later(lambda: _table(request, now))
@@ -48,7 +50,8 @@ def detail(request: HttpRequest) -> HttpResponse:
         "table": table,
         "table_readable": later(lambda: run_pages.readable_ids(user, [bar.run for _, bars in table.lanes for bar in bars])),
         "windows": (("1m", "1 min"), ("10m", "10 min"), ("1h", "1 h"), ("all", "All")),
-        "totals": later(lambda: _totals(lanes)),
+        "totals": later(lambda: _totals(lanes, kept)),
+        "reserved": later(lambda: _reserved_words(user, kept) if not table.until else {}),
         "pause_ms": cache(nodes.median_pause_ms),
         "strips": strips,
         "more_strips": later(lambda: max(0, len({bar.run for lane in lanes for bar in lane.bars if bar.end is None}) - MOST_STRIPS)),
@@ -123,13 +126,19 @@ def _controllable(request: HttpRequest, rows: Iterable[JobRow]) -> set[int]:
     return run_pages.writable_ids(user, [run.pk for run in runs])
 
 
-def _totals(lanes: list[Lane]) -> dict[str, int]:
+def _reserved_words(user: User, kept: Mapping[int, Reserved]) -> dict[int, str]:
+    named = run_pages.named_ids(user, [each.run for each in kept.values()])
+    return {slot: each.words(named=each.run in named) for slot, each in kept.items()}
+
+
+def _totals(lanes: list[Lane], kept: Mapping[int, Reserved]) -> dict[str, int]:
     live = TrainingRun.objects.filter(state__in=LIVE)
     return {
         "slots": len(lanes),
         "nodes": len({lane.slot.node_id for lane in lanes}),
         "held": sum(lane.is_held() for lane in lanes),
-        "free": sum(lane.state == "free" for lane in lanes),
+        "free": sum(lane.state == "free" and lane.slot.pk not in kept for lane in lanes),
+        "reserved": sum(lane.state == "free" and lane.slot.pk in kept for lane in lanes),
         "away": sum(lane.state in ("draining", "silent") and not lane.is_held() for lane in lanes),
         "stuck": sum(lane.state == "stuck" for lane in lanes),
         "lost": sum(lane.state == "silent" and lane.is_held() for lane in lanes),
@@ -165,8 +174,9 @@ def lanes(request: HttpRequest) -> JsonResponse:
     first = run_pages.first_grant() or now - dt.timedelta(seconds=600)
     begin, end = _window(request, now, first)
     found = selectors.lanes(begin=begin, end=end)
+    kept = reserved(found, now=now) if end == now else {}
     bars = [bar for lane in found for bar in lane.bars]
-    ids = {bar.run for bar in bars}
+    ids = {bar.run for bar in bars} | {each.run for each in kept.values()}
     named = run_pages.named_ids(user, ids)
     answer = {
         "now": now.timestamp(),
@@ -174,7 +184,7 @@ def lanes(request: HttpRequest) -> JsonResponse:
         "end": end.timestamp(),
         "first": first.timestamp(),
         "cut": len(bars) > MOST_BARS,
-        "lanes": [_lane(lane, named) for lane in found],
+        "lanes": [_lane(lane, named, kept.get(lane.slot.pk)) for lane in found],
         "readable": sorted(run_pages.readable_ids(user, ids)),
         "curves": [run.pk for run in run_pages.drawable(user, begin=begin)],
     }
@@ -195,13 +205,14 @@ def span(window: str, back_s: float, now: dt.datetime, first: dt.datetime) -> tu
     return end - dt.timedelta(seconds=min(seconds, LONGEST_S)), end
 
 
-def _lane(lane: Lane, named: Collection[int]) -> dict[str, object]:
-    """`named`: runs whose names and reasons the person may read."""
+def _lane(lane: Lane, named: Collection[int], kept: Reserved | None) -> dict[str, object]:
+    """`named`: runs whose names and reasons the person may read. `kept`: for whom the slot is."""
     return {
         "slot": lane.slot.pk,
         "label": lane.slot.label(),
         "node": lane.slot.node.name,
         "state": lane.state,
+        "reserved": {"run": kept.run, "person": kept.person, "words": kept.words(named=kept.run in named)} if kept is not None else None,
         "silent_since": lane.silent_since.timestamp() if lane.silent_since else None,
         "bars": [
             {

@@ -212,6 +212,19 @@ function legend(box, at, parts) {
   box.replaceChildren(...(at ? [at] : []), ...entries);
 }
 
+/** Whose runs stand in the lanes but not among the curves, because the reader may not open them: said where other curves are shown. */
+function hiddenCurves() {
+  const text = document.getElementById('hidden-curves');
+  if (!text) return;
+  const [begin, end] = span();
+  const bars = (lanes.answer?.lanes || []).flatMap((/** @type {any} */ lane) => lane.bars);
+  const hidden = new Map(bars.filter((/** @type {any} */ bar) => !lanes.readable?.has(bar.run) && bar.begin <= end && (bar.end ?? end) >= begin).map((/** @type {any} */ bar) => [bar.run, bar.person]));
+  const people = [...new Set(hidden.values())].sort().join(', ');
+  const said = hidden.size ? `Not shown: ${hidden.size === 1 ? 'the curve of a run' : `the curves of ${hidden.size} runs`} of ${people}, in projects that you are not a member of.` : '';
+  if (text.textContent !== said) text.textContent = said;
+  text.hidden = !said || !drawn().length;
+}
+
 /** Everything moves with the clock. */
 function tick() {
   const [begin, end] = span();
@@ -221,6 +234,7 @@ function tick() {
   const none = document.getElementById('no-curves');
   if (none) none.hidden = drawn().length > 0;
   curves.classList.toggle('is-empty', !drawn().length);
+  hiddenCurves();
   if (runs !== shownRuns && drawn().length) {
     shownRuns = runs;
     build();

@@ -36,7 +36,7 @@ function measured(text) {
 /** The run's name and its person as far as there is room for them; what is cut off says so. @param {string} name @param {string} person
  * @param {number} room pixels */
 export function fitted(name, person, room) {
-  const whole = `${isolated(name)} · ${person}`;
+  const whole = person ? `${isolated(name)} · ${person}` : isolated(name);
   if (measured(whole) <= room) return whole;
   if (measured(name) <= room) return isolated(name);
   const letters = [...name];
@@ -166,9 +166,11 @@ export class Lanes {
       label.textContent = said ? `${lane.label} · ${said}` : lane.label;
       make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
     }
-    for (const bar of lane.bars) this.bar(bar, y, height);
+    const kept = lane.reserved;
+    for (const bar of lane.bars) this.bar(bar, y, height, kept && bar.end === null ? kept.words : '');
+    if (kept && lane.state === 'free') this.reserved(lane, y, height);
     if (lane.silent_since !== null && lane.state === 'silent') this.lost(lane, y, height);
-    if (big) for (const bar of lane.bars) this.word(bar, y, height);
+    if (big) for (const bar of lane.bars) this.word(bar, y, height, kept && bar.end === null ? `, then ${kept.person}` : '');
   }
 
   /** @param {any} lane @param {number} y @param {number} height */
@@ -180,15 +182,29 @@ export class Lanes {
     this.bars.push({ element: lost, begin: lane.silent_since, end: null });
   }
 
-  /** @param {any} bar @param {number} y @param {number} height */
-  bar(bar, y, height) {
+  /** A slot that nobody holds any more may be somebody's already. @param {any} lane @param {number} y @param {number} height */
+  reserved(lane, y, height) {
+    const { run, words } = lane.reserved;
+    const begin = lane.bars[lane.bars.length - 1]?.end ?? 0;
+    const holder = make('svg', { y, height, class: `bar-reserved run-${run % COLOURS}`, 'data-bar': run }, this.body);
+    make('rect', { width: '100%', height: '100%', class: 'bar-edge' }, holder);
+    make('title', {}, holder).textContent = words;
+    this.bars.push({ element: holder, begin, end: null });
+    if (height < 20) return;
+    const word = make('svg', { y, height, class: 'bar-word', 'data-bar': run }, this.words);
+    const text = make('text', { x: PAD, y: height / 2 + 4, class: 'bar-promise' }, word);
+    this.bars.push({ element: word, begin, end: null, word: { text, name: words, person: '', room: -1 } });
+  }
+
+  /** @param {any} bar @param {number} y @param {number} height @param {string} more said of it */
+  bar(bar, y, height, more) {
     const mine = this.readable.has(bar.run);
     const holder = make('svg', { y, height, class: `bar-run run-${bar.run % COLOURS}${mine ? ' is-open' : ''}`, 'data-bar': bar.run }, this.body);
     make('rect', { width: '100%', height: '100%', class: 'bar-fill' }, holder);
     if (bar.leaving) make('rect', { width: '100%', height: '100%', fill: 'url(#hatch)' }, holder);
     const since = clock(new Date(bar.begin * 1000));
     const until = bar.end ? clock(new Date(bar.end * 1000)) : this.openEnd;
-    const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}\n${bar.reason}`;
+    const said = `${bar.name} (${bar.person})\n${since} – ${until}${bar.leaving ? '\nasked to give the slot back' : ''}${more ? `\n${more}` : ''}\n${bar.reason}`;
     make('title', {}, holder).textContent = said;
     if (mine) holder.addEventListener('click', () => this.open(bar.run));
     holder.addEventListener('pointerenter', () => this.highlight(bar.run));
@@ -196,11 +212,12 @@ export class Lanes {
     this.bars.push({ element: holder, begin: bar.begin, end: bar.end });
   }
 
-  /** Whose bar it is: above every hatch and line, so that it can be read. @param {any} bar @param {number} y @param {number} height */
-  word(bar, y, height) {
+  /** Whose bar it is: above every hatch and line, so that it can be read. @param {any} bar @param {number} y @param {number} height
+   * @param {string} more of who comes after */
+  word(bar, y, height, more) {
     const holder = make('svg', { y, height, class: `bar-word run-${bar.run % COLOURS}`, 'data-bar': bar.run }, this.words);
     const text = make('text', { x: PAD, y: height / 2 + 4, class: 'bar-text' }, holder);
-    this.bars.push({ element: holder, begin: bar.begin, end: bar.end, word: { text, name: bar.name, person: bar.person, room: -1 } });
+    this.bars.push({ element: holder, begin: bar.begin, end: bar.end, word: { text, name: bar.name, person: bar.person + more, room: -1 } });
   }
 
   /** @param {number | null} run */
