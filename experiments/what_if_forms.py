@@ -111,7 +111,7 @@ class WhatIfForm(forms.Form):
 class ReplayForm(forms.Form):
     """Which days, and under what rules they are replayed."""
 
-    DAYS = ((1, "the last day"), (7, "the last 7 days"), (30, "the last 30 days"))
+    DAYS = ((7, "the last 7 days"), (1, "the last day"), (30, "the last 30 days"))
 
     days = forms.TypedChoiceField(label="Days", choices=DAYS, coerce=int, required=False)
     policy = forms.ChoiceField(label="Policy", choices=POLICIES, required=False)
@@ -121,7 +121,7 @@ class ReplayForm(forms.Form):
     )
 
     def __init__(self, data: Mapping[str, object] | None, *, people: Iterable[str]) -> None:
-        super().__init__(data or None, initial={"days": 7})
+        super().__init__(data or None)
         field = self.fields["person"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", "nobody"), *((name, name) for name in people)]

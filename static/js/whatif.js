@@ -3,6 +3,7 @@
    answer, as JSON; the table below it says the same. */
 
 import { Lanes } from './lanes.js';
+import { clock } from './times.js';
 
 const OPEN_END = 'no known end';
 
@@ -25,7 +26,17 @@ function draw(picture) {
   new ResizeObserver(() => shown.forEach((lanes) => lanes.place(answer.begin, answer.end))).observe(picture);
 }
 
+/** When so many hours from now are, on the reader's clock: "in 8 hours" may be tonight. */
+function clocks() {
+  for (const option of /** @type {NodeListOf<HTMLOptionElement>} */ (document.querySelectorAll('select[name="job_in"] option:not([data-said])'))) {
+    option.dataset.said = '';
+    const then = new Date(Date.now() + 3600e3 * Number(option.value));
+    if (Number(option.value)) option.text += `, ${then.toLocaleDateString(undefined, { weekday: 'short' })} ${clock(then).slice(0, 5)}`;
+  }
+}
+
 function drawAll() {
+  clocks();
   for (const picture of document.querySelectorAll('[data-future]:not([data-drawn])')) draw(/** @type {HTMLElement} */ (picture));
 }
 
