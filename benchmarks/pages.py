@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks import _run_table
+from benchmarks import _run_table, _what_if
 from benchmarks.report import finish, table
 from benchmarks.studio import DEADLINE_S, Browser, studio
 from tests.domain import postgres
@@ -177,6 +177,25 @@ def over_http(address: str, seeded: Seeded, rounds: int, web: int) -> tuple[dict
     }, [*rows, *tables]
 
 
+def what_if(address: str, seeded: Seeded, rounds: int, web: int) -> tuple[dict[str, float], list[list[object]]]:
+    """(figures, a row for each question): the median of the dearest of them, and the processor time that it costs."""
+    from experiments import services
+    from experiments.models import User
+    from tests import cast
+
+    alice = User.objects.get(username="alice")
+    project = services.create_project(by=alice, name="Two hundred live runs")  # seeded last: the planner thinks of them from now on
+    _what_if.seed(cast.experiment(project, by=alice, versions=[cast.definition(project, by=alice, device="gpu")], name="Trials"), alice)
+    browser = Browser(address)
+    browser.get("/login/")
+    browser.post("/login/", username="alice", password=seeded.password)
+    rows = measured(Visitor(browser), _what_if.ADDRESSES, rounds, web)
+    return {
+        "what_if_ms": max(float(str(row[2])) for row in rows),
+        "what_if_processor_ms": max(float(str(row[5])) for row in rows),
+    }, rows
+
+
 def measured(visitor: Visitor, pages: dict[str, str], rounds: int, web: int) -> list[list[object]]:
     """A row for each page: the last figure is its weight before it is compressed."""
     seen: dict[str, list[tuple[float, float, int]]] = {name: [] for name in pages}
@@ -261,10 +280,14 @@ def measure(*, quick: bool) -> None:
             web = int((home / "run" / "web.pid").read_text().split()[0])
             figures, rows = over_http(address, seeded, 20 if quick else 100, web)
             figures |= in_the_browser(address, seeded, 3 if quick else 9)
+            asked, futures = what_if(address, seeded, 10 if quick else 50, web)
+            figures |= asked
     finally:
         shutil.rmtree(home, ignore_errors=True)
     load = f"{RUNS:,} runs, a run of {seeded.points:,} points; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     table(load, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms", "KB plain"], rows)
+    title = f"{_what_if.RUNS} live runs on {_what_if.MACHINES * _what_if.SLOTS} slots"
+    table(title, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms", "KB plain"], futures)
     table("In Chromium", ["figure", "measured"], [["million_points_s", figures["million_points_s"]], ["assets_kb", figures["assets_kb"]]])
     finish("pages", {name: round(value, 3) for name, value in figures.items()})
 

@@ -19,7 +19,7 @@ from training_runtime.scheduling.what_if import NEW_RUN, Wish, added, wished
 
 HORIZON_S = 30 * 86400.0
 GAP_S = 1.0
-GRAIN = 0.03  # what lies a day ahead is told to three quarters of an hour; the machine that it is worked out on has other things to do
+GRAIN = 0.05  # what lies a day ahead is told to an hour or so; the machine that it is worked out on has other things to do
 LEAST_AXIS_S = 600.0
 MOST_LANES = 96
 MOST_BARS = 4000
