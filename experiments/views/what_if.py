@@ -5,6 +5,7 @@ Everybody who is logged in may ask, as everybody sees the cluster; runs of other
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterable
 from functools import partial
@@ -23,7 +24,7 @@ from experiments.views.shown import later, page, person
 from experiments.what_if_forms import ReplayForm, WhatIfForm
 from training_runtime.scheduling.what_if import Wish
 
-MOST_ROWS = 200
+MOST_ROWS = 100
 
 
 @require_safe
@@ -82,38 +83,29 @@ def again(request: HttpRequest) -> HttpResponse:
 
 
 def picture(user: User, found: WhatIf, *, asked: bool) -> str:
-    """What static/js/whatif.js draws, as JSON: both courses on one axis."""
-    runs = {bar.run for lane in (*found.today, *found.then) for bar in lane.bars}
+    """What static/js/whatif.js draws, as JSON: both courses on one axis, a bar as [run, begin, end or null] in seconds from now."""
+    runs = {bar.run: [bar.name, bar.person] for lane in (*found.today, *found.then) for bar in lane.bars}
     drawn = {
         "begin": found.now.timestamp(),
-        "end": found.end.timestamp(),
+        "seconds": (found.end - found.now).total_seconds(),
         "readable": sorted(run_pages.readable_ids(user, runs)),
-        "today": _drawn(found.today),
-        "then": _drawn(found.then) if asked else [],
+        "runs": runs,
+        "today": _drawn(found.today, found.now),
+        "then": _drawn(found.then, found.now) if asked else [],
     }
     return json.dumps(drawn, separators=(",", ":"))
 
 
-def _drawn(lanes: Iterable[FutureLane]) -> list[dict[str, object]]:
+def _drawn(lanes: Iterable[FutureLane], now: dt.datetime) -> list[dict[str, object]]:
+    def ahead(moment: dt.datetime) -> float:
+        return round((moment - now).total_seconds(), 1)
+
     return [
         {
-            "slot": lane.slot,
             "label": lane.label,
             "node": lane.node,
             "state": lane.state,
-            "silent_since": None,
-            "bars": [
-                {
-                    "run": bar.run,
-                    "name": bar.name,
-                    "person": bar.person,
-                    "begin": bar.begin.timestamp(),
-                    "end": bar.end.timestamp() if bar.end else None,
-                    "leaving": False,
-                    "reason": "" if bar.end else "its end is not in this picture",
-                }
-                for bar in lane.bars
-            ],
+            "bars": [[bar.run, ahead(bar.begin), ahead(bar.end) if bar.end else None] for bar in lane.bars],
         }
         for lane in lanes
     ]

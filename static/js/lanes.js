@@ -8,6 +8,7 @@ import { clock } from './times.js';
 const NS = 'http://www.w3.org/2000/svg';
 const AXIS = 24;
 const HEADING = 22;
+const MOST_NAME = 8; // letters of a person's name beside a slot's
 const PAD = 8; // pixels before a bar's words
 const LABEL = 14; // pixels that a lane's name needs
 export const LEFT = 104;
@@ -130,7 +131,7 @@ export class Lanes {
     this.bars = [];
     const height = this.laneHeight;
     const named = Math.ceil(LABEL / (height + this.gap)); // labels of very many lanes would lie over each other
-    const says = (/** @type {any} */ lane) => lane.state in STATES; // and those of lanes that are not as they should be come first
+    const says = (/** @type {any} */ lane) => lane.state in STATES || lane.reserved; // and those of lanes that are not as they should be come first
     let free = 0;
     const several = new Set(answer.lanes.map((/** @type {any} */ lane) => lane.node)).size > 1;
     let y = 0;
@@ -160,13 +161,14 @@ export class Lanes {
     make('rect', { class: 'lane', x: LEFT, y, height, width: '100%' }, this.body);
     if (away) make('rect', { class: 'lane-away', x: LEFT, y, height, width: '100%', fill: 'url(#hatch)' }, this.body);
     const big = height >= 20;
-    const said = STATES[lane.state] || '';
+    const kept = lane.reserved;
+    // Beside the slot's name too: a slot that became free a moment ago has no room for words yet.
+    const said = STATES[lane.state] || (kept ? `for ${kept.person.length > MOST_NAME ? `${kept.person.slice(0, MOST_NAME - 1)}…` : kept.person}` : '');
     if (named) {
       const label = make('text', { class: 'lane-label', x: LEFT - 8, y: y + height / 2 + (big ? 4 : 3), 'text-anchor': 'end' }, this.body);
       label.textContent = said ? `${lane.label} · ${said}` : lane.label;
-      make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${lane.state}`;
+      make('title', {}, label).textContent = `${lane.label} on ${lane.node}: ${kept?.words || lane.state}`;
     }
-    const kept = lane.reserved;
     for (const bar of lane.bars) this.bar(bar, y, height, kept && bar.end === null ? kept.words : '');
     if (kept && lane.state === 'free') this.reserved(lane, y, height);
     if (lane.silent_since !== null && lane.state === 'silent') this.lost(lane, y, height);

@@ -7,6 +7,17 @@ import { clock } from './times.js';
 
 const OPEN_END = 'no known end';
 
+/** The lanes as lanes.js has them: names and times stand in the answer once, for there may be thousands of bars. @param {any} answer
+ * @param {any[]} lanes */
+function spelled(answer, lanes) {
+  const bar = (/** @type {[number, number, number | null]} */ [run, begin, end]) => {
+    const [name, person] = answer.runs[run];
+    const until = end === null ? null : answer.begin + end;
+    return { run, name, person, begin: answer.begin + begin, end: until, leaving: false, reason: '' };
+  };
+  return lanes.map((lane) => ({ ...lane, silent_since: null, reserved: null, bars: lane.bars.map(bar) }));
+}
+
 /** @param {HTMLElement} picture */
 function draw(picture) {
   const answer = JSON.parse(picture.dataset.future || '{}');
@@ -14,7 +25,7 @@ function draw(picture) {
   const shown = [...picture.querySelectorAll('[data-future-lanes]')].map((box) => {
     const lanes = new Lanes(/** @type {HTMLElement} */ (box), (run) => (location.href = `/runs/${run}/`));
     lanes.openEnd = OPEN_END;
-    lanes.show({ lanes: answer[/** @type {HTMLElement} */ (box).dataset.futureLanes || ''] || [], readable: answer.readable });
+    lanes.show({ lanes: spelled(answer, answer[/** @type {HTMLElement} */ (box).dataset.futureLanes || '']), readable: answer.readable });
     return lanes;
   });
   // A run that is pointed at in one picture is shown in the other too.
@@ -23,7 +34,7 @@ function draw(picture) {
       for (const other of shown) if (other !== lanes) other.mark(run);
     };
   }
-  new ResizeObserver(() => shown.forEach((lanes) => lanes.place(answer.begin, answer.end))).observe(picture);
+  new ResizeObserver(() => shown.forEach((lanes) => lanes.place(answer.begin, answer.begin + answer.seconds))).observe(picture);
 }
 
 /** When so many hours from now are, on the reader's clock: "in 8 hours" may be tonight. */

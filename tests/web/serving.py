@@ -6,7 +6,8 @@ prints one line of JSON (address, things to open) and then does what its standar
 train on, "first-steps 5" the waiting one begin, "end-waiting" ends it, "log WORDS" writes them to the running one's log, "log-of worker-0
 WORDS" to that worker's, "becomes suspended" and "becomes running" change its state, "use 0.5" says how far its slots were at work,
 "cut-log WORDS" leaves nothing in it but them,
-"drawn WORDS" writes them with Python's escapes and without an end of line, "silent" that its machine was last heard of an hour ago,
+"drawn WORDS" writes them with Python's escapes and without an end of line, "handed-over" that the running one has all slots but
+one, which the waiting one is about to have, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
 machines. It ends, and leaves nothing, when its input ends.
@@ -229,6 +230,9 @@ def _obey(words: list[str], studio: Seeded) -> None:
         case ["strange"]:
             strange.many_metrics(studio, now=now)
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
+        case ["handed-over"]:
+            handed_over(studio, proven=True)
+            notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
         case ["silent"]:
             _silent.set()
             with _speaking:
@@ -285,6 +289,21 @@ def _log(run: TrainingRun, text: str, *, name: str = "driver", mode: str = "a") 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open(mode, newline="") as log:
         log.write(text)
+
+
+def handed_over(studio: Seeded, *, proven: bool) -> None:
+    """Alice's run has all slots, and was asked for the second, for Bob's run that waits; `proven`: its worker has left it."""
+    from django.utils import timezone
+
+    from experiments.models import Grant, Node, TrainingRun
+
+    now = timezone.now()
+    ago = now - dt.timedelta(seconds=1)
+    Node.objects.filter(pk=studio.node.pk).update(last_seen_at=now)
+    Grant.objects.filter(run=studio.other, released_at=None).update(run=studio.running)
+    TrainingRun.objects.filter(pk=studio.other.pk).update(state="completed", ended_at=now)
+    asked = Grant.objects.filter(run=studio.running, slot__index=1, released_at=None)
+    asked.update(release_requested_at=ago, released_at=ago if proven else None)
 
 
 def _first_steps(studio: Seeded, count: int) -> None:

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from django.urls import reverse
-from django.utils import timezone
 
-from experiments.models import Grant, Node, Slot, TrainingRun, User
+from experiments.models import Slot, TrainingRun, User
 from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import Seeded
-
-
-def handed_over(studio: Seeded, *, proven: bool) -> None:
-    """Alice's run has all slots, and was asked for the second, for Bob's run that waits; `proven`: its worker has left it."""
-    now = timezone.now()
-    Node.objects.filter(pk=studio.node.pk).update(last_seen_at=now)
-    Grant.objects.filter(run=studio.other, released_at=None).update(run=studio.running)
-    TrainingRun.objects.filter(pk=studio.other.pk).update(state="completed", ended_at=now)
-    grant = Grant.objects.get(run=studio.running, slot__index=1, released_at=None)
-    ago = now - dt.timedelta(seconds=1)
-    Grant.objects.filter(pk=grant.pk).update(release_requested_at=ago, released_at=ago if proven else None)
+from tests.web.serving import handed_over
 
 
 def lanes(as_: As, user: User) -> list[dict]:

@@ -111,7 +111,8 @@ def test_the_page_says_when_runs_end_and_would_end_and_what_is_assumed(studio: S
     for words in ("Ends today", "Ends then", "the new run", "waits", "What is assumed", "in proportion"):
         assert words in page
     picture = json.loads(re.search(r'data-future="([^"]+)"', page)[1].replace("&quot;", '"'))  # type: ignore[index]
-    assert [bar["run"] for lane in picture["today"] for bar in lane["bars"]] == [alone.pk, alone.pk]
+    assert [(run, begin) for lane in picture["today"] for run, begin, _ in lane["bars"]] == [(alone.pk, 0.0)] * 2
+    assert picture["runs"] == {str(alone.pk): [alone.name, "alice"]}
     assert not [bar for lane in picture["then"] for bar in lane["bars"]]
     wrong = as_(studio.alice).get(reverse("what_if"), {"more": "99", "part": "answer"}).content.decode()
     assert "More machines: Ensure this value is less than or equal to 16." in wrong

@@ -50,7 +50,7 @@ def test_one_asks_what_if_by_keys_and_shares_the_answer(width: int, theme: str, 
     fits(page)
 
 
-def test_lanes_say_what_is_cut_and_the_curves_whose_are_not_shown(visit: Visit, site: Site) -> None:
+def test_lanes_say_what_is_cut_whose_curves_are_not_shown_and_for_whom_a_slot_is_kept(visit: Visit, site: Site) -> None:
     page = visit()
     go(page, site, "cluster")
     expect(page.locator("#hidden-curves")).to_have_text("Not shown: the curve of a run of bob, in projects that you are not a member of.")
@@ -60,3 +60,9 @@ def test_lanes_say_what_is_cut_and_the_curves_whose_are_not_shown(visit: Visit, 
     cut = page.locator("#lanes .bar-text", has_text="…").first
     expect(cut).to_be_visible()
     assert cut.evaluate("word => word.getBBox().x + word.getBBox().width <= word.parentElement.width.baseVal.value")
+    site.tell("handed-over")
+    page.get_by_role("button", name="10 min", exact=True).click()
+    expect(page.locator("#lanes .lane-label", has_text="GPU 1 · for bob")).to_have_count(1)
+    expect(page.locator("#lanes .bar-reserved title")).to_have_text("reserved for bob Wider net, starting")
+    expect(page.locator("#tiles")).to_contain_text("1 reserved")
+    fits(page)

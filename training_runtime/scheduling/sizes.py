@@ -11,8 +11,13 @@ from training_runtime.scheduling.facts import RunFacts
 
 def bounds(run: RunFacts) -> tuple[int, int]:
     """The least and the most slots the run can hold. Below the least it holds nothing; V engines keep no more than V workers busy."""
-    most = max(1, run.max_slots if run.engines is None else min(run.max_slots, run.engines))
-    return max(1, min(run.min_slots, most)), most
+    most = run.max_slots  # without min() and max(): a plan asks this of every run
+    if run.engines is not None and run.engines < most:
+        most = run.engines
+    if most < 1:
+        most = 1
+    least = run.min_slots if run.min_slots < most else most
+    return (least if least > 1 else 1), most
 
 
 def next_size(size: int, *, engines: int | None, most: int) -> int | None:
