@@ -10,11 +10,11 @@ from typing import Any
 import hypothesis
 import pytest
 from django.core.cache import cache
-from xdist.scheduler import LoadFileScheduling
 
 from experiments import notify
 from experiments.models import Node, Project, User
 from tests import cast
+from tests.side_by_side import Scheduling
 from webapp.home import prepare
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
@@ -27,13 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Where tests run side by side (`-n`): a file stays in one process, and of whole studios there is one at a time."""
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "e2e" if nodeid.startswith(("tests/e2e/", "tests/attack/")) else super()._split_scope(nodeid)
-
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 

@@ -1,0 +1,36 @@
+"""How tests are shared out among the processes that run them side by side (`-n`)."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+
+class Scheduling(LoadFileScheduling):
+    """A file stays in one process, and of whole studios there is one at a time.
+
+    Of a process that dies, the test that it was at has failed and others do the rest. xdist's own gives that test out again, and
+    then waits for ever: for a process that got files without a test left in them, or just one, which it begins when the next is known.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "e2e" if nodeid.startswith(("tests/e2e/", "tests/attack/")) else str(super()._split_scope(nodeid))
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        work = self.assigned_work[node]
+        died_at = next((test for tests in work.values() for test, done in tests.items() if not done), None)
+        for tests in work.values():
+            tests.update({died_at: True} if died_at in tests else {})
+        left = {file: tests for file, tests in work.items() if not all(tests.values())}
+        self.assigned_work[node] = {}
+        super().remove_node(node)
+        self.workqueue.update(left)
+        for other in self.assigned_work:
+            if other in self.registered_collections:
+                self._reschedule(other)
+        return died_at
+
+    def _reschedule(self, node: WorkerController) -> None:
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
