@@ -88,6 +88,9 @@ export const plainX = {
 /** Single points would vanish: show them while there are few (uPlot's points.show). @param {any} u @param {number} i */
 export const few = (u, i) => u.data[i].length < 40;
 
+/** Likewise of a curve that shares the places of one with many more. @param {any} u @param {number} i @returns {boolean} */
+export const sparse = (u, i) => u.data[i].filter((/** @type {unknown} */ value) => value !== null && value !== undefined).length < 60;
+
 /** A value between two gaps is no line: it is shown as a point (uPlot's points.filter). What is undefined is no gap, there is nothing of this
     curve at that place. @param {any} u @param {number} i @param {boolean} all whether all points are shown anyway @returns {number[] | null} */
 export function alone(u, i, all) {

@@ -2,7 +2,7 @@
 /* The Monitor tab: curves of a run, live. The server gives whole curves (down-sampled) up to a journal line; the socket brings what follows.
    Axis, smoothing, scale and zoom are the reader's: they survive every update, and the address keeps them. */
 
-import { alone, axes, blank, colour, elapsed, few, figure, fit, markPlugin, nearest, plainX, smooth, wholeNumbers } from './chart.js';
+import { alone, axes, blank, colour, elapsed, few, figure, fit, markPlugin, nearest, plainX, smooth, sparse, wholeNumbers } from './chart.js';
 import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
 import * as live from './live.js';
@@ -186,7 +186,7 @@ function metricOptions(name) {
       {},
       { label: 'train', stroke: ink, alpha: weight ? 0.3 : 1, width: 1.5, points: { show: few, filter: alone } },
       { label: 'train, smoothed', stroke: ink, width: 2, show: weight > 0, points: { show: false } },
-      { label: 'test', stroke: other, width: 1.5, dash: [6, 4], spanGaps: true, points: { show: true, size: 6, fill: other } },
+      { label: 'test', stroke: other, width: 1.5, dash: [6, 4], spanGaps: true, points: { show: sparse, filter: alone, size: 6, fill: other } },
     ],
   };
 }
