@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Q
 
@@ -26,12 +26,14 @@ STEPS = "Steps"  # how far a run is, not what it was told
 
 @dataclass(frozen=True)
 class Row:
-    """One fact of each run, in the order of the columns (None: not there). `differs`: not the same for all."""
+    """One fact of each run, in the order of the columns (None: not there). `differs`: not the same for all. `deltas`: percent of what the
+    baseline has, None where it is the same or cannot be said; empty without."""
 
     name: str
     kind: str  # how its values are written: "text", "argument", "metric", "duration", "number"
     values: list[object]
     differs: bool
+    deltas: list[float | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,19 @@ def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
     """Metrics first, then what was asked for, what it computed with and what it took."""
     facts = facts_of(runs)
     return [*_metrics(runs), *_told(runs, facts), *_logged(runs, facts), *_setup(runs, facts), *_facts(runs, now)]
+
+
+def against(rows: list[Row], baseline: int) -> list[Row]:
+    """The rows with what each run has more or less than the run at this place, where they hold numbers."""
+    return [replace(row, deltas=_deltas(row.values, baseline)) if row.kind in ("metric", "duration", "number") else row for row in rows]
+
+
+def _deltas(values: list[object], baseline: int) -> list[float | None]:
+    numbers = [value.total_seconds() if isinstance(value, dt.timedelta) else _number(value) for value in values]
+    base = numbers[baseline]
+    if not base:  # unknown, or zero, of which nothing is a part
+        return [None] * len(values)
+    return [None if number is None or number == base else 100 * (number - base) / abs(base) for number in numbers]
 
 
 def parallel(rows: list[Row]) -> list[Axis]:

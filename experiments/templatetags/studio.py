@@ -227,6 +227,18 @@ def item(mapping: Mapping[Any, object] | None, key: object) -> object:
 
 
 @register.filter
+def at_or_none(values: Sequence[object], index: int) -> object:
+    """`values[index]`, None where there are not so many."""
+    return values[index] if index < len(values) else None
+
+
+@register.filter
+def delta(percent: float) -> str:
+    """What a value has more or less than another, in percent."""
+    return f"{percent:+,.1f} %" if abs(percent) < 1000 else f"{percent:+,.0f} %"
+
+
+@register.filter
 def at(values: Sequence[object], index: int) -> object:
     """`values[index]`."""
     return values[index]

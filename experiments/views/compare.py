@@ -36,7 +36,7 @@ def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     if missing or len(named) > comparison.MOST_RUNS or any(run.experiment_id != experiment.pk for run in runs):
         return redirect(address(named))
     runs = runs or comparison.chosen(found)
-    context = {**tab, **_shown(runs), "others": [run for run in found if run not in runs], "found": found}
+    context = {**tab, **_shown(request, runs), "others": [run for run in found if run not in runs], "found": found}
     return page(request, "experiments/compare.html", context, parts={"table": "experiments/_differences.html"})
 
 
@@ -49,7 +49,7 @@ def of_all(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()[:120]
     context = {
         "section": "projects",
-        **_shown(runs),
+        **_shown(request, runs),
         "missing": _not_shown(missing),
         "left_out": max(0, len(named) - comparison.MOST_RUNS),
         "most_runs": comparison.MOST_RUNS,
@@ -69,12 +69,19 @@ def _not_shown(numbers: list[int]) -> str:
     return f"Runs {', '.join(map(str, numbers))} are not shown: there are no such runs, or they are in projects that you may not open."
 
 
-def _shown(runs: list[TrainingRun]) -> dict[str, Any]:
-    """What both pages show of the chosen runs."""
-    rows = later(lambda: comparison.table(runs, now=timezone.now()))
+def _shown(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
+    """What both pages show of the chosen runs; ?baseline=1 is what the others are compared with."""
+    baseline = next((i for i, run in enumerate(runs) if str(run.pk) == request.GET.get("baseline")), None)
+
+    def table() -> list[comparison.Row]:
+        rows = comparison.table(runs, now=timezone.now())
+        return rows if baseline is None else comparison.against(rows, baseline)
+
+    rows = later(table)
     axes = later(lambda: [asdict(axis) for axis in comparison.parallel(list(rows))])
     return {
         "runs": runs,
+        "baseline": None if baseline is None else runs[baseline],
         "topics": " ".join(f"experiment-{experiment}" for experiment in dict.fromkeys(run.experiment_id for run in runs)),
         "shared": address([run.pk for run in runs]),
         "any_live": any(run.is_live() for run in runs),

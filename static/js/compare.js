@@ -1,28 +1,36 @@
 // @ts-check
-/* Compare runs: one metric of several runs in one chart, each in its run's colour, by step or by time since its own start. Live. */
+/* Compare runs: several metrics at once, each in a chart with all runs, by step, samples or time since a run's own start; the table below says
+   the values at the pointer. Live. */
 
-import { axes, colour, elapsed, figure, fit, isolated, plainX, smooth, wholeNumbers } from './chart.js';
+import { colour, figure } from './chart.js';
 import { Curves } from './curves.js';
-import { keep, kept } from './kept.js';
+import { Groups } from './groups.js';
+import { keep, keepAll, kept, keptAll } from './kept.js';
+import { Overlay, dashes } from './overlay.js';
 import { Parallel } from './parallel.js';
 import * as feed from './points.js';
+import { Scatter } from './scatter.js';
 
 const HEIGHT = 340;
+const LOW = 240; // of each, where there are several
+const MOST = 6;
 const MOST_POINTS = 6000;
 
 const host = /** @type {HTMLElement | null} */ (document.getElementById('overlay'));
-const select = /** @type {HTMLSelectElement} */ (document.getElementById('metric'));
-const said = /** @type {HTMLElement} */ (document.getElementById('said'));
-const plot = /** @type {HTMLElement} */ (document.getElementById('plot'));
+const plots = /** @type {HTMLElement} */ (document.getElementById('plots'));
+const choices = /** @type {HTMLElement} */ (document.getElementById('metric-choices'));
 
-/** @typedef {{steps: number[], times: number[], values: (number | null)[]}} Curve */
-/** @typedef {{name: string, ink: string, start: number, shape: Curves, curves: Map<string, Curve>}} Shown */
-/** @type {Shown[]} */
+/** @typedef {import('./overlay.js').Shown & {row: HTMLTableRowElement}} Row */
+/** @type {Row[]} */
 const shown = [];
-let axis = ['step', 'time', 'samples'].find((a) => a === kept('axis')) || 'step';
-let weight = Math.min(0.95, Math.max(0, Number(kept('smooth')) || 0));
-let chart = /** @type {any} */ (null);
-let release = () => {};
+/** @type {Overlay[]} */
+let overlays = [];
+const choice = {
+  axis: ['step', 'time', 'samples'].find((a) => a === kept('axis')) || 'step',
+  weight: Math.min(0.95, Math.max(0, Number(kept('smooth')) || 0)),
+  logarithmic: kept('scale') === 'log',
+  groups: /** @type {(string | null)[] | null} */ (null), // of each run, where they are drawn together
+};
 let pending = 0;
 
 function metrics() {
@@ -31,82 +39,112 @@ function metrics() {
   return [...first.filter((n) => found.has(n)), ...[...found].filter((n) => !first.includes(n)).sort()];
 }
 
-function fillSelect() {
-  const names = metrics();
-  if (names.length === select.options.length) return;
-  const chosen = select.value || kept('metric');
-  select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
+/** Those that are drawn: as many as the reader wants, one at least. @param {string[]} names */
+function wanted(names) {
+  const asked = keptAll('metric').filter((name) => names.includes(name));
+  return (asked.length ? asked : names).slice(0, asked.length ? MOST : 1);
 }
 
-function data() {
-  const tables = shown.map((run) => {
-    const curve = run.curves.get(select.value);
-    if (!curve) return [[], []];
-    const xs = axis === 'step' ? curve.steps : axis === 'time' ? curve.times.map((t) => t - run.start) : curve.steps.map((step) => run.shape.samplesAt(step));
-    return [xs, smooth(curve.values, weight)];
+/** A box for each metric. @param {string[]} names @param {string[]} chosen */
+function offer(names, chosen) {
+  if (names.length === choices.children.length) return;
+  choices.replaceChildren(
+    ...names.map((name) => {
+      const label = document.createElement('label');
+      label.className = 'check';
+      const box = Object.assign(document.createElement('input'), { type: 'checkbox', value: name, checked: chosen.includes(name) });
+      box.addEventListener('change', choose);
+      const words = document.createElement('bdi');
+      words.textContent = name;
+      label.append(box, ' ', words);
+      return label;
+    }),
+  );
+}
+
+function choose() {
+  const boxes = [.../** @type {NodeListOf<HTMLInputElement>} */ (choices.querySelectorAll('input'))];
+  const ticked = boxes.filter((box) => box.checked);
+  for (const box of boxes) box.disabled = box.checked ? ticked.length === 1 : ticked.length >= MOST; // one stays; more would say nothing
+  const names = ticked.map((box) => box.value);
+  keepAll('metric', names);
+  draw(names);
+}
+
+/** A chart for each of these metrics, and a column of their values. @param {string[]} names */
+function draw(names) {
+  for (const overlay of overlays) overlay.destroy();
+  const columns = shown.length ? [...shown[0].row.closest('table').tHead.rows[0].cells].slice(1) : [];
+  for (const cell of columns) cell.remove();
+  for (const { row } of shown) for (const cell of [...row.cells].slice(1)) cell.remove();
+  overlays = names.map((name) => {
+    const box = Object.assign(document.createElement('figure'), { className: 'plot' });
+    const caption = document.createElement('figcaption');
+    const bold = document.createElement('b');
+    bold.textContent = name;
+    const at = Object.assign(document.createElement('span'), { className: 'quiet numbers' });
+    caption.append(bold, ' ', at);
+    const body = Object.assign(document.createElement('div'), { className: names.length > 1 ? 'chart-body chart-half' : 'chart-body chart-tall' });
+    box.append(caption, body);
+    const head = document.createElement('th');
+    head.scope = 'col';
+    head.className = 'number';
+    head.textContent = name;
+    shown[0].row.closest('table').tHead.rows[0].append(head);
+    for (const { row } of shown) row.insertCell().className = 'number';
+    return new Overlay(/** @type {HTMLElement} */ (host), body, name, shown, choice, say);
   });
-  return tables.length === 1 ? tables[0] : window.uPlot.join(tables);
+  plots.replaceChildren(...overlays.map((overlay) => /** @type {Element} */ (overlay.box.parentElement)));
+  for (const overlay of overlays) overlay.build(overlays.length > 1 ? LOW : HEIGHT);
+  key();
+  say();
 }
 
-function build() {
-  release();
-  chart?.destroy();
-  const section = /** @type {HTMLElement} */ (host);
-  const options = {
-    width: plot.clientWidth || 600,
-    height: HEIGHT,
-    legend: { show: false },
-    scales: { x: plainX },
-    axes: axes(section, axis === 'time' ? elapsed(0) : undefined).map((each, i) => (i === 0 && axis !== 'time' ? { ...each, incrs: wholeNumbers } : each)),
-    series: [{}, ...shown.map((run) => ({ label: run.name, stroke: run.ink, width: 1.75, spanGaps: true, points: { show: (/** @type {any} */ u, /** @type {number} */ i) => u.data[i].length < 60 } }))],
-    hooks: { setCursor: [say] },
-  };
-  chart = new window.uPlot(options, data(), plot);
-  release = fit(chart, plot, HEIGHT);
-  say(chart);
+/** How each run's line looks, beside its name: in a group as the others of it. */
+function key() {
+  const dash = dashes(shown);
+  const first = new Map();
+  shown.forEach((run, i) => {
+    const group = choice.groups?.[i] ?? null;
+    if (group !== null && !first.has(group)) first.set(group, run.ink);
+    const line = run.row.querySelector('line');
+    line?.setAttribute('stroke-dasharray', choice.groups ? '' : dash[i].join(' '));
+    line?.setAttribute('stroke', (choice.groups ? first.get(group) : run.ink) ?? 'none');
+    /** @type {Element} */ (run.row.querySelector('.group-name')).textContent = group ?? '';
+  });
 }
 
-/** @param {any} u */
-function say(u) {
-  const index = u.cursor.idx;
-  if (index === null || index === undefined) {
-    const last = shown.map((run) => [run.name, run.curves.get(select.value)?.values.at(-1)]);
-    said.textContent = last.filter(([, v]) => v !== undefined).map(([n, v]) => `${isolated(String(n))} ${figure(/** @type {any} */ (v))}`).join(' · ') || '\u00a0';
-    return;
-  }
-  const x = axis === 'time' ? elapsed(0)([u.data[0][index]])[0] : `${axis === 'step' ? 'step' : 'sample'} ${u.data[0][index].toLocaleString('en')}`;
-  const parts = shown.map((run, i) => [run.name, u.data[i + 1]?.[index]]).filter(([, v]) => v !== null && v !== undefined);
-  said.textContent = [x, ...parts.map(([n, v]) => `${isolated(n)} ${figure(v)}`)].join(' · ');
+/** The values at the pointer, or the last ones. */
+function say() {
+  overlays.forEach((overlay, column) => {
+    /** @type {Element} */ (overlay.box.parentElement?.querySelector('figcaption span')).textContent = overlay.at();
+    shown.forEach(({ row }, place) => (row.cells[column + 1].textContent = figure(/** @type {any} */ (overlay.value(place)))));
+  });
 }
 
 function schedule() {
   if (pending) return;
   pending = requestAnimationFrame(() => {
     pending = 0;
-    const names = select.options.length;
-    fillSelect();
-    const none = !select.options.length;
-    /** @type {HTMLElement} */ (document.getElementById('no-curves')).hidden = !none; // it says what to do
-    /** @type {HTMLElement} */ (host).hidden = none;
-    if (none) return;
-    if (!chart || names === 0) build();
-    else {
-      chart.setData(data(), chart.scales.x.min === null || !zoomed());
-      say(chart);
-    }
+    const names = metrics();
+    /** @type {HTMLElement} */ (document.getElementById('no-curves')).hidden = names.length > 0; // it says what to do
+    /** @type {HTMLElement} */ (host).hidden = !names.length;
+    if (!names.length) return;
+    const chosen = wanted(names);
+    offer(names, chosen);
+    if (overlays.map((overlay) => overlay.metric).join('\n') !== chosen.join('\n')) draw(chosen);
+    else for (const overlay of overlays) overlay.update();
+    say();
   });
 }
 
-function zoomed() {
-  const xs = chart.data[0];
-  return xs.length && (chart.scales.x.min > xs[0] || chart.scales.x.max < xs[xs.length - 1]);
-}
-
-/** @param {HTMLElement} item */
+/** @param {HTMLTableRowElement} item */
 function follow(item) {
-  /** @type {Shown} */
-  const run = { name: item.dataset.name || '', ink: colour(item, '--run-color'), start: 0, shape: new Curves(), curves: new Map() };
-  shown.push(run);
+  /** @type {Row} */
+  const run = { row: item, ink: colour(item, '--run-color'), start: 0, shape: new Curves(), curves: new Map() };
+  const place = shown.push(run) - 1;
+  for (const [event, which] of /** @type {[string, number | null][]} */ ([['pointerenter', place], ['pointerleave', null], ['focusin', place], ['focusout', null]]))
+    item.addEventListener(event, () => overlays.forEach((overlay) => overlay.focus(which)));
   feed.follow(Number(item.dataset.run), {
     points: item.dataset.points || '',
     load: async () => {
@@ -137,13 +175,19 @@ function follow(item) {
 
 /** Drawn anew whenever the table, which brings the data, has been. @param {HTMLElement} list */
 function coordinates(list) {
-  const runs = [...list.querySelectorAll('li[data-run]')].map((item) => ({ id: Number(item.getAttribute('data-run')), name: item.getAttribute('data-name') || '' }));
+  const runs = [...list.querySelectorAll('tr[data-run]')].map((item) => ({ id: Number(item.getAttribute('data-run')), name: item.getAttribute('data-name') || '' }));
   const element = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
   const drawing = new Parallel(element('parallel'), element('parallel-said'), element('parallel-all'), runs);
+  const scatter = new Scatter(element('scatter'), /** @type {HTMLSelectElement} */ (element('across')), /** @type {HTMLSelectElement} */ (element('up')), runs);
+  const groups = new Groups(/** @type {HTMLSelectElement} */ (element('group-by')), choice, () => draw(overlays.map((overlay) => overlay.metric)));
   let known = '';
   const draw = () => {
     const data = document.getElementById('parallel-data')?.dataset.axes || '[]';
-    if (data !== known) drawing.show(JSON.parse((known = data)));
+    if (data === known) return;
+    const axes = JSON.parse((known = data));
+    drawing.show(axes);
+    scatter.show(axes);
+    groups.show(axes);
   };
   document.addEventListener('htmx:after:swap', draw);
   draw();
@@ -161,6 +205,16 @@ function differences() {
   show();
 }
 
+/** A baseline is a page of its own, with all that was chosen on this one. */
+document.addEventListener('click', (event) => {
+  const link = /** @type {HTMLAnchorElement | null} */ (/** @type {Element} */ (event.target).closest('a[data-baseline]'));
+  if (!link) return;
+  const address = new URL(location.href);
+  if (link.dataset.baseline) address.searchParams.set('baseline', link.dataset.baseline);
+  else address.searchParams.delete('baseline');
+  link.href = address.href;
+});
+
 /** What is ticked among the runs that were found joins the chosen ones: the next search does not take it away. */
 document.getElementById('others')?.addEventListener('change', (event) => {
   const box = /** @type {HTMLInputElement} */ (event.target);
@@ -170,33 +224,34 @@ document.getElementById('others')?.addEventListener('change', (event) => {
   box.focus();
 });
 
+/** @param {string} attribute @param {(button: Element) => boolean} pressed @param {(button: Element) => void} press */
+function buttons(attribute, pressed, press) {
+  const all = [.../** @type {HTMLElement} */ (host).querySelectorAll(`[${attribute}]`)];
+  const show = () => all.forEach((button) => button.setAttribute('aria-pressed', String(pressed(button))));
+  for (const button of all)
+    button.addEventListener('click', () => {
+      press(button);
+      show();
+      draw(overlays.map((overlay) => overlay.metric));
+    });
+  show();
+}
+
 if (host) {
-  for (const item of host.querySelectorAll('li[data-run]')) follow(/** @type {HTMLElement} */ (item));
-  select.addEventListener('change', () => {
-    keep({ metric: select.value });
-    build();
-  });
+  for (const item of host.querySelectorAll('tr[data-run]')) follow(/** @type {HTMLTableRowElement} */ (item));
   const smoothing = /** @type {HTMLInputElement} */ (document.getElementById('smoothing'));
-  smoothing.value = String(weight);
+  smoothing.value = String(choice.weight);
   smoothing.addEventListener('input', () => {
-    weight = Number(smoothing.value);
-    keep({ smooth: weight || null });
+    choice.weight = Number(smoothing.value);
+    keep({ smooth: choice.weight || null });
     schedule();
   });
-  for (const button of host.querySelectorAll('[data-axis]')) {
-    button.setAttribute('aria-pressed', String(button.getAttribute('data-axis') === axis));
-    button.addEventListener('click', () => {
-      axis = button.getAttribute('data-axis') || 'step';
-      keep({ axis });
-      for (const each of host.querySelectorAll('[data-axis]')) each.setAttribute('aria-pressed', String(each === button));
-      build();
-    });
-  }
+  buttons('data-axis', (button) => button.getAttribute('data-axis') === choice.axis, (button) => keep({ axis: (choice.axis = button.getAttribute('data-axis') || 'step') }));
+  buttons('data-scale', () => choice.logarithmic, () => keep({ scale: (choice.logarithmic = !choice.logarithmic) ? 'log' : null }));
   coordinates(host);
   differences();
   document.addEventListener('theme', () => {
-    const items = [...host.querySelectorAll('li[data-run]')];
-    shown.forEach((run, i) => (run.ink = colour(items[i], '--run-color')));
-    if (chart) build();
+    for (const run of shown) run.ink = colour(run.row, '--run-color');
+    draw(overlays.map((overlay) => overlay.metric));
   });
 }

@@ -14,3 +14,14 @@ export function keep(values) {
   }
   if (address.href !== location.href) history.replaceState(history.state, '', address);
 }
+
+/** Of what may have several values. @param {string} name */
+export const keptAll = (name) => new URLSearchParams(location.search).getAll(name);
+
+/** @param {string} name @param {string[]} values */
+export function keepAll(name, values) {
+  const address = new URL(location.href);
+  address.searchParams.delete(name);
+  for (const value of values) address.searchParams.append(name, value);
+  history.replaceState(history.state, '', address);
+}

@@ -79,7 +79,7 @@ class HostUnderTest:
         with open(self.log_file, "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
         if wait:
-            until(lambda: self.is_up() or self.process.poll() is not None, what="the host is up")
+            until(lambda: self.is_up() or self.process.poll() is not None, what="the host is up", deadline_s=60)
             assert self.process.poll() is None, self.log()
 
     def is_up(self) -> bool:

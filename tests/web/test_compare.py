@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import json
 from typing import Any
@@ -112,7 +113,7 @@ def test_runs_of_several_experiments_and_projects_stand_side_by_side(
         assert table.index(f">#{elsewhere.pk}<") < table.index(f">#{runs[0].pk}<"), "in the order of the address"
         for said in ("Letters", "Digits", "of letters", "first try", "0.75", "0.5"):
             assert said in table
-        assert page.count("<li data-run=") == 2
+        assert page.count("<tr data-run=") == 2
         assert f'data-live="experiment-{elsewhere.experiment_id} experiment-{runs[0].experiment_id}"' in page
 
 
@@ -172,7 +173,7 @@ def test_a_hundred_runs_are_compared_and_more_are_left_out_with_a_word(runs: lis
     TrainingRun.objects.bulk_create([TrainingRun(name=f"n {n}", command=f"main.py --lr {n}", **same) for n in range(110)])
     numbers = list(TrainingRun.objects.values_list("pk", flat=True)[:105])
     page = as_(alice).get(reverse("compare_runs"), {"run": numbers}).content.decode()
-    assert page.count("<li data-run=") == 100
+    assert page.count("<tr data-run=") == 100
     assert "The first 100 are compared; 5 more were left out." in page
 
 
@@ -207,7 +208,21 @@ def test_two_rates_are_tried_and_compared_with_a_run_of_another_experiment(visit
     page.get_by_role("searchbox", name="Add runs").fill("nothing like it")
     expect(page.locator("#others")).to_contain_text("No other run that you may see matches")
     page.get_by_role("button", name="Compare").click()
-    table = page.get_by_role("table")
+    table = page.locator("#table").get_by_role("table")
     expect(table.get_by_role("columnheader")).to_have_count(4)
     expect(table.get_by_role("row", name="Experiment differs")).to_contain_text("Learning rates")
     expect(page.get_by_role("heading", name="Metrics")).to_be_visible()
+
+
+def test_a_baseline_is_what_numbers_are_held_against() -> None:
+    rows = [
+        compare.Row("test loss", "metric", [0.5, 0.4, None, "0.75"], differs=True),
+        compare.Row("Duration", "duration", [dt.timedelta(seconds=20), None, dt.timedelta(seconds=30), dt.timedelta()], differs=True),
+        compare.Row("Steps", "number", [0, 5, 5, 5], differs=True),
+        compare.Row("--lr", "argument", ["0.1", "0.2", "0.3", "0.4"], differs=True),
+    ]
+    loss, duration, steps, rate = compare.against(rows, 0)
+    assert loss.deltas == pytest.approx([None, -20.0, None, 50.0])
+    assert duration.deltas == [None, None, 50.0, -100.0]
+    assert steps.deltas == [None] * 4, "nothing is a part of zero"
+    assert rate.deltas == []
