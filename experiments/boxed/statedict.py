@@ -155,7 +155,7 @@ def safetensors(files: Sequence[int]) -> dict[str, object]:
         into.flush()
     except NotConverted as why:
         return {"refused": str(why), "left": [], "tensors": 0}
-    except (zipfile.BadZipFile, NotImplementedError, KeyError):
+    except (zipfile.BadZipFile, NotImplementedError):  # the latter: a way to pack that zipfile does not know
         return {"refused": _OLD, "left": [], "tensors": 0}
     return {"refused": "", "left": left[:NAMED_LEFT], "tensors": len(weights)}
 
@@ -227,14 +227,17 @@ def _pieces(source: BinaryIO, begin: int, size: int) -> Iterator[bytes]:
 
 
 def _entry(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
-    """In the one folder that all of its files are in. Raises KeyError."""
+    """In the one folder that all of its files are in."""
     top = next((name.removesuffix("data.pkl") for name in archive.namelist() if name.count("/") <= 1 and name.endswith("data.pkl")), "")
-    return archive.getinfo(f"{top}{path}")
+    if (found := archive.NameToInfo.get(f"{top}{path}")) is None:
+        raise NotConverted(_OLD)
+    return found
 
 
 def _content(archive: zipfile.ZipFile, path: str) -> bytes:
     try:
-        with archive.open(_entry(archive, path)) as file:
-            return file.read(16).strip()
-    except KeyError:
+        entry = _entry(archive, path)
+    except NotConverted:
         return b""
+    with archive.open(entry) as file:
+        return file.read(16).strip()

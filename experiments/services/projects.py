@@ -84,7 +84,7 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
         tombstones.of_uploads(project.data_uploads.values_list("key", flat=True), by=by, now=now)
         hashes = set(ModelFile.objects.filter(version__model__project=project).values_list("sha256", flat=True))
         project.registered_models.all().delete()
-        registry.bury(hashes, by=by, now=now)
+        registry.trash_unreferenced(hashes, by=by, now=now)
         project.delete()
         notify.changed("cluster", "jobs", "feed", "lanes")
 

@@ -147,7 +147,7 @@ def delete_version(version: ModelVersion, *, by: User, now: dt.datetime) -> None
         checks.audit(by, "deletes version %s of model %s (%s)", version.number, model.pk, model.name)
         _tell(model, by, f"{by.username} deleted version {version.number}.", now)
         ModelVersion.objects.filter(pk=version.pk).delete()
-        bury(hashes, by=by, now=now)
+        trash_unreferenced(hashes, by=by, now=now)
 
 
 def delete_model(model: RegisteredModel, *, by: User, now: dt.datetime) -> None:
@@ -160,10 +160,10 @@ def delete_model(model: RegisteredModel, *, by: User, now: dt.datetime) -> None:
         checks.audit(by, "deletes model %s (%s) with %d versions", model.pk, model.name, model.versions.count())
         notify.changed(f"project-{model.project_id}", "models")
         RegisteredModel.objects.filter(pk=model.pk).delete()
-        bury(hashes, by=by, now=now)
+        trash_unreferenced(hashes, by=by, now=now)
 
 
-def bury(hashes: Collection[str], *, by: User, now: dt.datetime) -> None:
+def trash_unreferenced(hashes: Collection[str], *, by: User, now: dt.datetime) -> None:
     """Of files whose versions have just been deleted, in the same transaction and under `modelstore.files_stay`: those that no version has
     any more are removed later."""
     left = set(ModelFile.objects.filter(sha256__in=hashes).values_list("sha256", flat=True))

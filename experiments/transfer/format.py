@@ -20,13 +20,8 @@ from training_runtime.protocol import build
 FORMAT = "edt-studio project"
 VERSION = 1
 MANIFEST = "manifest.json"
-CODE, DATA, RUNS, MODELS, RENAMED = (
-    "code",
-    "data",
-    "runs",
-    "models",
-    "renamed",
-)  # top folders; the last has files that no zip can call by their paths
+# Top folders; the last has files that no zip can call by their paths.
+CODE, DATA, RUNS, MODELS, RENAMED = "code", "data", "runs", "models", "renamed"
 MOST_LIST_BYTES = 64 << 20  # of the manifest, and of a list
 MAX_DEPTH = zipcheck.MAX_PATH_BYTES // 2 + 1  # folders of a path
 T = TypeVar("T")

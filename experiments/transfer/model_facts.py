@@ -31,7 +31,7 @@ def check(found: Model, *, now: dt.datetime) -> None:
 def of_model(found: Model, *, now: dt.datetime) -> dict[str, Any]:
     who, numbers = f"The model {found.name[:80]}", {version.number for version in found.versions}
     facts.time_of(found.at, who, now)
-    if len(numbers) < len(found.versions) or len(numbers) > MOST_VERSIONS or not numbers <= set(range(1, found.last_number + 1)):
+    if len(numbers) < len(found.versions) or len(numbers) > MOST_VERSIONS or not all(1 <= each <= found.last_number for each in numbers):
         raise TransferRefused(f"{who} has a version twice, or one with a number that it cannot have: export the project again.")
     if not set(found.aliases.values()) <= numbers or len(found.aliases) > MOST_ALIASES:
         raise TransferRefused(f"{who} has an alias of a version that the archive has not, or too many: export the project again.")

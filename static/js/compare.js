@@ -32,6 +32,7 @@ const choice = {
   groups: /** @type {(string | null)[] | null} */ (null), // of each run, where they are drawn together
 };
 let pending = 0;
+let saying = 0;
 
 function metrics() {
   const found = new Set(shown.flatMap((run) => [...run.curves.keys()]));
@@ -92,7 +93,7 @@ function draw(names) {
     head.textContent = name;
     shown[0].row.closest('table').tHead.rows[0].append(head);
     for (const { row } of shown) row.insertCell().className = 'number';
-    return new Overlay(/** @type {HTMLElement} */ (host), body, name, shown, choice, say);
+    return new Overlay(/** @type {HTMLElement} */ (host), body, name, shown, choice, moved);
   });
   plots.replaceChildren(...overlays.map((overlay) => /** @type {Element} */ (overlay.box.parentElement)));
   for (const overlay of overlays) overlay.build(overlays.length > 1 ? LOW : HEIGHT);
@@ -112,6 +113,15 @@ function key() {
     line?.setAttribute('stroke', (choice.groups ? first.get(group) : run.ink) ?? 'none');
     /** @type {Element} */ (run.row.querySelector('.group-name')).textContent = group ?? '';
   });
+}
+
+/** The pointer moves in all charts at once. */
+function moved() {
+  if (!saying)
+    saying = requestAnimationFrame(() => {
+      saying = 0;
+      say();
+    });
 }
 
 /** The values at the pointer, or the last ones. */
@@ -179,7 +189,7 @@ function coordinates(list) {
   const element = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
   const drawing = new Parallel(element('parallel'), element('parallel-said'), element('parallel-all'), runs);
   const scatter = new Scatter(element('scatter'), /** @type {HTMLSelectElement} */ (element('across')), /** @type {HTMLSelectElement} */ (element('up')), runs);
-  const groups = new Groups(/** @type {HTMLSelectElement} */ (element('group-by')), choice, () => draw(overlays.map((overlay) => overlay.metric)));
+  const groups = new Groups(/** @type {HTMLSelectElement} */ (element('group-by')), choice, () => overlays.length && draw(overlays.map((overlay) => overlay.metric)));
   let known = '';
   const draw = () => {
     const data = document.getElementById('parallel-data')?.dataset.axes || '[]';

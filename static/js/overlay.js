@@ -21,6 +21,17 @@ export function dashes(runs) {
   });
 }
 
+/** The place of the last number that is not greater; -1: there is none. @param {number[]} sorted @param {number} x */
+function before(sorted, x) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
 export class Overlay {
   /** @param {HTMLElement} host @param {HTMLElement} box @param {string} metric @param {Shown[]} runs @param {Choice} choice shared with others, and changed
       by who made it @param {() => void} moved called when the pointer has */
@@ -33,6 +44,8 @@ export class Overlay {
     this.moved = moved;
     this.chart = /** @type {any} */ (null);
     this.release = () => {};
+    /** @type {any[]} what is drawn of each run: its places, and its values there */
+    this.tables = [];
   }
 
   /** @param {Shown} run @returns {[number[], (number | null | undefined)[]] | [[], []]} */
@@ -46,8 +59,8 @@ export class Overlay {
 
   /** The places, and each run's values there; of runs that are drawn together, the least, the mean and the greatest of each group. */
   data() {
-    const tables = this.runs.map((run) => this.table(run));
-    const joined = tables.length === 1 ? tables[0] : window.uPlot.join(tables);
+    this.tables = this.runs.map((run) => this.table(run));
+    const joined = this.tables.length === 1 ? this.tables[0] : window.uPlot.join(this.tables);
     if (!this.choice.groups) return joined;
     return [joined[0], ...this.groups().flatMap(({ places }) => together(places.map((place) => joined[place + 1])))];
   }
@@ -120,13 +133,13 @@ export class Overlay {
     return this.choice.axis === 'time' ? elapsed(0)([x])[0] : `${this.choice.axis === 'step' ? 'step' : 'sample'} ${x.toLocaleString('en')}`;
   }
 
-  /** The value of the run (or of its group) at the pointer, or the last one before that; without a pointer the last of all. undefined: it has none. @param {number} place */
+  /** The run's value at the pointer, or its last one before that, or the mean of its group there; without a pointer the last of all. undefined: it has none. @param {number} place */
   value(place) {
     const index = this.chart?.cursor.idx;
     if (index === null || index === undefined) return this.runs[place].curves.get(this.metric)?.values.at(-1);
-    const values = this.chart.data[this.seriesOf(place) ?? -1] ?? [];
-    for (let i = index; i >= 0; i -= 1) if (values[i] !== undefined) return values[i];
-    return undefined;
+    if (this.choice.groups) return this.chart.data[this.seriesOf(place) ?? -1]?.[index];
+    const [xs, values] = this.tables[place];
+    return values[before(xs, this.chart.data[0][index])];
   }
 
   destroy() {

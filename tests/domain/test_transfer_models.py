@@ -82,6 +82,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "an alias of nothing": (lambda a: a.model().update(aliases={"champion": 7}), "an alias of a version that the archive has not"),
     "an alias that is a version": (lambda a: a.model().update(aliases={"latest": 1}), "always the newest"),
     "a number twice": (lambda a: change(a, number=2), "a version twice"),
+    "more versions than can be counted": (lambda a: a.model().update(last_number=10**15), "give a whole number"),
     "a version of the future": (lambda a: change(a, at="2999-01-01T00:00:00+00:00"), "in the future"),
     "a lineage that is none": (lambda a: change(a, lineage="[]"), "How it came about"),
     "a lineage that breaks a page": (lambda a: change(a, lineage=json.dumps({"run": {"steps": "x"}})), "How it came about"),
