@@ -1,9 +1,9 @@
 """How long pages take and what they weigh: `python -m benchmarks.pages [--quick] [--postgres]`.
 
-A whole studio in a folder of its own, with an experiment of 1,000 runs, one of 10,000 for the table of runs, and a run whose journal of a
-million points was ingested the usual way. Pages are asked for over HTTP, by turns, as a logged-in person; "interactive" is read in a real
-Chromium: from the navigation until both charts of the long run are drawn and the page has answered a click. Assets are what that browser
-received, compressed.
+A whole studio in a folder of its own, with an experiment of 1,000 runs, one of 10,000 for the table of runs, a hundred runs with three
+curves of 10,000 points each to compare, and a run whose journal of a million points was ingested the usual way. Pages are asked for over
+HTTP, by turns, as a logged-in person; "interactive" is read in a real Chromium: from the navigation until both charts of the long run are
+drawn and the page has answered a click. Assets are what that browser received, compressed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks import _run_table, _what_if
+from benchmarks import _compare, _run_table, _what_if
 from benchmarks.report import finish, table
 from benchmarks.studio import DEADLINE_S, Browser, studio
 from tests.domain import postgres
@@ -38,7 +38,7 @@ METRICS = {("train", "loss"): 0.2, ("train", "accuracy"): 93.1, ("test", "loss")
 
 @dataclass(frozen=True)
 class Seeded:
-    """Where to look. `password` is Alice's; `points`: of the long run."""
+    """Where to look. `password` is Alice's; `points`: of the long run; `compared`: the address of a hundred runs side by side."""
 
     password: str
     project: int
@@ -46,6 +46,7 @@ class Seeded:
     table: int
     long_run: int
     points: int
+    compared: str
 
 
 def seed() -> Seeded:
@@ -66,7 +67,8 @@ def seed() -> Seeded:
     long = cast.experiment(project, by=alice, versions=[cast.definition(project, by=alice, name="long")], name="A long run")
     run = services.run_experiment(long, by=alice)[0]
     services.stop_run(run, by=alice)  # it never held anything: the planner leaves it alone
-    return Seeded(password, project.pk, experiment.pk, table.pk, run.pk, ingested(run))
+    compared = _compare.seed(cast.experiment(large, by=alice, versions=[cast.definition(large, by=alice)], name="Long curves"), alice)
+    return Seeded(password, project.pk, experiment.pk, table.pk, run.pk, ingested(run), _compare.address(compared))
 
 
 def many(experiment: Experiment, alice: User) -> None:
@@ -226,7 +228,8 @@ def measured(visitor: Visitor, pages: dict[str, str], rounds: int, web: int) -> 
 
 
 def in_the_browser(address: str, seeded: Seeded, rounds: int) -> dict[str, float]:
-    """Seconds until the run of a million points can be used, and the kilobytes of assets that a first visit fetched."""
+    """Seconds until the run of a million points can be used and until a hundred runs are drawn side by side, and the kilobytes of assets
+    that a first visit fetched."""
     from tests import chromium
 
     taken = []
@@ -239,11 +242,12 @@ def in_the_browser(address: str, seeded: Seeded, rounds: int) -> dict[str, float
         page.wait_for_url("**/projects/")
         for _ in range(rounds):
             taken.append(interactive_s(page, f"{address}/runs/{seeded.long_run}/"))
+        compared = [_compare.drawn_s(page, f"{address}{seeded.compared}") for _ in range(rounds)]
         fresh = browser.new_context(storage_state=page.context.storage_state()).new_page()
         interactive_s(fresh, f"{address}/runs/{seeded.long_run}/")
         assets = "performance.getEntriesByType('resource').filter(e => e.name.includes('/static/'))"
         sizes = fresh.evaluate(f"{assets}.map(e => e.encodedBodySize)")
-    return {"million_points_s": median(taken), "assets_kb": sum(sizes) / 1000}
+    return {"million_points_s": median(taken), "compare_100_s": median(compared), "assets_kb": sum(sizes) / 1000}
 
 
 def interactive_s(page: Page, address: str) -> float:
@@ -288,7 +292,8 @@ def measure(*, quick: bool) -> None:
     table(load, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms", "KB plain"], rows)
     title = f"{_what_if.RUNS} live runs on {_what_if.MACHINES * _what_if.SLOTS} slots"
     table(title, ["page", "first byte p95 ms", "whole p50 ms", "whole p95 ms", "KB", "processor ms", "KB plain"], futures)
-    table("In Chromium", ["figure", "measured"], [["million_points_s", figures["million_points_s"]], ["assets_kb", figures["assets_kb"]]])
+    seen = ("million_points_s", "compare_100_s", "assets_kb")
+    table("In Chromium", ["figure", "measured"], [[name, figures[name]] for name in seen])
     finish("pages", {name: round(value, 3) for name, value in figures.items()})
 
 

@@ -144,6 +144,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("experiments/<int:pk>/table/", run_table.of_experiment, name="experiment_table"),
     path("experiments/<int:pk>/compare/", compare.of_experiment, name="compare"),
     path("compare/", compare.of_all, name="compare_runs"),
+    path("compare/series", curves.compared, name="compared_series"),
     path("experiments/<int:pk>/overview/", experiments.overview, name="experiment_overview"),
     path("experiments/<int:pk>/run/", experiments.run, name="run_experiment"),
     path("experiments/<int:pk>/duplicate/", experiments.duplicate, name="duplicate_experiment"),

@@ -17,9 +17,12 @@ MOST_RUNS = 100
 MOST_OFFERED = 200
 MOST_FOUND = 50
 DEFAULT_RUNS = 6
+MOST_METRICS = 6  # charts at once: more would say nothing
 MOST_AXES = 12
 MOST_ARGUMENTS = 60
 SHORT_HASH = 12
+MOST_NAMES = 200
+FIRST = ("test accuracy", "test loss", "train loss", "train accuracy")
 SHOWN = 200  # characters of a parameter that is logged
 STEPS = "Steps"  # how far a run is, not what it was told
 
@@ -78,6 +81,13 @@ def findable(user: User, words: str, *, but: Iterable[TrainingRun] = ()) -> list
         named |= Q(experiment__name__icontains=said) | Q(experiment__project__name__icontains=said)
         visible = visible.filter(named | Q(pk__in=numbers([said])))
     return list(visible.select_related("experiment__project", "submitted_by").order_by("-submitted_at", "-id")[:MOST_FOUND])
+
+
+def metric_names(runs: Iterable[TrainingRun]) -> list[str]:
+    """ "train loss" and others that any of the runs has, those first that most look at."""
+    found = MetricSeries.objects.filter(run__in=runs).order_by("group", "name").values_list("group", "name").distinct()[:MOST_NAMES]
+    names = [f"{group} {name}" for group, name in found]
+    return [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
 
 
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:

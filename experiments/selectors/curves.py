@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from django.db.models import F
 
 from experiments.ingest import progress_of
 from experiments.models import JournalCursor, Metric, MetricSeries, MetricStretch, TrainingRun
@@ -13,6 +16,7 @@ from experiments.notify import Point
 
 MOST_CURVES = 200
 MOST_POINTS = 100_000  # of all curves of a page together
+MOST_READ = 300_000  # points of several runs' curves, at once: what is more is drawn from the extremes of its stretches
 MIN_POINTS = 20
 CHUNK = 500
 MOST_STEPS = 2**62
@@ -66,6 +70,54 @@ def series(
     return seq, [_curve(one, seq=seq, most=most, x=x, steps=steps or (0, MOST_STEPS)) for one in found]
 
 
+@dataclass(frozen=True)
+class RunCurves:
+    """Of one of several runs: the journal line that its curves reach, the names of all that it has, and those that were asked for."""
+
+    seq: int
+    names: list[str]
+    curves: list[Curve]
+
+
+def of_runs(runs: Collection[TrainingRun], *, names: Collection[str], max_points: int = 1000) -> dict[int, RunCurves]:
+    """By run: as `series`, with a handful of queries for all of them. `names`: of curves, "train loss"."""
+    lines = dict(JournalCursor.objects.filter(run__in=runs).values_list("run", "seq"))  # before the points, as in `series`
+    known: dict[int, list[MetricSeries]] = defaultdict(list)
+    for one in MetricSeries.objects.filter(run__in=runs).order_by("run", "group", "name")[: MOST_CURVES * len(runs)]:
+        known[one.run_id].append(one)
+    wanted = [one for found in known.values() for one in found if _name(one) in names]
+    most = max(MIN_POINTS, min(max_points, MOST_POINTS // max(1, len(wanted))))
+    rows = _rows_of(wanted)
+    curves: dict[int, list[Curve]] = defaultdict(list)
+    for one in wanted:
+        curves[one.run_id].append(_thinned(one, rows.get(one.pk, []), most=most))
+    return {run.pk: RunCurves(lines.get(run.pk, 0), [_name(one) for one in known[run.pk]], curves[run.pk]) for run in runs}
+
+
+def _name(one: MetricSeries) -> str:
+    return f"{one.group} {one.name}"
+
+
+def _rows_of(wanted: list[MetricSeries]) -> Mapping[int, list[Row]]:
+    """By curve: its points, or the extremes of its stretches and the points after those where it has many."""
+    rows: dict[int, list[Row]] = defaultdict(list)
+    whole = max(4 * MetricStretch.STEPS, MOST_READ // max(1, len(wanted)))
+    few = [one for one in wanted if one.points <= whole]
+    long = [one for one in wanted if one.points > whole]
+    of_few = Metric.objects.filter(series__in=few).order_by("series_id", "step")
+    for series, step, t, value in of_few.values_list("series_id", "step", "t", "value"):
+        rows[series].append((step, t, value))
+    columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
+    begun = F("series__last_step") / MetricStretch.STEPS
+    stretches = MetricStretch.objects.filter(series__in=long, index__lt=begun).order_by("series_id", "index")
+    for series, *row in stretches.values_list("series_id", *columns):
+        rows[series] += _both(row)
+    tail = Metric.objects.filter(series__in=long, step__gte=begun * MetricStretch.STEPS).order_by("series_id", "step")
+    for series, step, t, value in tail.values_list("series_id", "step", "t", "value"):
+        rows[series].append((step, t, value))
+    return rows
+
+
 def points_after(run: TrainingRun, *, seq: int, limit: int = 5000) -> NewPoints:
     """What journal lines after `seq` brought, in their order."""
     run.refresh_from_db()
@@ -89,6 +141,10 @@ def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"]
     shown = min(1.0, (steps[1] - steps[0] + 1) / max(1, one.last_step))  # a curve's points are about equally far apart
     many = one.points * shown > most * MetricStretch.STEPS // 2  # then the stretches are still finer than what will be shown
     rows = _extremes(one, seq=seq, steps=steps) if many else _points(one, seq=seq, steps=steps)
+    return _thinned(one, rows, most=most, x=x)
+
+
+def _thinned(one: MetricSeries, rows: list[Row], *, most: int, x: Literal["step", "time"] = "step") -> Curve:
     sampled = len(rows) > most
     axis = [float(row[0]) for row in rows] if x == "step" else [row[1] for row in rows]
     kept = _thin(rows, axis, count=most // 2) if sampled else rows
@@ -117,9 +173,17 @@ def _extremes(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Ro
     finished = MetricStretch.objects.filter(series=one, index__gte=first, index__lte=end, index__lt=begun).order_by("index")
     rows: list[Row] = []
     for found in finished.values_list(*columns):
-        rows += sorted({(found[0], found[1], found[2]), (found[3], found[4], found[5])}, key=lambda row: row[0])
+        rows += _both(found)
     within = [row for row in rows if steps[0] <= row[0] <= steps[1]]
     return within + _points(one, seq=seq, steps=(max(steps[0], begun * MetricStretch.STEPS), steps[1]))
+
+
+def _both(found: Sequence[Any]) -> list[Row]:
+    """A stretch's least and greatest point in the order of their steps; where they are the same point, that one."""
+    least, greatest = (found[0], found[1], found[2]), (found[3], found[4], found[5])
+    if least[0] == greatest[0]:
+        return [least]
+    return [least, greatest] if least[0] < greatest[0] else [greatest, least]
 
 
 def _thin(rows: list[Row], axis: list[float], *, count: int) -> list[Row]:

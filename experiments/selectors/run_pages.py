@@ -118,6 +118,24 @@ def epoch_samples(run: TrainingRun) -> int | None:
     return samples if isinstance(samples, int) else None
 
 
+@dataclass(frozen=True)
+class Began:
+    """When a run called train() first, and how many samples an epoch of it had the last time."""
+
+    at: dt.datetime
+    samples: int | None
+
+
+def began(runs: Iterable[TrainingRun]) -> dict[int, Began]:
+    """By run: of those that have called train()."""
+    found: dict[int, Began] = {}
+    events = RunEvent.objects.filter(run__in=runs, kind="started").order_by("seq").values_list("run", "at", "detail")
+    for run, at, detail in events:
+        samples = detail.get("samples")
+        found[run] = Began(found[run].at if run in found else at, samples if isinstance(samples, int) else None)
+    return found
+
+
 def drawable(user: User, *, begin: dt.datetime, limit: int = 12) -> list[TrainingRun]:
     """Runs whose curves the person may see and that ran after `begin`, newest first: what the cluster page draws under the lanes."""
     mine = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))

@@ -69,6 +69,11 @@ def _not_shown(numbers: list[int]) -> str:
     return f"Runs {', '.join(map(str, numbers))} are not shown: there are no such runs, or they are in projects that you may not open."
 
 
+def _curves(runs: list[TrainingRun], metrics: list[str]) -> str:
+    asked = [("run", ",".join(str(run.pk) for run in runs)), *(("metric", name) for name in metrics[: comparison.MOST_METRICS])]
+    return f"{reverse('compared_series')}?{urlencode(asked)}"
+
+
 def _shown(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
     """What both pages show of the chosen runs; ?baseline=1 is what the others are compared with."""
     baseline = next((i for i, run in enumerate(runs) if str(run.pk) == request.GET.get("baseline")), None)
@@ -84,6 +89,7 @@ def _shown(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
         "baseline": None if baseline is None else runs[baseline],
         "topics": " ".join(f"experiment-{experiment}" for experiment in dict.fromkeys(run.experiment_id for run in runs)),
         "shared": address([run.pk for run in runs]),
+        "first_curves": _curves(runs, request.GET.getlist("metric")),  # asked for while the page is still being read
         "any_live": any(run.is_live() for run in runs),
         "rows": rows,
         "has_curves": cache(lambda: any(row.kind == "metric" for row in rows)),

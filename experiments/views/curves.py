@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
+from pydantic_core import to_json
 
 from experiments import access, selectors
-from experiments.models import GenerationRecord, Slot
+from experiments.models import GenerationRecord, Slot, TrainingRun
+from experiments.selectors import compare as comparison
 from experiments.selectors import run_pages
+from experiments.selectors.curves import Curve, RunCurves, of_runs
 from experiments.selectors.use import slots_used
 from experiments.selectors.use import use as use_of
 from experiments.views.shown import number, person
@@ -45,6 +48,15 @@ def marks(generations: Iterable[GenerationRecord]) -> list[dict[str, object]]:
     ]
 
 
+def drawn(curve: Curve) -> dict[str, object]:
+    return {"steps": curve.steps, "times": [round(t, 3) for t in curve.times], "values": [finite(v) for v in curve.values]}
+
+
+def shape(run: TrainingRun, samples: int | None) -> dict[str, object]:
+    """How steps become samples, of which an epoch has so many."""
+    return {"batch": run.global_batch(), "steps_per_epoch": run.steps_per_epoch, "samples": samples}
+
+
 @require_safe
 def series(request: HttpRequest, pk: int) -> JsonResponse:
     run = access.run(person(request), pk)
@@ -59,21 +71,49 @@ def series(request: HttpRequest, pk: int) -> JsonResponse:
             {
                 "group": curve.group,
                 "name": curve.name,
-                "steps": curve.steps,
-                "times": [round(t, 3) for t in curve.times],
-                "values": [finite(v) for v in curve.values],
+                **drawn(curve),
                 "total": curve.total,
                 "sampled": curve.sampled,
             }
             for curve in curves
         ],
         "marks": marks(selectors.generations(run, limit=MOST_MARKS)),
-        "shape": {"batch": run.global_batch(), "steps_per_epoch": run.steps_per_epoch, "samples": run_pages.epoch_samples(run)},
+        "shape": shape(run, run_pages.epoch_samples(run)),
         "live": run.is_live(),
     }
     response = JsonResponse(answer)
     response["Cache-Control"] = "no-store"
     return response
+
+
+@require_safe
+def compared(request: HttpRequest) -> HttpResponse:
+    """?run=1,2&metric=train+loss&metric=...: what of these several runs have, in one answer. `metrics`: all that any of them has; without
+    ?metric= the first of those is sent.
+
+    A run that the person may not see is left out, as if there were none.
+    """
+    named = comparison.numbers(request.GET.getlist("run"))
+    runs, _ = access.runs(person(request), named[: comparison.MOST_RUNS])
+    metrics = comparison.metric_names(runs)
+    wanted = request.GET.getlist("metric")[: comparison.MOST_METRICS] or metrics[:1]
+    most = number(request, "max", 1000, least=10, most=MOST_POINTS)
+    found = of_runs(runs, names=wanted, max_points=most)
+    began = run_pages.began(runs)
+    answer = {"metrics": metrics, "runs": [_compared(run, found[run.pk], began.get(run.pk)) for run in runs]}
+    written = to_json(answer, inf_nan_mode="null")  # a hundred thousand points: a third of the time that json takes for them
+    return HttpResponse(written, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _compared(run: TrainingRun, found: RunCurves, began: run_pages.Began | None) -> dict[str, object]:
+    return {
+        "run": run.pk,
+        "seq": found.seq,
+        "start": began.at.timestamp() if began else None,
+        "shape": shape(run, began.samples if began else None),
+        "metrics": found.names,
+        "curves": [{"name": f"{curve.group} {curve.name}", **drawn(curve)} for curve in found.curves],
+    }
 
 
 @require_safe

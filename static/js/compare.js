@@ -2,6 +2,7 @@
 /* Compare runs: several metrics at once, each in a chart with all runs, by step, samples or time since a run's own start; the table below says
    the values at the pointer. Live. */
 
+import { Answers } from './answers.js';
 import { colour, figure } from './chart.js';
 import { Curves } from './curves.js';
 import { Groups } from './groups.js';
@@ -20,9 +21,11 @@ const host = /** @type {HTMLElement | null} */ (document.getElementById('overlay
 const plots = /** @type {HTMLElement} */ (document.getElementById('plots'));
 const choices = /** @type {HTMLElement} */ (document.getElementById('metric-choices'));
 
-/** @typedef {import('./overlay.js').Shown & {row: HTMLTableRowElement}} Row */
+/** @typedef {import('./overlay.js').Shown & {row: HTMLTableRowElement, metrics: string[], reload: () => void}} Row  `metrics`: all that it has, of which
+    `curves` holds those that were fetched */
 /** @type {Row[]} */
 const shown = [];
+const answers = new Answers(host?.dataset.series || '', () => (answers.metrics.length ? wanted(metrics()) : keptAll('metric')), document.getElementById('first-curves')?.getAttribute('href') || '');
 /** @type {Overlay[]} */
 let overlays = [];
 const choice = {
@@ -34,10 +37,10 @@ const choice = {
 let pending = 0;
 let saying = 0;
 
+/** All that there are, in the server's order: those first that most look at. */
 function metrics() {
-  const found = new Set(shown.flatMap((run) => [...run.curves.keys()]));
-  const first = ['test accuracy', 'test loss', 'train loss', 'train accuracy'];
-  return [...first.filter((n) => found.has(n)), ...[...found].filter((n) => !first.includes(n)).sort()];
+  const found = new Set(shown.flatMap((run) => run.metrics));
+  return answers.metrics.filter((name) => found.has(name));
 }
 
 /** Those that are drawn: as many as the reader wants, one at least. @param {string[]} names */
@@ -69,7 +72,7 @@ function choose() {
   for (const box of boxes) box.disabled = box.checked ? ticked.length === 1 : ticked.length >= MOST; // one stays; more would say nothing
   const names = ticked.map((box) => box.value);
   keepAll('metric', names);
-  draw(names);
+  schedule();
 }
 
 /** A chart for each of these metrics, and a column of their values. @param {string[]} names */
@@ -142,6 +145,8 @@ function schedule() {
     if (!names.length) return;
     const chosen = wanted(names);
     offer(names, chosen);
+    const lacking = shown.filter((run) => chosen.some((name) => run.metrics.includes(name) && !run.curves.has(name)));
+    if (lacking.length) return lacking.forEach((run) => run.reload()); // which schedules again
     if (overlays.map((overlay) => overlay.metric).join('\n') !== chosen.join('\n')) draw(chosen);
     else for (const overlay of overlays) overlay.update();
     say();
@@ -150,19 +155,20 @@ function schedule() {
 
 /** @param {HTMLTableRowElement} item */
 function follow(item) {
+  const number = Number(item.dataset.run);
   /** @type {Row} */
-  const run = { row: item, ink: colour(item, '--run-color'), start: 0, shape: new Curves(), curves: new Map() };
+  const run = { row: item, ink: colour(item, '--run-color'), start: 0, shape: new Curves(), curves: new Map(), metrics: [], reload: () => {} };
   const place = shown.push(run) - 1;
   for (const [event, which] of /** @type {[string, number | null][]} */ ([['pointerenter', place], ['pointerleave', null], ['focusin', place], ['focusout', null]]))
     item.addEventListener(event, () => overlays.forEach((overlay) => overlay.focus(which)));
-  feed.follow(Number(item.dataset.run), {
+  run.reload = feed.follow(number, {
     points: item.dataset.points || '',
     load: async () => {
-      const response = await fetch(`${item.dataset.series}?max=1000`, { headers: { Accept: 'application/json' } });
-      const answer = await response.json();
-      run.curves = new Map(answer.curves.map((/** @type {any} */ c) => [`${c.group} ${c.name}`, c]));
+      const answer = await answers.of(number);
+      run.curves = new Map(answer.curves.map((c) => [c.name, c]));
+      run.metrics = answer.metrics;
       run.shape.shape = answer.shape;
-      run.start = Math.min(...answer.curves.map((/** @type {any} */ c) => c.times[0] ?? Infinity));
+      run.start = answer.start ?? Math.min(...answer.curves.map((c) => c.times[0] ?? Infinity));
       schedule();
       return answer.seq;
     },
@@ -170,7 +176,8 @@ function follow(item) {
       let long = false;
       for (const [group, name, step, t, value] of points) {
         const curve = run.curves.get(`${group} ${name}`);
-        if (!curve) return true; // a curve that is new: fetch them all
+        if (!curve && !run.metrics.includes(`${group} ${name}`)) return true; // a curve that is new: fetch them all
+        if (!curve) continue; // nobody looks at it
         if (curve.steps.length && step <= curve.steps[curve.steps.length - 1]) continue;
         curve.steps.push(step);
         curve.times.push(t);
@@ -191,7 +198,7 @@ function coordinates(list) {
   const scatter = new Scatter(element('scatter'), /** @type {HTMLSelectElement} */ (element('across')), /** @type {HTMLSelectElement} */ (element('up')), runs);
   const groups = new Groups(/** @type {HTMLSelectElement} */ (element('group-by')), choice, () => overlays.length && draw(overlays.map((overlay) => overlay.metric)));
   let known = '';
-  const draw = () => {
+  const renew = () => {
     const data = document.getElementById('parallel-data')?.dataset.axes || '[]';
     if (data === known) return;
     const axes = JSON.parse((known = data));
@@ -199,8 +206,8 @@ function coordinates(list) {
     scatter.show(axes);
     groups.show(axes);
   };
-  document.addEventListener('htmx:after:swap', draw);
-  draw();
+  document.addEventListener('htmx:after:swap', renew);
+  renew();
 }
 
 /** Rows that are the same for all can be left out. */

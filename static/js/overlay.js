@@ -1,10 +1,12 @@
 // @ts-check
 /* One metric of all the compared runs in one chart, each in its run's colour, and dashed where another has the colour already. */
 
-import { alone, axes, elapsed, fit, plainX, smooth, sparse, wholeNumbers } from './chart.js';
+import { alone, axes, elapsed, fit, plainX, smooth, wholeNumbers } from './chart.js';
 import { together } from './groups.js';
 
 const DASHES = [[], [10, 4], [3, 3], [12, 3, 3, 3]];
+const MOST_DASHED = 32; // of more runs dashes tell none apart, and take a second to draw
+const FEW = 60; // points of a curve that are shown as such
 
 /** @typedef {{steps: number[], times: number[], values: (number | null)[]}} Curve */
 /** @typedef {{ink: string, start: number, shape: import('./curves.js').Curves, curves: Map<string, Curve>}} Shown */
@@ -13,6 +15,7 @@ const DASHES = [[], [10, 4], [3, 3], [12, 3, 3, 3]];
 
 /** How each line is drawn: the first of a colour solid. @param {Shown[]} runs @returns {number[][]} */
 export function dashes(runs) {
+  if (runs.length > MOST_DASHED) return runs.map(() => []);
   const seen = new Map();
   return runs.map(({ ink }) => {
     const before = seen.get(ink) ?? 0;
@@ -74,12 +77,23 @@ export class Overlay {
 
   series() {
     const dash = dashes(this.runs);
-    const line = (/** @type {string} */ stroke) => ({ stroke, width: 1.75, spanGaps: true, points: { show: sparse, filter: alone } });
-    if (!this.choice.groups) return { series: this.runs.map((run, i) => ({ ...line(run.ink), dash: dash[i] })), bands: [] };
+    const width = this.runs.length > MOST_DASHED ? 1 : 1.75;
+    const line = (/** @type {string} */ stroke, /** @type {number[]} */ ...places) => ({ stroke, width, spanGaps: true, points: this.points(places) });
+    if (!this.choice.groups) return { series: this.runs.map((run, i) => ({ ...line(run.ink, i), dash: dash[i] })), bands: [] };
     const edge = { stroke: 'transparent', width: 0, spanGaps: true, points: { show: false } };
-    const groups = this.groups().map(({ places }) => this.runs[places[0]].ink);
-    const bands = groups.map((ink, i) => ({ series: [3 * i + 3, 3 * i + 1], fill: `color-mix(in srgb, ${ink} 18%, transparent)` }));
-    return { series: groups.flatMap((ink) => [edge, line(ink), edge]), bands };
+    const groups = this.groups().map(({ places }) => ({ places, ink: this.runs[places[0]].ink }));
+    const bands = groups.map(({ ink }, i) => ({ series: [3 * i + 3, 3 * i + 1], fill: `color-mix(in srgb, ${ink} 18%, transparent)` }));
+    return { series: groups.flatMap(({ ink, places }) => [edge, line(ink, ...places), edge]), bands };
+  }
+
+  /** Where the curves of these runs, drawn as one line, have points: everywhere while they are few, and between two gaps, where there are any.
+      @param {number[]} places */
+  points(places) {
+    const drawn = () => places.map((place) => this.tables[place][1]);
+    return {
+      show: () => drawn().reduce((count, values) => count + values.length, 0) < FEW * places.length,
+      filter: (/** @type {any} */ u, /** @type {number} */ i, /** @type {boolean} */ all) => (drawn().some((values) => values.includes(null)) ? alone(u, i, all) : null),
+    };
   }
 
   /** @param {number} height */

@@ -12,6 +12,7 @@ const YEARS_S = 10 * 365 * 86400; // an end that is farther away is not said
  * @param {number} run
  * @param {{load: () => Promise<number>, points: string, add: (points: any[]) => boolean, progress?: (p: any) => void, changed?: (what: string[]) => boolean}} page
  *   load: fetch everything, answer with the journal line it reaches; add: take points in, true when they have become too many.
+ * @returns {() => void} fetches everything anew
  */
 export function follow(run, page) {
   let seq = -1; // nothing loaded yet
@@ -90,6 +91,7 @@ export function follow(run, page) {
     else if (message.what.includes('points')) catchUp(); // too many to push
   });
   reload();
+  return reload;
 }
 
 /** Put a run's progress into the elements that show it, between two refetches: its pace only while it trains. @param {Element | null} box @param {any} p */

@@ -20,6 +20,7 @@ PUBLIC = {"login", "trigger", "healthz", "readyz", "dlicmd", "rest_openapi"}
 EVERYBODY = {
     "home",
     "compare_runs",
+    "compared_series",
     "logout",
     "profile",
     "tokens",
