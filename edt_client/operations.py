@@ -354,8 +354,10 @@ def log(number: int, name: str, *, offset: int | None = None, lines: int = 200) 
     return read(Tail, (yield Call("GET", f"/runs/{number}/logs/{part(name)}", query)).said())
 
 
-def files(number: int) -> Operation[list[File]]:
-    return [read(File, each) for each in _object((yield Call("GET", f"/runs/{number}/files"))).get("items", [])]
+def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Operation[list[File]]:
+    """Those whose path has every word of `q` in it, of a kind, in a folder, however deep."""
+    wanted = {name: value for name, value in (("q", q), ("kind", kind), ("folder", folder)) if value}
+    return [read(File, each) for each in _object((yield Call("GET", f"/runs/{number}/files", wanted))).get("items", [])]
 
 
 def file_path(number: int, path: str) -> str:

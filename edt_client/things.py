@@ -230,12 +230,14 @@ class Node:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a run. `role`: model, checkpoint, log, journal or other."""
+    """A file of a run. `role`: model, checkpoint, log, journal or other, by its folder; `kind`: checkpoint, model, picture, table, log or
+    other, by its name too."""
 
     path: str
     size_bytes: int
     modified_at: dt.datetime
     role: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)

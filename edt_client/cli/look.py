@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 from click.shell_completion import CompletionItem
@@ -29,6 +30,7 @@ def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list
     return [CompletionItem(str(each.id), help=f"{each.name} ({each.state})") for each in found if str(each.id).startswith(incomplete)]
 
 
+KINDS = ("checkpoint", "model", "picture", "table", "log", "other")  # of files
 run_argument = click.argument("run", type=click.IntRange(1), shell_complete=complete_run)
 
 
@@ -251,15 +253,23 @@ def number_of_run(said: str) -> int:
 @click.argument("what", metavar="RUN", shell_complete=complete_run)
 @click.argument("path", default="")
 @click.option("--to", type=click.Path(path_type=Path), default=".", help="A folder, or the file's new name.", show_default=True)
-@click.option("--list", "lists", is_flag=True, help="Name its files.")
+@click.option("--list", "lists", is_flag=True, help="Name its files; of a folder, where PATH is one.")
+@click.option("--kind", type=click.Choice(KINDS), help="With --list: of this kind.")
+@click.option("--match", default="", help="With --list: with these words in their path.")
 @click.option("--project", default="", help="Of a model: its project, where several have one of its name.")
 @as_json
 @with_studio
-def download(studio: Studio, what: str, path: str, to: Path, lists: bool, project: str, as_json: bool) -> None:
-    """A file of a run, or all of them as a zip; or a version of a model. One that broke off goes on where it stopped.
+def download(
+    studio: Studio, what: str, path: str, to: Path, lists: bool, kind: str | None, match: str, project: str, as_json: bool
+) -> None:
+    """A file of a run; a folder of it (PATH ends with /) or all of it as a zip; or a version of a model.
+
+    A file that broke off goes on where it stopped.
 
     \b
     Example: edt download 7 model/model.pth
+             edt download 7 model/
+             edt download 7 --list --kind checkpoint
              edt download model digits@champion --to champion
     """
     if what == "model":
@@ -267,16 +277,23 @@ def download(studio: Studio, what: str, path: str, to: Path, lists: bool, projec
         return
     run = number_of_run(what)
     if lists:
-        found = studio.do(operations.files(run))
-        say_json(found) if as_json else shown.table(("path", "bytes", "kind"), [(each.path, each.size_bytes, each.role) for each in found])
+        found = studio.do(operations.files(run, q=match, kind=kind or "", folder=path.strip("/")))
+        rows = [(each.path, each.size_bytes, each.kind or each.role) for each in found]
+        say_json(found) if as_json else shown.table(("path", "bytes", "kind"), rows)
         return
-    if path:
+    if path and not path.endswith("/"):
         target = Run(studio, studio.do(operations.run(run))).download(path, to)
     else:
-        target = to / f"run-{run}.zip" if to.is_dir() else to
-        target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
-        studio.download(f"/runs/{run}/results.zip", target)
+        target = _download_zip(studio, run, path.strip("/"), to)
     say_json({"file": str(target), "size_bytes": target.stat().st_size}) if as_json else click.echo(target)
+
+
+def _download_zip(studio: Studio, run: int, folder: str, to: Path) -> Path:
+    name = "-".join(["run", str(run), *(folder.split("/") if folder else [])])
+    target = to / f"{name}.zip" if to.is_dir() else to
+    target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
+    studio.download(f"/runs/{run}/results.zip{f'?folder={quote(folder)}' if folder else ''}", target)
+    return target
 
 
 @click.command("open")

@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from ninja import Field, Query, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, selectors
+from experiments import access, filetree, selectors
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
 from experiments.api.problems import Refused
@@ -74,20 +74,41 @@ class Found(Schema):
     complete: bool
 
 
+Kind = Literal["checkpoint", "model", "picture", "table", "log", "other"]
+
+
 class File(Schema):
-    """`role`: model, checkpoint, log, journal or other."""
+    """`role`: model, checkpoint, log, journal or other, by its folder; `kind`: by its name too, as pages filter by it."""
 
     path: str
     size_bytes: int
     modified_at: dt.datetime
     role: str
+    kind: Kind
+
+
+class FileFolder(Schema):
+    """With the sums of all that is in it, however deep."""
+
+    path: str
+    files: int
+    size_bytes: int
 
 
 class Files(Schema):
-    """`missing`: why some may not be listed, in sentences."""
+    """`folders`: those that the files are in; `missing`: why some may not be listed, in sentences."""
 
     items: list[File]
+    folders: list[FileFolder]
     missing: list[str]
+
+
+class FilesWanted(Schema):
+    """Those whose path has every word of `q` in it, of a kind, in a folder, however deep."""
+
+    q: str = Field("", max_length=200)
+    kind: Kind | None = None
+    folder: str = Field("", max_length=4096)
 
 
 def _log(run: TrainingRun, name: str) -> str:
@@ -127,10 +148,17 @@ def search_log(request: HttpRequest, run: int, name: str, wanted: Annotated[Sear
 
 
 @router.get("/runs/{int:run}/files", response=Files)
-def files(request: HttpRequest, run: int) -> Files:
-    """Its files by path, at most 20,000: results, checkpoints, logs."""
+def files(request: HttpRequest, run: int, wanted: Annotated[FilesWanted, Query()]) -> Files:
+    """Its files by path, of at most 20,000: results, checkpoints, logs."""
     listed = selectors.listed(access.run(person(request), run), limit=MOST_FILES)
-    return Files(items=[File(**dataclasses.asdict(each)) for each in listed.files], missing=listed.missing)
+    found = filetree.matching(filetree.below(listed.files, wanted.folder.strip("/")), q=wanted.q, kind=wanted.kind or "")
+    return Files(
+        items=[File(**dataclasses.asdict(each)) for each in found],
+        folders=[
+            FileFolder(path=each.path, files=each.count, size_bytes=each.size_bytes) for each in filetree.folders(filetree.tree(found))
+        ],
+        missing=listed.missing,
+    )
 
 
 @router.get("/runs/{int:run}/files/{path:path}", response={200: bytes}, openapi_extra=BINARY)
@@ -159,6 +187,6 @@ def send_file(request: HttpRequest, run: int, path: str) -> Status[None]:
 
 
 @router.get("/runs/{int:run}/results.zip", response={200: bytes}, openapi_extra=BINARY)
-def archive(request: HttpRequest, run: int) -> HttpResponseBase:
-    """All of them, as a zip that is made while it is sent."""
-    return downloads.archive(request, run)
+def archive(request: HttpRequest, run: int, folder: Annotated[str, Query(max_length=4096)] = "") -> HttpResponseBase:
+    """All of them, or those of `folder`, as a zip that is made while it is sent."""
+    return downloads.archive(request, run, folder)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from experiments import runfiles
+from experiments import filetree, runfiles
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
@@ -19,12 +19,9 @@ MOST_PICTURE_BYTES = 2 << 20  # of one that is shown beside others
 
 
 @dataclass(frozen=True)
-class RunFile:
-    """A regular file of the run; `path` is relative to its folder. `role`: "model", "checkpoint", "log", "journal" or "other"."""
+class RunFile(filetree.File):
+    """A regular file of the run. `role`: "model", "checkpoint", "log", "journal" or "other", by the folder that it is in alone."""
 
-    path: str
-    size_bytes: int
-    modified_at: dt.datetime
     role: str
 
 
@@ -49,7 +46,7 @@ class Listed:
 def listed(run: TrainingRun, *, limit: int = 1000) -> Listed:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = runfiles.walk(run, limit=limit)
-    named = [RunFile(one.path, one.size_bytes, moment(one.modified), _role(one.path)) for one in found.files]
+    named = [RunFile(one.path, filetree.kind_of(one.path), one.size_bytes, moment(one.modified), _role(one.path)) for one in found.files]
     missing = [f"Only {len(named):,} files are listed: there are more files or folders than a listing looks at."] if found.more else []
     if found.unnameable:
         missing.append(f"{found.unnameable:,} files have line breaks or control characters in their names, and are not listed.")

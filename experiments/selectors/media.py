@@ -63,6 +63,11 @@ class Kindred:
     more: int
 
 
+def is_there(run: TrainingRun) -> bool:
+    """Whether the run has such a list."""
+    return runfiles.read(run, media.FILE_NAME, begin=0, limit_bytes=1)[1] > 0
+
+
 def tags(run: TrainingRun) -> list[Tag]:
     """By kind and name; none where there is no list, or none that can be read."""
     raw, _ = runfiles.read(run, media.FILE_NAME, begin=0, limit_bytes=media.MOST_BYTES)

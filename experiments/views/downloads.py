@@ -16,9 +16,9 @@ from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
-from experiments import access, selectors
+from experiments import access, filetree, selectors
 from experiments.models import TrainingRun
-from experiments.selectors import previews
+from experiments.selectors import RunFile, previews
 from experiments.views import ranges
 from experiments.views.shown import person
 from experiments.zipstream import ZipStream, pieces
@@ -50,10 +50,16 @@ def log_file(request: HttpRequest, pk: int, name: str) -> HttpResponseBase:
 
 
 @require_safe
-def archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def archive(request: HttpRequest, pk: int, folder: str | None = None) -> StreamingHttpResponse:
+    """All of the run's files, or those of one folder (else ?folder=), however deep."""
     run = access.run(person(request), pk)
+    folder = (request.GET.get("folder", "") if folder is None else folder).strip("/")
+    found = filetree.below(selectors.files(run, limit=MOST_FILES), folder)
+    if folder and not found:
+        raise Http404("There is no such folder in this run.")
     name = f"run-{run.pk}-{slugify(run.name)[:60] or 'results'}"
-    return streamed(_zip(run, name), name=f"{name}.zip", kind="application/zip")
+    called = f"{name}-{slugify(folder.replace('/', '-'))[:60] or 'folder'}" if folder else name
+    return streamed(_zip(run, found, name), name=f"{called}.zip", kind="application/zip")
 
 
 def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str = "application/octet-stream") -> HttpResponseBase:
@@ -116,9 +122,9 @@ def in_zip(path: str) -> str:
     return path.replace("\\", "_")
 
 
-def _zip(run: TrainingRun, folder: str) -> Iterator[bytes]:
+def _zip(run: TrainingRun, found: list[RunFile], folder: str) -> Iterator[bytes]:
     archive = ZipStream(compressed=True)
-    for each in selectors.files(run, limit=MOST_FILES):
+    for each in found:
         try:
             opened, size = selectors.open_file(run, each.path)
         except FileNotFoundError:

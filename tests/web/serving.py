@@ -8,7 +8,7 @@ WORDS" to that worker's, "becomes suspended" and "becomes running" change its st
 "cut-log WORDS" leaves nothing in it but them,
 "drawn WORDS" writes them with Python's escapes and without an end of line, "handed-over" that the running one has all slots but
 one, which the waiting one is about to have, "silent" that its machine was last heard of an hour ago,
-"artifact NAME WORDS" keeps a file with the completed one,
+"artifact NAME WORDS" keeps a file with the completed one, "files FOLDER 300" so many,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
 machines. It ends, and leaves nothing, when its input ends.
 """
@@ -215,6 +215,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
             path = runfiles.folder(studio.completed) / "artifacts" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(" ".join(rest))
+        case ["files", name, count]:
+            strange.many_files(studio.completed, name, int(count))
         case ["looks", *steps]:
             for name, data in written.looks(tuple(map(int, steps))).items():
                 (runfiles.folder(studio.completed) / name).write_bytes(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-from experiments import fleet, ingest, runfiles, slotuse
+from experiments import fleet, ingest, notify, runfiles, slotuse
 from experiments.models import Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingRun
 from tests import cast
 from tests.web.seed import Seeded
@@ -77,3 +77,12 @@ def many_runs(experiment: Experiment, *, now: dt.datetime) -> None:
         for number in range(RUNS)
     )
     JournalCursor.objects.bulk_create(JournalCursor(run=run) for run in runs)
+
+
+def many_files(run: TrainingRun, folder: str, count: int) -> None:
+    """So many small files in one folder of the run's, which its pages are told of."""
+    path = runfiles.folder(run) / folder
+    path.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (path / f"{number}.txt").write_text("x" * number)
+    notify.changed(f"run-{run.pk}", "files")

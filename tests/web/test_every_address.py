@@ -312,8 +312,8 @@ def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: U
     editors = {"run_with_changes": ["scripts"]}
     parts = editors | {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
-        "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"], "run_results": ["body"],
-        "run_media": ["body"], "models": ["list"], "model": ["body"], "model_version": ["body"],
+        "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"],
+        "run_results": ["body", "files", "foot"], "run_media": ["body"], "models": ["list"], "model": ["body"], "model_version": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)
     for name, some in parts.items():
