@@ -360,6 +360,17 @@ def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Oper
     return [read(File, each) for each in _object((yield Call("GET", f"/runs/{number}/files", wanted))).get("items", [])]
 
 
+def checkpoints(number: int) -> Operation[dict[str, Any]]:
+    """Its `policy`, the `best` one, and `items`."""
+    return _object((yield Call("GET", f"/runs/{number}/checkpoints")))
+
+
+def set_checkpoints(number: int, *, last: int, best: int = 0, metric: str = "", greatest: bool = False) -> Operation[dict[str, Any]]:
+    """Which of them are kept; `last` 0: all."""
+    wanted = {"last": last, "best": best, "metric": metric, "greatest": greatest}
+    return _object((yield Call("PUT", f"/runs/{number}/checkpoints", json=wanted)))
+
+
 def file_path(number: int, path: str) -> str:
     return f"/runs/{number}/files/{path_part(path)}"
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 
+from experiments.checkpoint_policy import Policy, policy_of
 from experiments.models import DataAsset, DefinitionVersion, NoticeKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.sent_once import RequestForm
@@ -116,7 +117,35 @@ def variables_of(text: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
 
 
-class ExperimentForm(RequestForm):
+class CheckpointsForm(forms.Form):
+    """Which checkpoints are kept; with an empty number all of them are."""
+
+    keep_last = forms.IntegerField(
+        label="Keep the last checkpoints", min_value=1, max_value=1000, required=False, help_text="So many; all of them if empty."
+    )
+    keep_best = forms.IntegerField(label="and the best", min_value=0, max_value=1000, required=False, help_text="So many, by a metric.")
+    keep_metric = forms.CharField(
+        label="by the metric",
+        max_length=206,
+        required=False,
+        widget=forms.TextInput(attrs={"list": "metric-names", "placeholder": "test loss", "autocomplete": "off"}),
+    )
+    keep_side = forms.ChoiceField(label="best is", choices=[("min", "the lowest"), ("max", "the highest")], required=False)
+
+    def policy(self) -> Policy:
+        """Of a form that is valid. What makes no sense together is the service's business."""
+        said = self.cleaned_data
+        return Policy(said["keep_last"] or 0, said["keep_best"] or 0, said["keep_metric"], said["keep_side"] == "max")
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> CheckpointsForm:
+        policy = policy_of(stored)
+        side = "max" if policy.greatest else "min"
+        said = {"keep_last": policy.last or None, "keep_best": policy.best or None, "keep_metric": policy.metric, "keep_side": side}
+        return cls(initial=said)
+
+
+class ExperimentForm(CheckpointsForm, RequestForm):
     """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
 
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))

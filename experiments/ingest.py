@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Model, Q
 
-from experiments import digests, journal_rows, notices, notify, run_values, runfiles, states
+from experiments import digests, journal_rows, notices, notify, retention, run_values, runfiles, states
 from experiments.journal_rows import NewPoint, Rows
 from experiments.models import (
     GenerationRecord,
@@ -101,6 +101,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         cursor.save()
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
+        if run.checkpoints and any(event["kind"] == "checkpoint" for event in rows.events):
+            retention.apply(run, now=now)
         if first_bar:
             notify.changed(f"run-{run_id}", "plan")
         if +rows.left_out or batch.rejected or rows.refused:

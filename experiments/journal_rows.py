@@ -152,7 +152,8 @@ def _take(line: Line, rows: Rows) -> None:
         case Checkpoint():
             what = f"the model files of step {event.step}" if event.role == "model" else f"the state of step {event.step}, to resume from"
             paths = [_text(path, TEXT_LIMIT) for path in event.paths[:100]]
-            _event(line, rows, f"Wrote {what}.", role=event.role, paths=paths, size_bytes=event.size_bytes)
+            said = {"role": event.role, "epoch": _whole(event.epoch, INT32), "paths": paths, "size_bytes": event.size_bytes}
+            _event(line, rows, f"Wrote {what}.", **said)
         case Suspended():
             rows.last_word, rows.suspended_reason = "suspended", _text(event.reason, TEXT_LIMIT)
             rows.progress["workers"] = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import ProtectedError, Q, QuerySet
 
-from experiments import bundles, environments, installation, modelstore, removal, stores, tombstones
+from experiments import bundles, environments, installation, modelstore, removal, retention, runfiles, stores, tombstones
 from experiments.models import (
     Bundle,
     DataAsset,
     DataUpload,
     DefinitionVersion,
     Delivery,
+    DroppedCheckpoint,
     GenerationRecord,
     Metric,
     MetricSeries,
@@ -153,15 +155,27 @@ def _to_trash(stone: Tombstone) -> None:
         for place in _places(stone):
             trash = _in_trash(stone, place)
             trash.parent.mkdir(mode=0o700, exist_ok=True)
+            if stone.kind == Kind.CHECKPOINT:
+                _checkpoint_to_trash(stone, trash)
+                continue
             with contextlib.suppress(FileNotFoundError):  # it was never made, or is in the trash already
                 place.rename(trash)
+
+
+def _checkpoint_to_trash(stone: Tombstone, trash: Path) -> None:
+    trash.mkdir(mode=0o700, exist_ok=True)
+    into = runfiles.open_folder(trash, "")
+    try:
+        retention.move(stone.key, into)
+    finally:
+        os.close(into)
 
 
 def _places(stone: Tombstone) -> list[Path]:
     home: Path = settings.EDT_HOME
     key = stores.named(stone.key)
     match stone.kind:
-        case Kind.RUN:
+        case Kind.RUN | Kind.CHECKPOINT:  # the latter has a place of its own in the trash only
             return [home / "runs" / key]
         case Kind.ASSET:
             return [home / "assets" / key]
@@ -188,7 +202,7 @@ def _remove_rows(stone: Tombstone) -> bool:
         MetricStretch.objects.filter(series__run=stone.number),
         *(
             model._default_manager.filter(run=stone.number)
-            for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, SlotUse, StateDigest)
+            for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, DroppedCheckpoint, SlotUse, StateDigest)
         ),
     )
     for rows in many:

@@ -33,6 +33,11 @@ def of_model_files(hashes: Iterable[str], *, by: User, now: dt.datetime) -> None
     _write([Tombstone(kind=Kind.MODEL, key=sha256, by=by.username, at=now) for sha256 in hashes])
 
 
+def of_checkpoints(keys: Iterable[uuid.UUID], *, now: dt.datetime) -> None:
+    """Of files in the folder of a run, which DroppedCheckpoint names by the same key."""
+    _write([Tombstone(kind=Kind.CHECKPOINT, key=key.hex, at=now) for key in keys])
+
+
 def _write(stones: list[Tombstone]) -> None:
     Tombstone.objects.bulk_create(stones, batch_size=1000)
     if stones:

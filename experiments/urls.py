@@ -175,6 +175,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/resume/", run_actions.resume, name="resume_run"),
     path("runs/<int:pk>/priority/", run_actions.priority, name="set_priority"),
     path("runs/<int:pk>/slots/", run_actions.slots, name="set_slots"),
+    path("runs/<int:pk>/checkpoints/", run_actions.checkpoints, name="set_checkpoints"),
     path("runs/<int:pk>/again/", reruns.again, name="run_with_changes"),
     path("runs/<int:pk>/register/", registry.register, name="register_model"),
     path("runs/<int:pk>/receipt.json", receipts.receipt, name="run_receipt"),

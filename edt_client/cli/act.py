@@ -146,4 +146,37 @@ def rerun(studio: Studio, run: int, words: tuple[str, ...], slots: tuple[int, in
         shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
 
 
-COMMANDS = (stop, pause, resume, priority, slots, go_on, rerun)
+@click.command("checkpoints")
+@run_argument
+@click.option("--last", type=click.IntRange(1, 1000), help="Keep so many of the newest.")
+@click.option("--best", type=click.IntRange(0, 1000), default=0, help="And so many of the best by --metric.")
+@click.option("--metric", default="", help='A curve as its chart is called: "test loss".')
+@click.option("--max/--min", "greatest", default=False, help="The highest values are the best, or (as it is without) the lowest.")
+@click.option("--all", "everything", is_flag=True, help="Keep all of them.")
+@as_json
+@with_studio
+def checkpoints(
+    studio: Studio, run: int, last: int | None, best: int, metric: str, greatest: bool, everything: bool, as_json: bool
+) -> None:
+    """A run's checkpoints, the best marked; or which of them it keeps while it lives.
+
+    \b
+    Example: edt checkpoints 7
+             edt checkpoints 7 --last 3 --best 1 --metric "test loss"
+    """
+    if best and last is None:
+        raise click.UsageError("Say how many of the newest are kept, too: --last 1, say.")
+    if everything or last is not None:
+        said = studio.do(operations.set_checkpoints(run, last=last or 0, best=best, metric=metric, greatest=greatest))
+    else:
+        said = studio.do(operations.checkpoints(run))
+    if as_json:
+        say_json(said)
+        return
+    found = said["best"]
+    words = ((each["removed"] and "removed") or (found and found["step"] == each["step"] and "best") or "" for each in said["items"])
+    rows = [(each["epoch"], each["step"], each["size_bytes"], word) for each, word in zip(said["items"], words, strict=True)]
+    shown.table(("epoch", "step", "bytes", ""), rows)
+
+
+COMMANDS = (stop, pause, resume, priority, slots, checkpoints, go_on, rerun)

@@ -18,6 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 
 from experiments import installation
 from experiments.api import (
+    checkpoints,
     cluster,
     code,
     data,
@@ -139,6 +140,7 @@ def make() -> Api:
         experiments,
         run_table,
         runs,
+        checkpoints,
         history,
         receipts,
         registry,

@@ -13,12 +13,14 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
+from experiments.api.checkpoints import CheckpointPolicy
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id
 from experiments.api.runs import Run, many_shown
 from experiments.api.runs import shown as run_shown
 from experiments.api.schemas import Body, page_of
+from experiments.checkpoint_policy import Policy, policy_of
 from experiments.models import DataAsset, TrainingRun, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare
@@ -26,6 +28,7 @@ from experiments.services import grid
 from experiments.views.curves import finite
 
 router = Router(tags=["experiments"])
+ALL = CheckpointPolicy.model_validate({})
 Id = Annotated[int, Field(ge=1, le=2**62)]
 ONE_OF_THEM = "Name a definition, whose newest version is run, or a version: one of them."
 
@@ -52,6 +55,7 @@ class Experiment(Schema):
     source_folder: str
     command: str
     environment: dict[str, str]
+    checkpoints: CheckpointPolicy
     created_by: str
     created_at: dt.datetime
     url: str
@@ -76,6 +80,7 @@ class NewExperiment(Body):
     source_folder: str = ""
     command: str = ""
     environment: dict[str, str] = {}
+    checkpoints: CheckpointPolicy = ALL
     run: bool = False
 
 
@@ -130,6 +135,7 @@ def shown(request: HttpRequest, row: Row) -> Experiment:
         source_folder=row.source_folder,
         command=row.global_command,
         environment=row.environment,
+        checkpoints=CheckpointPolicy(**vars(policy_of(row.checkpoints))),
         created_by=row.created_by.username,
         created_at=row.created_at,
         url=page_of(request, "experiment", row.pk),
@@ -160,6 +166,7 @@ def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> 
         versions=[version for version, commands in told for _ in commands],
         commands=[command for _, commands in told for command in commands],
         environment=body.environment,
+        keeps=Policy(**body.checkpoints.model_dump()),
         request_id=request_id(request),
     )
     return Status(201, shown(request, made))

@@ -1,6 +1,7 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
 from experiments.models.accounts import EndedToken, LoginFailure
+from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
@@ -42,6 +43,7 @@ __all__ = [
     "DataUpload",
     "DefinitionVersion",
     "Delivery",
+    "DroppedCheckpoint",
     "EndedToken",
     "Environment",
     "EnvironmentBuild",

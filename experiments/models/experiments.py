@@ -23,6 +23,7 @@ class Experiment(models.Model):
     source_folder = models.CharField(max_length=500, blank=True)
     global_command = models.CharField(max_length=2000, blank=True)
     environment = models.JSONField(default=dict, blank=True)
+    checkpoints = models.JSONField(default=dict, blank=True)  # which its runs keep (checkpoint_policy.Policy); empty: all
     versions = models.ManyToManyField(DefinitionVersion, through="ExperimentDefinition", related_name="experiments")
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -26,6 +26,7 @@ class Tombstone(models.Model):
         UPLOAD = "upload", "Upload"
         BUNDLE = "bundle", "Code"
         MODEL = "model", "File of a model"
+        CHECKPOINT = "ckpt", "Checkpoint"  # of a run that lives: a policy has removed it
 
     kind = models.CharField(max_length=8, choices=Kind)
     key = models.CharField(max_length=64)  # what its files are called in their store

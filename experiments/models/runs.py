@@ -75,6 +75,7 @@ class TrainingRun(models.Model):
     min_slots = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
     paused = models.BooleanField(default=False)
+    checkpoints = models.JSONField(default=dict, blank=True)  # which are kept (checkpoint_policy.Policy); empty: all
     stop_requested_at = models.DateTimeField(null=True)
     stop_reason = models.CharField(max_length=500, blank=True)
 

@@ -4,6 +4,7 @@ What a form must show is a django ValidationError({field: [messages]}) whose mes
 a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
 """
 
+from experiments.services.checkpoints import set_checkpoints
 from experiments.services.cluster import (
     declare_node_lost,
     remove_node,
@@ -130,6 +131,7 @@ __all__ = [
     "run_with_changes",
     "save_view",
     "set_alias",
+    "set_checkpoints",
     "set_cluster_draining",
     "set_node_draining",
     "set_policy",

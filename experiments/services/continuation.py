@@ -72,6 +72,7 @@ def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID
         environment=source.environment,
         min_slots=source.min_slots,
         max_slots=source.max_slots,
+        checkpoints=source.checkpoints,
         request_id=request_id,
         position=source.position,
         continues=source.pk,

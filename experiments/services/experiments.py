@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from experiments import bundles, notify, run_values, states, variables
 from experiments.arguments import differing
+from experiments.checkpoint_policy import Policy, policy_of
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -26,7 +27,7 @@ from experiments.models import (
     User,
 )
 from experiments.models.runs import LIVE, RUN_NAME_LIMIT
-from experiments.services import checks, deletion, watches
+from experiments.services import checkpoints, checks, deletion, watches
 
 MAX_DEFINITIONS = 200
 
@@ -43,6 +44,7 @@ def create_experiment(
     versions: Iterable[DefinitionVersion],
     commands: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    keeps: Policy | None = None,
     thresholds: Iterable[watches.Crossing] = (),
     request_id: uuid.UUID | None = None,
 ) -> Experiment:
@@ -51,7 +53,8 @@ def create_experiment(
     `commands`, in the order of the versions, replace their own ("": that is not replaced; none: all keep theirs); `global_command`, where
     given, replaces them all. `source_folder` is below `data_asset`
     where one is given, else below the shared data root. `environment`: variables for its runs. `thresholds`: what its maker wants to be
-    told of in each of its runs. Fields: name, description, data_asset, source_folder, global_command, versions, environment, thresholds.
+    told of in each of its runs. `keeps`: which checkpoints its runs keep. Fields: name, description, data_asset, source_folder,
+    global_command, versions, environment, keep_last, keep_best, keep_metric, thresholds.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
     if (before := checks.same_request(mine, request_id)) is not None:
@@ -60,6 +63,7 @@ def create_experiment(
     sent = {"name": name, "description": description, "source_folder": source_folder, "global_command": global_command}
     errors: list[ValidationError] = []
     wanted = checks.each(errors, lambda: watches.checked(thresholds))
+    kept = checks.each(errors, lambda: checkpoints.checked(keeps or Policy())) or {}
     said: dict[str, Any] = {**sent, "commands": commands, "environment": environment, "data_asset": data_asset}
     facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, **said))
     checks.collected(errors)
@@ -67,7 +71,7 @@ def create_experiment(
     parts = enumerate(zip(chosen, own, strict=True))
     try:
         with transaction.atomic():
-            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, **facts or {})
+            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, checkpoints=kept, **facts or {})
             ExperimentDefinition.objects.bulk_create(
                 [
                     ExperimentDefinition(experiment=experiment, version=version, position=place, command=command)
@@ -143,6 +147,7 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
         versions=[part.version for part in parts],
         commands=[part.command for part in parts],
         environment=experiment.environment,
+        keeps=policy_of(experiment.checkpoints),
         thresholds=watches.crossings(experiment, of=by),
         request_id=request_id,
     )
@@ -258,6 +263,7 @@ def _queue(
         environment=variables.plain(version.definition, experiment.environment),
         min_slots=version.least_slots,
         max_slots=version.max_slots,
+        checkpoints=experiment.checkpoints,
         request_id=request_id,
         position=part.position,
     )

@@ -123,6 +123,7 @@ def _queue(source: TrainingRun, wishes: Wishes, *, by: User, request_id: uuid.UU
             environment=dict(wishes.environment),
             min_slots=wishes.min_slots,
             max_slots=wishes.max_slots,
+            checkpoints=source.checkpoints,
             priority=wishes.priority,
             priority_agreed=wishes.priority if by.administers else 0,
             request_id=request_id,

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, selectors, services
 from experiments.definition_forms import FILE_AGAIN, DefinitionForm
-from experiments.forms import ExperimentForm, WatchForm, attempt, watch_forms
+from experiments.forms import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
@@ -113,6 +113,7 @@ def _initial(again: Experiment | None) -> dict[str, object]:
         "global_command": again.global_command,
         "environment": "\n".join(f"{name}={value}" for name, value in again.environment.items()),
         "versions": [part.version_id for part in again.parts.all()],
+        **CheckpointsForm.of(again.checkpoints).initial,
     }
 
 
@@ -192,6 +193,7 @@ def _create_and_run(
     parts += [Part(added, added.command)] if added else []
     keys = ("name", "description", "data_asset", "source_folder", "environment", "request_id")
     said = {key: form.cleaned_data[key] for key in keys}
+    said["keeps"] = form.policy()
     said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
     everywhere = form.cleaned_data["global_command"]
     return attempt(form, lambda: services.create_and_run(project, by=user, **_grid(parts, everywhere), **said))

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, scheduling, services
-from experiments.forms import ContinueForm, PriorityForm, ReasonForm, SlotsForm
+from experiments.forms import CheckpointsForm, ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.models import TrainingRun, User
 from experiments.selectors.run_pages import named_ids
 from experiments.sent_once import RequestForm
@@ -81,6 +81,20 @@ def slots(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+def checkpoints(request: HttpRequest, pk: int) -> HttpResponse:
+    """Which checkpoints are kept, from now on and of those that are there."""
+    user = person(request)
+    run = access.run(user, pk, need="write")
+    form = CheckpointsForm(request.POST)
+    if not form.is_valid():
+        said = " ".join(f"{form.fields[name].label}: {errors[0]}" for name, errors in form.errors.items())
+        return refused(request, said, to=_back(request, run))
+    policy = form.policy()
+    said = f"{run.name} keeps {policy}."
+    return act(request, lambda: services.set_checkpoints(run, by=user, policy=policy), said=said, to=_back(request, run))
+
+
+@require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     run = access.run(user, pk, need="write")
@@ -133,6 +147,7 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
         "crumbs": crumbs,
         "counted_priority": run.counted_priority(rules.priority_ceiling),
         "rules": rules,
+        "keeps": CheckpointsForm.of(run.checkpoints) if is_member and access.may(run.experiment.project, "write") else None,
     }
     return page(request, "runs/change.html", context, parts={"forms": "runs/_change_forms.html"})
 

@@ -84,7 +84,8 @@ MEMBERS = {
     "models", "model", "update_model", "delete_model", "drop_alias", "model_version", "model_file", "model_archive", "model_code",
     "model_receipt", "update_model_version", "set_alias", "delete_model_version", "register_model",
     "run_receipt", "reproduce_run",
-    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "change_run", "preview_run", "delete_run",
+    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "set_checkpoints", "change_run",
+    "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
     "begin_import", "finish_import", "drop_import",
@@ -96,7 +97,7 @@ WRITES = {
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "add_package", "reproduce_run", "continue_run", "stop_run", "pause_run",
-    "resume_run", "set_priority", "set_slots", "delete_run",
+    "resume_run", "set_priority", "set_slots", "set_checkpoints", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
