@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.db.models import Count
+
 from experiments import checkpoint_policy, retention
 from experiments.checkpoint_policy import Policy
 from experiments.models import DroppedCheckpoint, RunEvent, TrainingRun
@@ -39,6 +41,22 @@ def events(run: TrainingRun, found: Iterable[RunEvent], *, limit: int) -> list[R
     dropped = list(DroppedCheckpoint.objects.filter(run=run).order_by("-at", "-step")[:limit])
     both: list[RunEvent | DroppedCheckpoint] = [*found, *dropped]
     return (sorted(both, key=lambda each: each.at, reverse=True) if dropped else both)[:limit]
+
+
+def event_kinds(run: TrainingRun) -> dict[str, int]:
+    """How many events of each kind there are, what a policy has removed among them."""
+    counted = run.events.order_by("kind").values_list("kind").annotate(count=Count("pk"))
+    found: dict[str, int] = dict(counted)
+    removed = DroppedCheckpoint.objects.filter(run=run).count()
+    return found | ({"removed": removed} if removed else {})
+
+
+def events_of(run: TrainingRun, kind: str, *, limit: int) -> list[RunEvent | DroppedCheckpoint]:
+    """Of one kind, the newest first; "" for all but checkpoints, which are many."""
+    found = run.events.filter(kind=kind) if kind else run.events.exclude(kind="checkpoint")
+    if kind == "removed" or not kind:
+        return events(run, found.order_by("-seq")[:limit], limit=limit)
+    return list(found.order_by("-seq")[:limit])
 
 
 def _metric(run: TrainingRun) -> Policy | None:

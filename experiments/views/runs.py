@@ -14,9 +14,8 @@ from django.views.decorators.http import require_safe
 from experiments import access, accounting, selectors, services
 from experiments.forms import CheckpointsForm, WatchForm
 from experiments.models import Slot, TrainingRun
+from experiments.selectors import checkpoints as selected
 from experiments.selectors import environments, present, reproductions, run_pages
-from experiments.selectors.checkpoints import best as best_checkpoint
-from experiments.selectors.checkpoints import events as with_removed
 from experiments.selectors.effective import effective
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
@@ -49,7 +48,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
         "request_id": uuid.uuid4(),
         "keeps": CheckpointsForm.of(run.checkpoints) if may_write and run.is_live() else None,
-        "best": later(lambda: best_checkpoint(run)),
+        "best": later(lambda: selected.best(run)),
     }
 
 
@@ -57,6 +56,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
 def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "monitor")
     use_known = later(lambda: known(run))
+    event_kind = request.GET.get("events", "")[:16].replace("\0", "")
     context = {
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
@@ -68,7 +68,9 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "use": later(lambda: _use_table(request, run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
         "generations": later(lambda: selectors.generations(run, limit=20)),
-        "events": later(lambda: with_removed(run, run.events.exclude(kind="checkpoint").order_by("-seq")[:20], limit=20)),
+        "events": later(lambda: selected.events_of(run, event_kind, limit=20)),
+        "event_kinds": later(lambda: selected.event_kinds(run)),
+        "event_kind": event_kind,
         "checkpoints": later(lambda: run_pages.checkpoints(run)),
         "watches": later(lambda: list(run.watches.filter(person=person(request)))),
         "line": WatchForm(auto_id=False),
@@ -119,7 +121,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),
         "busy_seconds": cache(lambda: accounting.busy_seconds(run, held_s=accounting.slot_seconds(run, now=now))),
         "transitions": later(lambda: run_pages.transitions(run)),
-        "events": later(lambda: with_removed(run, run.events.order_by("-seq")[:200], limit=200)),
+        "events": later(lambda: selected.events(run, run.events.order_by("-seq")[:200], limit=200)),
         "repeats": later(lambda: reproductions.of_run(person(request), run)),
         "repeated": later(lambda: reproductions.of_others(run)),
         "digest_count": cache(run.digests.count),

@@ -2,6 +2,7 @@
 /* The Monitor tab: curves of a run, live. The server gives whole curves (down-sampled) up to a journal line; the socket brings what follows.
    Axis, smoothing, scale and zoom are the reader's: they survive every update, and the address keeps them. */
 
+import { alerts } from './alerts.js';
 import { alone, axes, blank, colour, elapsed, few, figure, fit, markPlugin, nearest, plainX, smooth, sparse, wholeNumbers } from './chart.js';
 import { Curves } from './curves.js';
 import { keep, kept } from './kept.js';
@@ -179,7 +180,7 @@ function metricOptions(name) {
   const both = curves.byName.get(name) || {};
   const positive = Object.values(both).every((curve) => curve.values.every((v) => v === null || v > 0));
   return {
-    ...common(() => drawn.get(name)),
+    ...common(() => drawn.get(name), name),
     height: HEIGHT,
     scales: { x: plainX, y: logarithmic && positive ? { distr: 3 } : {} },
     series: [
@@ -216,20 +217,21 @@ function rateOptions() {
   };
 }
 
-/** What all charts of the page share. @param {() => Drawn | undefined} self */
-function common(self) {
+/** What all charts of the page share. @param {() => Drawn | undefined} self @param {string} [metric] whose alerts are marked */
+function common(self, metric) {
+  const marks = () => [...curves.changes(axis), ...(metric ? alerts(metric, curves, axis) : [])];
   const labels = axis === 'time' ? (/** @type {number[]} */ v) => elapsed(curves.start())(v) : (/** @type {number[]} */ v) => v.map((n) => n.toLocaleString('en'));
   const [x, y] = axes(section, labels);
   const say = (/** @type {any} */ u) => {
     const one = self();
-    if (one) one.text.textContent = nearest(u, curves.changes(axis)) || one.words(u.cursor.idx);
+    if (one) one.text.textContent = nearest(u, marks()) || one.words(u.cursor.idx);
   };
   return {
     width: section.clientWidth || 400,
     cursor: { sync: { key: 'run', scales: ['x', null] }, drag: { x: true, y: false, setScale: true } },
     legend: { show: false },
     axes: [axis === 'time' ? x : { ...x, incrs: wholeNumbers }, y],
-    plugins: [markPlugin(() => curves.changes(axis), section)],
+    plugins: [markPlugin(marks, section)],
     hooks: { setScale: [scaled], setCursor: [say] },
   };
 }
@@ -385,6 +387,11 @@ function controls() {
 
 controls();
 fetchUse();
+document.addEventListener('htmx:after:swap', (event) => {
+  const shown = document.querySelector('#notes input[name=events]');
+  if (shown instanceof HTMLInputElement) keep({ events: shown.value });
+  if (/** @type {Element} */ (event.target).id === 'watches') for (const one of drawn.values()) one.chart?.redraw(false);
+});
 table.addEventListener('toggle', () => table.open && live.refresh(/** @type {Element} */ (document.getElementById('use'))));
 live.on('changed', (message) => void (message.topic === `run-${run}` && message.what.includes('use') && fetchUse()));
 live.on('completed', (message) => void (message.topic === `run-${run}` && ((section.dataset.liveRun = 'no'), schedule())));

@@ -39,7 +39,7 @@ def test_last_values_that_came_with_curves_fetched_anew_are_in_the_table_too(vis
     step = page.locator("#notes tr", has_text="Train loss").locator("[data-label=Step]")
     before = int(step.inner_text().replace(",", ""))
     page.route("**/series?max=1500", lambda route: held.append(route))
-    with page.expect_response("**/?part=notes"):
+    with page.expect_response("**/?part=notes*"):
         site.tell("log-of worker-0 another worker")  # the table and the curves are fetched anew; while the curves are on their way:
     curves = first_of(held, page)
     site.tell("steps 2")
