@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -26,7 +26,18 @@ from experiments.boxed import folders
 from experiments.models import Bundle
 from experiments.zipcheck import BundleRefused, Limits, Shape
 
-__all__ = ["BundleRefused", "check_launcher", "code_dir", "entry", "files_stay", "keep", "launcher", "parse_command", "unpacked"]
+__all__ = [
+    "BundleRefused",
+    "check_launcher",
+    "code_dir",
+    "entry",
+    "entry_among",
+    "files_stay",
+    "keep",
+    "launcher",
+    "parse_command",
+    "unpacked",
+]
 
 CHUNK_BYTES = 1 << 20
 UNPACKING = ".unpacking-"
@@ -142,12 +153,17 @@ def _divided(command: str) -> tuple[launchers.Launcher | None, tuple[str, ...]]:
 
 def entry(bundle: Bundle, command: str) -> tuple[str, ...]:
     """`parse_command`, and the script is one of the bundle's. Raises BundleRefused naming the scripts there are."""
+    return entry_among(bundle.scripts, command, root=bundle.root)
+
+
+def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tuple[str, ...]:
+    """The same of code that is not kept yet. `scripts`: its Python files, relative to `root`, its one top folder."""
     script, *arguments = parse_command(command)
-    within = script.removeprefix(f"{bundle.root}/") if bundle.root else script
+    within = script.removeprefix(f"{root}/") if root else script
     for candidate in (script, within):
-        if candidate in bundle.scripts:
+        if candidate in scripts:
             return (candidate, *arguments)
-    names = ", ".join(bundle.scripts[:NAMED_SCRIPTS]) + (", ..." if len(bundle.scripts) > NAMED_SCRIPTS else "")
+    names = ", ".join(scripts[:NAMED_SCRIPTS]) + (", ..." if len(scripts) > NAMED_SCRIPTS else "")
     raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
 
 

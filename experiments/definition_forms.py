@@ -59,6 +59,10 @@ class AttributesForm(RequestForm):
         assert isinstance(packages, forms.ChoiceField)
         packages.choices = packages_choices(str(self.initial.get("packages", "")))
 
+    def clean_kept(self) -> int | None:
+        """Without script a box says that the file that has arrived is not wanted."""
+        return None if self.data.get(self.add_prefix("forget")) else self.cleaned_data["kept"]
+
     def clean_packages(self) -> str:
         """Who says nothing means the usual."""
         return self.cleaned_data["packages"] or DefinitionVersion.Packages.OWN

@@ -67,18 +67,29 @@ class FilesField(forms.FileField):
     def clean(self, data: Any, initial: Any = None) -> list[Any]:
         chosen = [each for each in (data if isinstance(data, (list, tuple)) else [data]) if each is not None]
         if not chosen:
-            return [super().clean(None, initial)]
+            return [super().clean(None, initial)] if self.required else []
         return chosen  # an empty file is a file
 
 
 class DataForm(forms.Form):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    kept = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
     upload = FilesField(
         label="Files",
+        required=False,
         help_text="One .zip, which is unpacked and checked, or any files, which are kept as they are.",
-        error_messages={"required": "Choose a .zip file, or the files themselves."},
     )
+
+    def clean_kept(self) -> int | None:
+        """Without script a box says that the files that have arrived are not wanted."""
+        return None if self.data.get("forget") else self.cleaned_data["kept"]
+
+    def clean(self) -> dict[str, Any]:
+        said: dict[str, Any] = super().clean() or self.cleaned_data
+        if not said.get("upload") and not said.get("kept") and "upload" not in self.errors:
+            self.add_error("upload", "Choose a .zip file, or the files themselves.")
+        return said
 
 
 class ImportForm(RequestForm):

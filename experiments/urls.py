@@ -9,6 +9,7 @@ from experiments.api import application
 from experiments.mlflow.urls import urlpatterns as mlflow
 from experiments.views import (
     accounts,
+    checking,
     cluster,
     compare,
     curves,
@@ -112,6 +113,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("triggers/<int:pk>/delete/", triggers.delete, name="delete_trigger"),
     path("hooks/<uuid:key>/", triggers.receive, name="trigger"),
     path("projects/<int:pk>/delete/", projects.delete, name="delete_project"),
+    path("projects/check/", checking.project, name="check_project"),
+    path("projects/<int:pk>/definitions/check/", checking.definition, name="check_definition"),
+    path("projects/<int:pk>/experiments/check/", checking.experiment, name="check_experiment"),
+    path("projects/<int:pk>/data/check/", checking.data, name="check_data"),
+    path("definitions/<int:pk>/versions/check/", checking.version, name="check_version"),
+    path("runs/<int:pk>/again/check/", checking.rerun, name="check_rerun"),
     path("projects/<int:pk>/definitions/new/", definitions.new, name="new_definition"),
     path("projects/<int:pk>/experiments/new/", experiments.new, name="new_experiment"),
     path("projects/<int:pk>/data/new/", data.new, name="new_data"),

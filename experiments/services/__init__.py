@@ -16,10 +16,28 @@ from experiments.services.cluster import (
     set_weight,
 )
 from experiments.services.continuation import continue_run, has_checkpoint
-from experiments.services.data import add_data, begin_upload, delete_asset, drop_upload, finish_upload, receive, update_asset
-from experiments.services.definitions import add_version, copy_definition, create_definition, delete_definition, update_definition
+from experiments.services.data import (
+    add_data,
+    begin_upload,
+    delete_asset,
+    drop_upload,
+    finish_kept,
+    finish_upload,
+    keep_files,
+    receive,
+    update_asset,
+)
+from experiments.services.definitions import (
+    add_version,
+    check_definition,
+    copy_definition,
+    create_definition,
+    delete_definition,
+    update_definition,
+)
 from experiments.services.environments import drop_environment
 from experiments.services.experiments import (
+    check_command,
     check_experiment,
     create_and_run,
     create_experiment,
@@ -50,7 +68,7 @@ from experiments.services.registry import (
     update_version,
 )
 from experiments.services.reproduction import check_receipt, reproduce
-from experiments.services.reruns import run_with_changes
+from experiments.services.reruns import check_rerun, run_with_changes
 from experiments.services.runs import (
     annotate_run,
     delete_run,
@@ -79,8 +97,11 @@ __all__ = [
     "begin_upload",
     "build_named_environment",
     "change_named_environment",
+    "check_command",
+    "check_definition",
     "check_experiment",
     "check_receipt",
+    "check_rerun",
     "choose_notices",
     "continue_run",
     "copy_definition",
@@ -113,8 +134,10 @@ __all__ = [
     "duplicate_experiment",
     "end_token",
     "fetch_again",
+    "finish_kept",
     "finish_upload",
     "has_checkpoint",
+    "keep_files",
     "make_sample",
     "mark_read",
     "missing_package",

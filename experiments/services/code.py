@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 from django.conf import settings
 from django.db import transaction
 
@@ -9,7 +11,7 @@ from experiments import datastore
 from experiments.datastore import DataRefused, Part
 from experiments.models import DataUpload, Project, User
 from experiments.services import checks
-from experiments.services.data import begin_upload, drop_upload
+from experiments.services.data import begin_upload, drop_upload, keep_files
 
 
 def begin_code(project: Project, *, by: User, file_name: str, size_bytes: int) -> DataUpload:
@@ -24,6 +26,16 @@ def begin_code(project: Project, *, by: User, file_name: str, size_bytes: int) -
         checks.refuse("upload", f"{file_name} is larger than {most} MiB: leave data sets out and upload them as a data asset.")
     with transaction.atomic():
         upload = begin_upload(project, by=by, name=file_name[: checks.NAME_LIMIT], parts=[Part(file_name, size_bytes)])
+        upload.for_code = True
+        upload.save(update_fields=["for_code"])
+    return upload
+
+
+def keep_code(project: Project, *, by: User, file_name: str, size_bytes: int, file: BinaryIO) -> DataUpload:
+    """The code that came whole with a form that was refused for something else: the form names it when it is sent again. Field: upload.
+    It goes like any upload that nobody goes on with."""
+    with transaction.atomic():
+        upload = keep_files(project, by=by, name=file_name[: checks.NAME_LIMIT], files=[(file_name, size_bytes, file)])
         upload.for_code = True
         upload.save(update_fields=["for_code"])
     return upload

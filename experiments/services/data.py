@@ -57,12 +57,41 @@ def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None])
 
 def add_data(project: Project, *, by: User, name: str, description: str = "", files: Sequence[tuple[str, int, BinaryIO]]) -> DataAsset:
     """A data asset of whole files: (path, size in bytes, what to read). Fields: name, description, upload."""
+    upload = keep_files(project, by=by, name=name, description=description, files=files)
+    try:
+        return finish_upload(upload, by=by, hashes=[None] * len(files))
+    except ValidationError:
+        drop_upload(upload)
+        raise
+
+
+def keep_files(project: Project, *, by: User, name: str, description: str = "", files: Sequence[tuple[str, int, BinaryIO]]) -> DataUpload:
+    """Whole files as an upload that has arrived and that a form can name later. Fields: name, description, upload."""
     parts = [Part(path, size) for path, size, _ in files]
     upload = begin_upload(project, by=by, name=name, description=description, parts=parts)
     try:
         for number, (_, _, body) in enumerate(files):
+            body.seek(0)
             receive(upload, number=number, offset=0, body=body)
-        return finish_upload(upload, by=by, hashes=[None] * len(files))
+    except ValidationError:
+        drop_upload(upload)
+        raise
+    return upload
+
+
+def finish_kept(upload: DataUpload, *, by: User, name: str, description: str) -> DataAsset:
+    """A data asset of files that `keep_files` kept, under another name. Fields: name, description, upload; what is wrong with the files
+    themselves gives them up."""
+    errors: list[ValidationError] = []
+    clean_name = checks.each(errors, lambda: checks.name(name))
+    clean_text = checks.each(errors, lambda: checks.text(description))
+    checks.collected(errors)
+    assert clean_name is not None
+    assert clean_text is not None
+    upload.name, upload.description = clean_name, clean_text
+    upload.save(update_fields=["name", "description"])
+    try:
+        return finish_upload(upload, by=by, hashes=[None] * len(upload.parts))
     except ValidationError:
         drop_upload(upload)
         raise

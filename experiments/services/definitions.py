@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -171,6 +172,33 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
     return copy
 
 
+def check_definition(
+    project: Project,
+    *,
+    by: User,
+    name: str | None,
+    description: str = "",
+    command: str = "",
+    max_slots: int | None = None,
+    scripts: Sequence[str] | None = None,
+    newest: DefinitionVersion | None = None,
+    **kinds: str,
+) -> None:
+    """What `create_definition` would refuse of these facts, all at once; of a version (`newest`: the one before it, `name`: None)
+    `add_version`. `scripts`: the Python files of code that is still to be sent, where they are known. Fields as there."""
+    errors: list[ValidationError] = []
+    if name is not None:
+        checks.each(errors, lambda: checks.name(name))
+        checks.each(errors, lambda: checks.text(description))
+    found = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
+    checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
+    there = scripts if scripts is not None else newest.bundle.scripts if newest is not None else None
+    if found is not None and found.command and there is not None:
+        root = newest.bundle.root if newest is not None and scripts is None else ""
+        checks.each(errors, lambda: _script_in(there, found.command, root=root))
+    checks.collected(errors)
+
+
 def update_definition(definition: TrainingDefinition, *, by: User, name: str, description: str) -> TrainingDefinition:
     """Fields: name, description. Code and attributes never change: they get a new version."""
     definition.name, definition.description = checks.name(name), checks.text(description)
@@ -232,13 +260,17 @@ def _parse(command: str, distributed: str) -> None:
         checks.refuse("command", str(refusal))
 
 
+def _script_in(scripts: Sequence[str], command: str, *, root: str) -> None:
+    try:
+        bundles.entry_among(scripts, command, root=root)
+    except bundles.BundleRefused as refusal:
+        checks.refuse("command", str(refusal))
+
+
 def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
     """The code, with which the command can be run."""
     if attributes.command:
-        try:
-            bundles.entry(bundle, attributes.command)
-        except bundles.BundleRefused as refusal:
-            checks.refuse("command", str(refusal))
+        _script_in(bundle.scripts, attributes.command, root=bundle.root)
     if attributes.named is not None:
         return _Code(bundle, attributes.named.requirements, attributes.named.requirements_key, origin)
     if attributes.packages == V.Packages.STUDIO:

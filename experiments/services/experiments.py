@@ -127,6 +127,11 @@ def check_experiment(
     return {**facts, "global_command": command}
 
 
+def check_command(project: Project, version: DefinitionVersion, command: str, *, global_command: str = "") -> None:
+    """What `check_experiment` would refuse of one of its versions and its command. Fields: versions, global_command."""
+    _check_version(project, version, command, global_command)
+
+
 def _own_commands(versions: Sequence[DefinitionVersion], commands: Sequence[str]) -> list[str]:
     """What was given for each of the versions, where that is not its own command anyway."""
     given = [command.strip() for command in commands] or [""] * len(versions)

@@ -80,6 +80,25 @@ def run_with_changes(
         return before
 
 
+def check_rerun(
+    source: TrainingRun,
+    *,
+    by: User,
+    version: DefinitionVersion | None,
+    commands: Sequence[str],
+    min_slots: int | None,
+    max_slots: int | None,
+    environment: Mapping[str, str],
+) -> None:
+    """What `run_with_changes` would refuse of these wishes, all at once. Fields as there."""
+    errors: list[ValidationError] = []
+    chosen = version or source.version
+    checks.each(errors, lambda: _slots(chosen, min_slots or source.min_slots, max_slots or source.max_slots))
+    checks.each(errors, lambda: checks.variables(environment))
+    checks.each(errors, lambda: _commands(source, chosen, commands or [source.command], by=by))
+    checks.collected(errors)
+
+
 def _commands(source: TrainingRun, version: DefinitionVersion, commands: Sequence[str], *, by: User) -> list[str]:
     if version.definition_id != source.version.definition_id:
         checks.refuse("version", f"It is a version of another training definition: choose one of {source.version.definition.name}.")

@@ -5,6 +5,7 @@ What a person uploaded is shown as text or as a picture of a known kind, never a
 
 from __future__ import annotations
 
+import contextlib
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,10 +15,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, services
 from experiments.forms import DataForm, DataSettingsForm, attempt
-from experiments.models import DataAsset
+from experiments.models import DataAsset, Project, User
 from experiments.selectors import data
+from experiments.views import arrived
 from experiments.views.downloads import attachment, picture_response
-from experiments.views.shown import Crumbs, act, done, later, page, person, project_crumbs, refused
+from experiments.views.shown import Crumbs, act, begun, done, later, page, person, project_crumbs, refused
 
 LONGEST_PATH = 1000
 
@@ -29,13 +31,28 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     project = access.project(user, pk, need="write")
     form = DataForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
-        said = form.cleaned_data
-        files = [(file.name or "", file.size or 0, file) for file in said["upload"]]
-        asset = attempt(form, lambda: services.add_data(project, by=user, name=said["name"], description=said["description"], files=files))
+        asset = attempt(form, lambda: _make(project, user, form))
         if asset:
             return done(request, f"{asset.name} is there: experiments of this project can read it.", to=reverse("data", args=[asset.pk]))
-    context = {"section": "projects", "project": project, "form": form, "crumbs": project_crumbs(project)}
+    kept = arrived.keep_data_of(form, user, project)
+    begun(form, check=reverse("check_data", args=[pk]))
+    context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     return page(request, "data/new.html", context)
+
+
+def _make(project: Project, user: User, form: DataForm) -> DataAsset:
+    """Of the files that came with the form, or of those that came with it before and were kept."""
+    said = form.cleaned_data
+    named = {"name": said["name"], "description": said["description"]}
+    if not said["upload"]:
+        if (upload := arrived.find(user, project, said["kept"], for_code=False)) is not None:
+            return services.finish_kept(upload, by=user, **named)
+        with contextlib.suppress(Http404):  # the form is sent again
+            return access.finished_upload(user, said["kept"])
+    files = [(file.name or "", file.size or 0, file) for file in said["upload"]]
+    asset = services.add_data(project, by=user, files=files, **named)
+    arrived.spent(form, user, project, for_code=False)
+    return asset
 
 
 @require_safe

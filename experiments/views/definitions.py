@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, gitcode, services
-from experiments.definition_forms import FILE_AGAIN, AttributesForm, DefinitionForm, VersionForm, version_initial
+from experiments.definition_forms import DefinitionForm, VersionForm, version_initial
 from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
 from experiments.models import ClusterRules, DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import changes as differences
@@ -25,7 +25,7 @@ from experiments.selectors import environments
 from experiments.sent_once import RequestForm
 from experiments.views import arrived
 from experiments.views.downloads import attachment
-from experiments.views.shown import act, definition_crumbs, done, later, number, page, person, project_crumbs, refused
+from experiments.views.shown import act, begun, definition_crumbs, done, later, number, page, person, project_crumbs, refused
 
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
 
@@ -36,8 +36,8 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     in_panel = request.headers.get("HX-Request") == "true"
-    begun = arrived.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
-    initial = {"kept": begun.pk, "name": _plain_name(begun.name)} if begun else {}
+    sent = arrived.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
+    initial = {"kept": sent.pk, "name": _plain_name(sent.name)} if sent else {}
     form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s", initial=initial)
     if request.method == "POST" and form.is_valid():
         version = attempt(form, lambda: make(project, user, form))
@@ -47,9 +47,8 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
             return done(
                 request, f"{version.definition.name} is saved as version 1.", to=reverse("definition", args=[version.definition.pk])
             )
-    if form.errors and "upload" not in form.errors and request.FILES:
-        form.add_error("upload", FILE_AGAIN)
-    kept = arrived.find(user, project, _kept(form))
+    kept = arrived.keep_code_of(form, user, project)
+    begun(form, check=reverse("check_definition", args=[pk]))
     context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     if in_panel:
         return render(request, "definitions/_form.html", {**context, "in_panel": True})
@@ -62,15 +61,11 @@ def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersio
     if git := form.git():
         return services.create_definition_from_git(project, by=user, **git, **said)
     if upload:
-        return services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
+        version = services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
+        arrived.spent(form, user, project)
+        return version
     with arrived.taken(user, project, kept) as (zip_, name):
         return services.create_definition(project, by=user, upload=zip_, file_name=name, **said)
-
-
-def _kept(form: AttributesForm) -> int | None:
-    """The number of a zip that the form names, also where something else in it is wrong."""
-    raw = str(form["kept"].value() or "")
-    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 18 else None
 
 
 @require_safe
@@ -107,9 +102,8 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
         version = attempt(form, lambda: _add(definition, user, form))
         if version:
             return done(request, f"Saved as version {version.number}.", to=reverse("definition", args=[pk]))
-    if form.errors and "upload" not in form.errors and request.FILES:
-        form.add_error("upload", FILE_AGAIN)
-    kept = arrived.find(user, definition.project, _kept(form))
+    kept = arrived.keep_code_of(form, user, definition.project)
+    begun(form, check=reverse("check_version", args=[pk]), first="upload")
     context = {"section": "projects", "definition": definition, "form": form, "arrived": kept, "crumbs": definition_crumbs(definition)}
     return page(request, "definitions/new_version.html", context)
 
@@ -119,7 +113,9 @@ def _add(definition: TrainingDefinition, user: User, form: VersionForm) -> Defin
     if git := form.git():
         return services.add_version_from_git(definition, by=user, **git, **said)
     if upload or not kept:
-        return services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
+        version = services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
+        arrived.spent(form, user, definition.project)
+        return version
     with arrived.taken(user, definition.project, kept) as (zip_, name):
         return services.add_version(definition, by=user, upload=zip_, file_name=name, **said)
 

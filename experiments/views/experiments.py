@@ -19,15 +19,16 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.definition_forms import FILE_AGAIN, DefinitionForm
+from experiments.definition_forms import DefinitionForm
 from experiments.forms import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
 from experiments.sent_once import RequestForm
 from experiments.services import grid, watches
+from experiments.views import arrived
 from experiments.views.definitions import PANEL_IDS, make
-from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused, spreadsheet
+from experiments.views.shown import act, begun, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
 PAGE_ROWS = 40
 MOST_WAITING = 25
@@ -43,7 +44,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     again = _template(user, project, request.GET.get("like", ""))
     form = ExperimentForm(request.POST or None, request.FILES or None, initial=_initial(again) or _named(request))
     form.fields["data_asset"].queryset = project.data_assets.all()  # type: ignore[attr-defined]
-    choices = _choices(project, again)
+    choices = choices_of(project, again)
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
     inline_sent = request.method == "POST" and (f"{INLINE}-name" in request.POST) and _filled(request)
     inline = DefinitionForm(request.POST if inline_sent else None, request.FILES if inline_sent else None, prefix=INLINE)
@@ -52,7 +53,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and all([each.is_valid() for each in forms]):  # a list: each one says what is wrong with it
         added = attempt(inline, lambda: make(project, user, inline)) if inline_sent else None
         if not inline.errors:
-            experiment = _create_and_run(project, user, form, added, _commands(request, None), lines)
+            experiment = _create_and_run(project, user, form, added, commands_of(request, None), lines)
             if experiment:
                 return redirect("experiment", experiment.pk)
         if added:  # it is stored though the experiment is not: from now on one of those that are chosen
@@ -60,24 +61,27 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
             inline, inline_sent = DefinitionForm(prefix=INLINE), False
             form.data = form.data.copy()  # type: ignore[attr-defined]
             form.data.appendlist("versions", str(added.pk))  # type: ignore[attr-defined]
-            choices = _choices(project, again)
-    commands = _commands(request, again)
+            choices = choices_of(project, again)
+    commands = commands_of(request, again)
     if request.method == "POST":
-        _say_the_rest(project, form, None if inline_sent else _associated(form, choices, commands))
-    if inline_sent and any(each.errors for each in forms) and "upload" not in inline.errors and inline.is_bound:
-        inline.add_error("upload", FILE_AGAIN)
+        _say_the_rest(project, form, None if inline_sent else associated(form, choices, commands))
+    kept = arrived.keep_code_of(inline, user, project, refused=any(each.errors for each in forms)) if inline_sent else None
+    begun(form, check=reverse("check_experiment", args=[pk]))
+    panel = DefinitionForm(auto_id=PANEL_IDS)
+    begun(panel, check=reverse("check_definition", args=[pk]))
     context = {
         "section": "projects",
         "project": project,
         "form": form,
         "inline": inline,
+        "arrived": kept,
         "lines": lines,
         "lines_used": any(line.has_changed() if line.is_bound else line.initial for line in lines),
         "metric_names": later(lambda: selectors.recent_metric_names(project)),
-        "panel": DefinitionForm(auto_id=PANEL_IDS),
+        "panel": panel,
         "choices": later(lambda: source.associated(list(choices), _typed(choices, commands), with_scripts=False)),
-        "chosen": later(lambda: [part.version for part in _associated(form, choices, commands)]),
-        "associated": later(lambda: _rows(_associated(form, choices, commands))),
+        "chosen": later(lambda: [part.version for part in associated(form, choices, commands)]),
+        "associated": later(lambda: _rows(associated(form, choices, commands))),
         "folders": later(lambda: [("", data.folders()), *((asset.pk, data.folders(asset)) for asset in project.data_assets.all()[:50])]),
         "crumbs": project_crumbs(project),
     }
@@ -85,7 +89,8 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _filled(request: HttpRequest) -> bool:
-    return bool(request.POST.get(f"{INLINE}-name", "").strip() or f"{INLINE}-upload" in request.FILES)
+    typed = (request.POST.get(f"{INLINE}-{name}", "").strip() for name in ("name", "kept"))
+    return any(typed) or f"{INLINE}-upload" in request.FILES
 
 
 def _template(user: User, project: Project, raw: str) -> Experiment | None:
@@ -125,7 +130,7 @@ class Part:
     command: str
 
 
-def _commands(request: HttpRequest, again: Experiment | None) -> dict[int, list[str]]:
+def commands_of(request: HttpRequest, again: Experiment | None) -> dict[int, list[str]]:
     """What was typed for each version, by its id: "command-ID", once for each time that the version is there, or (without script) a line
     each; at first what the experiment that is copied ran."""
     found: dict[int, list[str]] = {}
@@ -150,7 +155,7 @@ def _typed(choices: Iterable[DefinitionVersion], commands: dict[int, list[str]])
     return ["\n".join(commands.get(version.pk, [version.command])) for version in choices]
 
 
-def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionVersion]:
+def choices_of(project: Project, again: Experiment | None) -> QuerySet[DefinitionVersion]:
     newest = projects.newest_versions(project)
     if again is None:
         return newest
@@ -162,7 +167,7 @@ def _choices(project: Project, again: Experiment | None) -> QuerySet[DefinitionV
     )
 
 
-def _associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion], commands: dict[int, list[str]]) -> list[Part]:
+def associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion], commands: dict[int, list[str]]) -> list[Part]:
     """The lines of the form's table, in its order: those typed before, or those it starts with."""
     by_pk = {str(version.pk): version for version in choices}
     versions = [by_pk[str(pk)] for pk in form["versions"].value() or [] if str(pk) in by_pk]
@@ -189,7 +194,7 @@ def _create_and_run(
     lines: list[WatchForm],
 ) -> Experiment | None:
     """`added`: the training definition that was written on the same form."""
-    parts = _associated(form, form.fields["versions"].queryset, commands)  # type: ignore[attr-defined]
+    parts = associated(form, form.fields["versions"].queryset, commands)  # type: ignore[attr-defined]
     parts += [Part(added, added.command)] if added else []
     keys = ("name", "description", "data_asset", "source_folder", "environment", "request_id")
     said = {key: form.cleaned_data[key] for key in keys}

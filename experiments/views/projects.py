@@ -15,7 +15,7 @@ from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, Role
 from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
 from experiments.sent_once import RequestForm
-from experiments.views.shown import act, done, later, number, page, person, project_crumbs, refused
+from experiments.views.shown import act, begun, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
 
@@ -44,6 +44,7 @@ def new(request: HttpRequest) -> HttpResponse:
         made = attempt(form, lambda: services.create_project(by=person(request), **form.cleaned_data))
         if made:
             return redirect("project", made.pk)
+    begun(form, check=reverse("check_project"))
     return page(
         request,
         "projects/new.html",

@@ -15,7 +15,7 @@ from experiments.forms import RerunForm, attempt
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.selectors import code as source
 from experiments.services import grid
-from experiments.views.shown import later, page, person, refused, run_crumbs
+from experiments.views.shown import begun, later, page, person, refused, run_crumbs
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -33,6 +33,7 @@ def again(request: HttpRequest, pk: int) -> HttpResponse:
         if made:
             return redirect("run", made[0].pk) if len(made) == 1 else redirect("experiment", run.experiment_id)
     wanted = _version(request.GET.get("version", "") or str(form["version"].value() or ""), versions) or run.version
+    begun(form, check=reverse("check_rerun", args=[pk]), first="command")
     context = {
         "section": "projects",
         "run": run,

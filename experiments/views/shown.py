@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -55,6 +56,19 @@ def page(
     response = render(request, template, {"now": timezone.now(), **context}, status=status)
     response["Cache-Control"] = "private, no-cache" if part is None and "request_id" not in context else "no-store"
     return response
+
+
+def begun(form: forms.BaseForm, *, check: str = "", first: str = "") -> None:
+    """Before a page shows a form: the keyboard is at the first field that was refused, else at `first`, else at the first empty one; and
+    its script asks `check` what is wrong while somebody types (views.checking)."""
+    fields = [field for field in form.visible_fields() if not isinstance(field.field.widget, forms.CheckboxSelectMultiple)]
+    wrong = [field for field in fields if field.errors]
+    empty = [form[first]] if first else [field for field in fields if not field.value()]
+    at = wrong if form.is_bound and form.errors else empty
+    if at:
+        at[0].field.widget.attrs["autofocus"] = True
+    if check and (hidden := form.hidden_fields()):
+        hidden[0].field.widget.attrs["data-check"] = check
 
 
 def done(request: HttpRequest, said: str, *, to: str) -> HttpResponse:

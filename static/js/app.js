@@ -2,6 +2,7 @@
 /* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
 
 import { ask } from './ask.js';
+import * as checking from './checking.js';
 import * as live from './live.js';
 import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
@@ -194,3 +195,4 @@ currentTab();
 shortcuts.start();
 times.start();
 live.start();
+checking.start();

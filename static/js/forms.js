@@ -2,7 +2,7 @@
 /* The drop zone of a zip with code, the scripts found in it, and the side panel of New experiment. The pages work without: the zone is a file
    field, the panel a plain list. A large zip is sent in pieces before its form, which then names it by number. */
 
-import { PIECE, readable, Sending } from './sending.js';
+import { PIECE, plain, readable, Sending } from './sending.js';
 import * as zip from './zip.js';
 
 /** @param {ParentNode} root */
@@ -27,6 +27,8 @@ function drop(zone) {
     input.files = files;
     chosen(zone, input);
   });
+  zone.dataset.kept = zone.querySelector('[data-drop-name]')?.textContent || '';
+  zone.querySelector('[data-drop-another]')?.addEventListener('click', () => input.click());
   zone.querySelector('[data-drop-clear]')?.addEventListener('click', () => {
     input.value = '';
     kept(zone).value = '';
@@ -70,11 +72,16 @@ function whole(form) {
 async function chosen(zone, input) {
   const file = input.files?.[0];
   const box = /** @type {HTMLElement} */ (zone.querySelector('[data-drop-file]'));
-  box.hidden = !file;
-  zone.classList.toggle('has-file', Boolean(file));
+  const there = Boolean(file || kept(zone).value);
+  box.hidden = !there;
+  zone.classList.toggle('has-file', there);
   const form = zone.closest('form');
-  if (!file) return scripts(form, []);
   const name = /** @type {HTMLElement} */ (zone.querySelector('[data-drop-name]'));
+  if (!file) {
+    name.textContent = zone.dataset.kept || ''; // what has arrived before is still the form's
+    return scripts(form, []);
+  }
+  propose(form, file.name);
   name.textContent = `${file.name} (${readable(file.size)})`;
   if (/\.py$/i.test(file.name)) return scripts(form, [file.name]);
   if (/\.(tar|tgz|tar\.gz)$/i.test(file.name)) return scripts(form, []); // what is in it the server says
@@ -83,11 +90,21 @@ async function chosen(zone, input) {
   else scripts(form, found.filter((path) => path.endsWith('.py') && !path.includes('__pycache__')));
 }
 
+/** The form's Name, while nobody has typed one, is that of the file. @param {HTMLFormElement | null} form @param {string} file */
+function propose(form, file) {
+  const name = /** @type {HTMLInputElement | null | undefined} */ (form?.querySelector('input[name=name], input[name$="-name"]'));
+  if (!name || (name.value && name.value !== name.dataset.proposed)) return;
+  name.value = plain(file);
+  name.dataset.proposed = name.value;
+  name.dispatchEvent(new Event('input', { bubbles: true }));
+}
+
 /** Offer the scripts of the zip for the command. @param {HTMLFormElement | null} form @param {string[]} paths */
 function scripts(form, paths) {
   const box = /** @type {HTMLElement | null | undefined} */ (form?.querySelector('[data-scripts]'));
   const list = box?.querySelector('[data-scripts-list]');
   const command = /** @type {HTMLInputElement | null | undefined} */ (form?.querySelector('input[name$=command]'));
+  if (form) form.dataset.scripts = JSON.stringify(paths.slice(0, 2000));
   if (!box || !list || !command) return;
   box.hidden = !paths.length;
   list.replaceChildren();
@@ -99,12 +116,14 @@ function scripts(form, paths) {
     button.addEventListener('click', () => {
       const rest = command.value.trim().split(/\s+/).slice(1).join(' ');
       command.value = rest ? `${path} ${rest}` : path;
+      command.dispatchEvent(new Event('input', { bubbles: true }));
       command.focus();
     });
     list.append(button);
   }
   const likely = paths.find((path) => path === 'main.py') || (paths.length === 1 ? paths[0] : '');
   if (likely && !command.value) command.value = likely;
+  if (command.value) command.dispatchEvent(new Event('input', { bubbles: true }));
 }
 
 /** The side panel: New and Existing fill the table of the experiment's form. */

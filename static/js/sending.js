@@ -21,6 +21,9 @@ export const readable = (bytes) => {
   return `${step && bytes < 100 ? bytes.toFixed(1) : Math.round(bytes)} ${units[step]}`;
 };
 
+/** What a file is called without how it is packed: mnist-v2 of mnist-v2.zip. @param {string} file */
+export const plain = (file) => file.replace(/(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py)$/i, '').slice(0, 120);
+
 /** A request that is tried again while the connection or the server is away. @param {string} address @param {RequestInit} options @param {(text: string) => void} say */
 async function ask(address, options, say) {
   for (let tries = 1; ; tries += 1) {

@@ -3,7 +3,7 @@
 
    A form with data-upload announces new files there, one with data-resume goes on with an upload that was begun before. */
 
-import { readable, Sending } from './sending.js';
+import { plain, readable, Sending } from './sending.js';
 
 /** @typedef {import('./sending.js').Chosen} Chosen */
 
@@ -39,15 +39,25 @@ function start(form) {
   const zone = /** @type {HTMLElement} */ (form.querySelector('[data-drop-files]'));
   const input = /** @type {HTMLInputElement} */ (zone.querySelector('input[type=file]'));
   const text = /** @type {HTMLElement} */ (zone.querySelector('[data-chosen-text]'));
-  /** @param {Chosen[]} files */
-  const choose = (files) => {
-    chosen = files;
-    /** @type {HTMLElement} */ (zone.querySelector('[data-chosen]')).hidden = !files.length;
-    zone.classList.toggle('has-file', files.length > 0);
+  const kept = /** @type {HTMLInputElement | null} */ (form.querySelector('input[name=kept]')); // the number of files that have arrived before
+  const arrived = text.textContent || '';
+  /** Says what was chosen, and calls it so where nobody has typed a name. @param {Chosen[]} files */
+  const propose = (files) => {
     const size = readable(files.reduce((sum, { file }) => sum + file.size, 0));
     text.textContent = files.length === 1 ? `${files[0].path} (${size})` : `${files.length} files (${size})`;
     const name = /** @type {HTMLInputElement | null} */ (form.querySelector('input[name=name]'));
-    if (name && !name.value && files.length) name.value = files[0].path.split('/')[0].replace(/\.zip$/i, '');
+    if (!name || (name.value && name.value !== name.dataset.proposed)) return;
+    name.value = plain(files[0].path.split('/')[0]);
+    name.dataset.proposed = name.value;
+  };
+  /** @param {Chosen[]} files */
+  const choose = (files) => {
+    chosen = files;
+    const there = Boolean(files.length || kept?.value);
+    /** @type {HTMLElement} */ (zone.querySelector('[data-chosen]')).hidden = !there;
+    zone.classList.toggle('has-file', there);
+    if (files.length) propose(files);
+    else if (kept?.value) text.textContent = arrived;
   };
   /** @param {HTMLInputElement} from */
   const taken = (from) => choose([...(from.files || [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
@@ -61,9 +71,11 @@ function start(form) {
   });
   zone.querySelector('[data-chosen-clear]')?.addEventListener('click', () => {
     input.value = '';
+    if (kept) kept.value = '';
     choose([]);
     input.focus();
   });
+  zone.querySelector('[data-chosen-another]')?.addEventListener('click', () => input.click());
   for (const type of ['dragenter', 'dragover']) {
     zone.addEventListener(type, (event) => {
       event.preventDefault();
@@ -82,6 +94,7 @@ function start(form) {
     if (said) location.assign(said.to);
   };
   form.addEventListener('submit', (event) => {
+    if (!chosen.length && kept?.value) return; // they are there: the form alone is sent
     event.preventDefault();
     send();
   });

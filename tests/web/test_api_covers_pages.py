@@ -74,6 +74,10 @@ CALLS = {
     "delete_named_environment": "delete_offered_environment",
 }  # fmt: skip
 WITHOUT = {
+    **dict.fromkeys(
+        ("check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun"),
+        "says while a form is filled in what its sending would be refused for; the calls that make the same say it when they are made",
+    ),
     "logout": "ends the login of a browser; a token is ended by its own call",
     "profile": "changes one's password, which takes the old one and a browser, so that a token that was lost cannot",
     "confirm_email": "is opened from a mail",

@@ -42,10 +42,11 @@ def test_a_definition_is_added_in_the_side_panel_and_run(visit: Visit, site: Sit
     panel = page.get_by_role("dialog")
     panel.locator("input[type=file]").set_input_files(tmp_path / "model.zip")
     panel.get_by_role("button", name="train.py").click()
+    panel.get_by_label("Name").fill(" ")
     panel.get_by_role("button", name="Create").click()
     expect(panel.locator("#panel_name_error")).to_be_visible()
+    expect(panel).to_contain_text("model.zip, ")  # it is kept
     panel.get_by_label("Name").fill("net one")
-    panel.locator("input[type=file]").set_input_files(tmp_path / "model.zip")
     panel.get_by_role("button", name="Create").click()
     expect(panel).to_be_hidden()
     expect(page.locator("#associated")).to_contain_text("net one")
@@ -218,7 +219,7 @@ def test_a_large_zip_of_code_goes_on_where_it_stopped(visit: Visit, site: Site, 
     page.get_by_label("Files").set_input_files(tmp_path / "heavy.zip")
     page.get_by_role("button", name="Resume upload").last.click()
     expect(page.get_by_role("heading", name="New training definition")).to_be_visible()
-    expect(page.get_by_role("main")).to_contain_text("heavy.zip (10.2 MB) has arrived")
+    expect(page.get_by_role("main")).to_contain_text("heavy.zip, 10.2 MB, uploaded")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="heavy")).to_be_visible()
     assert tries == ["offset=0", "offset=8388608", "offset=8388608"]

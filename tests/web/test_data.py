@@ -62,7 +62,6 @@ def test_without_script_data_is_added_in_one_form(project: Project, bob: User, a
     ("files", "changes", "said_there"),
     [
         ((), {}, "Choose a .zip file, or the files themselves."),
-        ((("a.csv", b"1"),), {"name": ""}, 'id="id_name_error"'),
         ((("x.zip", b"not a zip"),), {}, "is not a zip file"),
         ((("a.csv", b"1"), ("A.csv", b"1")), {}, "differ only in capitals"),
     ],

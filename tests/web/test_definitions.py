@@ -90,13 +90,12 @@ def test_bad_input_is_said_beside_its_field_and_nothing_is_kept(
     assert not TrainingDefinition.objects.exists()
 
 
-def test_a_bad_zip_is_refused_and_the_file_must_be_chosen_again(project: Project, bob: User, as_: As) -> None:
+def test_a_bad_zip_is_refused_and_not_kept(project: Project, bob: User, as_: As) -> None:
     sent = definition_form(upload=code({"../evil.py": "x"}))
     page = as_(bob).post(reverse("new_definition", args=[project.pk]), sent).content.decode()
     assert 'id="id_upload_error"' in page
     assert "evil.py" in page
-    again = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(max_slots="0")).content.decode()
-    assert "Choose the file with the code again" in again
+    assert not DataUpload.objects.exists()
 
 
 def test_the_same_form_sent_twice_makes_one(project: Project, bob: User, as_: As) -> None:
@@ -242,9 +241,9 @@ def test_a_zip_that_arrived_in_pieces_is_taken_by_a_definition_and_by_a_version(
     kept = arrive(client, project, content)
     address = reverse("new_definition", args=[project.pk])
     assert f'href="{address}?kept={kept}">Make one' in client.get(reverse("assets", args=[project.pk])).content.decode()
-    assert f"code.zip</bdi> ({len(content)} B) has arrived" in client.get(address, {"kept": kept}).content.decode()
+    assert f"code.zip</bdi>, {len(content)} B, uploaded" in client.get(address, {"kept": kept}).content.decode()
     wrong = client.post(address, definition_form(upload=None, kept=kept, max_slots="0")).content.decode()
-    assert "has arrived" in wrong
+    assert "B, uploaded" in wrong
     assert "Choose the file" not in wrong
     sent = definition_form(upload=None, kept=kept)
     for _ in range(2):

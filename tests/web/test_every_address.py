@@ -27,7 +27,7 @@ EVERYBODY = {
     "end_tokens",
     "theme",
     "projects",
-    "new_project",
+    "new_project", "check_project",
     "import_project", "begin_import",
     "cluster",
     "lanes",
@@ -64,7 +64,7 @@ CLUSTER_ADMINS = {
 MEMBERS = {
     "export_project",
     "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
-    "new_experiment",
+    "new_experiment", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun",
     "copy_definition", "fetch_again",
     "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
     "triggers", "delete_trigger",
@@ -88,6 +88,7 @@ MEMBERS = {
     "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
+    "check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun",  # of a form, by POST
     "begin_import", "finish_import", "drop_import",
     "delete_trigger",
     "selected_project_runs", "save_view", "delete_view",
@@ -179,6 +180,7 @@ def sample(name: str, studio: Seeded) -> str:
         "copy_definition": studio.version.definition.pk, "fetch_again": studio.version.definition.pk,
         "definition": studio.version.definition.pk, "update_definition": studio.version.definition.pk,
         "delete_definition": studio.version.definition.pk, "new_version": studio.version.definition.pk,
+        "check_version": studio.version.definition.pk,
         "code": studio.version.pk, "changes": studio.version.pk, "download_version": studio.version.pk, "version_row": studio.version.pk,
         "duplicate_experiment": studio.experiment.pk, "selected_runs": studio.experiment.pk,
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,

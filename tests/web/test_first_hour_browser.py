@@ -1,0 +1,125 @@
+"""What somebody does in the first hour, in a real browser: names come from files, nothing is lost, forms say what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Request, expect
+
+from tests import cast
+from tests.web.browsing import Site, Visit, go, violations
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> Path:
+    path = tmp_path / "mnist-v2.zip"
+    path.write_bytes(cast.zipped({"mnist/train.py": "print(1)\n", "mnist/net.py": ""}).getvalue())
+    return path
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.name || document.activeElement.id"))
+
+
+def test_a_file_gives_an_empty_name_and_never_one_that_was_typed(visit: Visit, site: Site, mnist: Path, tmp_path: Path) -> None:
+    page = visit()
+    other = tmp_path / "letters.tar.gz"
+    other.write_bytes(b"x")
+    for address in ("new definition", "new data"):
+        go(page, site, address)
+        page.locator("input[type=file]").first.set_input_files(mnist)
+        expect(page.get_by_label("Name")).to_have_value("mnist-v2")
+        page.locator("input[type=file]").first.set_input_files(other)
+        expect(page.get_by_label("Name")).to_have_value("letters")
+        page.get_by_label("Name").fill("mine")
+        page.locator("input[type=file]").first.set_input_files(mnist)
+        expect(page.get_by_label("Name")).to_have_value("mine")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_a_refused_form_keeps_the_chosen_zip_and_leads_to_the_field(width: int, theme: str, visit: Visit, site: Site, mnist: Path) -> None:
+    page = visit(width=width, theme=theme)
+    go(page, site, "new definition")
+    page.locator("input[type=file]").set_input_files(mnist)
+    page.get_by_label("Name").fill(" ")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#id_name_error")).to_be_visible()
+    assert focused(page) == "name"
+    expect(page.locator("[data-drop-file]")).to_contain_text("mnist-v2.zip")
+    expect(page.locator("[data-drop-file]")).to_contain_text("uploaded")
+    assert not violations(page)
+    with page.expect_file_chooser():
+        page.get_by_role("button", name="Choose another").click()
+    page.get_by_label("Name").fill(f"kept {width}")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name=f"kept {width}")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("mnist-v2.zip")
+
+
+def test_the_kept_zip_is_there_without_script_too(visit: Visit, site: Site, mnist: Path) -> None:
+    page = visit(script=False)
+    go(page, site, "new definition")
+    page.locator("input[type=file]").set_input_files(mnist)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("mnist-v2.zip, ")).to_be_visible()
+    page.get_by_label("Name").fill("kept without script")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="kept without script")).to_be_visible()
+
+
+def test_what_is_wrong_is_said_while_typing_once_and_politely(visit: Visit, site: Site, mnist: Path) -> None:
+    page = visit()
+    go(page, site, "new definition")
+    asked: list[Request] = []
+    page.on("request", lambda request: asked.append(request) if "/check/" in request.url else None)
+    page.locator("input[type=file]").set_input_files(mnist)
+    command = page.get_by_label("Execution command")
+    command.fill("")
+    command.press_sequentially("main.py --epochs 3", delay=20)
+    error = page.locator("#id_command_error")
+    expect(error).to_contain_text("main.py is not in the zip: name one of its Python files")
+    expect(page.locator("form [role=status].visually-hidden")).to_contain_text("main.py is not in the zip")
+    expect(command).to_have_attribute("aria-invalid", "true")
+    assert "id_command_error" in str(command.get_attribute("aria-describedby"))
+    assert not violations(page)
+    command.fill("train.py")
+    expect(error).to_be_empty()
+    expect(command).not_to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Name").fill("LeNet, elastic")
+    expect(page.locator("#id_name_error")).to_contain_text("There is a training definition named LeNet, elastic already")
+    page.get_by_label("Maximum number of slots").fill("0")
+    expect(page.locator("#id_max_slots_error")).to_contain_text("greater than or equal to 1")
+    assert len(asked) <= 8, "one question for a pause, not for a key"
+
+
+def test_the_least_number_of_slots_is_compared_with_the_most(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run with changes")
+    assert focused(page) == "command"
+    page.get_by_label("Minimum slots").fill("4")
+    page.get_by_label("Maximum slots").fill("2")
+    page.get_by_label("Minimum slots").press("End")
+    page.get_by_label("Minimum slots").press_sequentially("0")
+    expect(page.locator("#id_min_slots_error")).to_contain_text("40 is more than the maximum of 2")
+
+
+def test_the_keyboard_is_where_one_types(visit: Visit, site: Site) -> None:
+    page = visit()
+    for address in ("new project", "new experiment", "new definition", "new data"):
+        go(page, site, address)
+        assert focused(page) == "name", address
+    go(page, site, "new experiment")
+    page.get_by_role("button", name="Add training definition").click()
+    assert page.evaluate("document.activeElement.id") == "panel_name"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Create and run").click()
+    expect(page.locator("#id_name_error")).to_be_visible()
+    assert focused(page) == "name"
+
+
+def test_nothing_asks_with_the_browsers_own_box() -> None:
+    scripts = Path(__file__).resolve().parents[2] / "static" / "js"
+    for path in scripts.glob("*.js"):
+        for word in ("window.confirm(", "window.alert(", " confirm(", " alert(", "window.prompt("):
+            assert word not in path.read_text(), path.name
