@@ -34,6 +34,7 @@ from experiments.models import (
     ProjectImport,
     RegisteredModel,
     Role,
+    RunComment,
     SavedView,
     TrainingDefinition,
     TrainingRun,
@@ -200,6 +201,13 @@ def notice(user: AnyUser, pk: int) -> Notice:
     found = _fetch(Notice.objects.select_related("run", "project"), pk, "notice")
     if found.person_id != user.pk:
         raise Http404("There is no such notice.")
+    return found
+
+
+def comment(user: AnyUser, pk: int, *, need: Need = "read") -> RunComment:
+    """A comment that has not been deleted, its `run.experiment.project` with `my_role`. Whose it is, is looked at by the service."""
+    found = _fetch(RunComment.objects.filter(deleted_at=None).select_related("run__experiment", "author"), pk, "comment")
+    found.run.experiment.project = _of(user, found.run.experiment.project_id, need, "comment")
     return found
 
 

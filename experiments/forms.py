@@ -259,6 +259,10 @@ class RerunForm(RequestForm):
         return variables_of(self.cleaned_data["environment"])
 
 
+class CommentForm(RequestForm):
+    text = forms.CharField(max_length=4000, widget=forms.Textarea(attrs={"rows": 3}))
+
+
 class NoteForm(forms.Form):
     tags = forms.CharField(
         max_length=600,

@@ -85,6 +85,12 @@ def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime)
             _tell([run.submitted_by], NoticeKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
 
 
+def of_mention(run: TrainingRun, people: Iterable[User], *, text: str, by: User, now: dt.datetime) -> None:
+    """Somebody has named these people in a comment; who may not see the run hears nothing of it."""
+    said = f"{by.username} named you in a comment on {_called(run)}: {' '.join(text.split())}"
+    _tell(people, NoticeKind.MENTIONED, said, run=run, project=run.experiment.project, now=now)
+
+
 def _called(run: TrainingRun) -> str:
     """Its name and its number: all runs of an experiment have one name."""
     return f"{isolated(run.name)} (run {run.pk})"
@@ -123,7 +129,7 @@ def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingR
 
 def _again(person: User, kind: str, run: TrainingRun | None, text: str, now: dt.datetime) -> bool:
     """Whether an unread notice says the same already; then it is brought up to date."""
-    if run is None or kind == NoticeKind.THRESHOLD:  # each threshold is told of once anyway
+    if run is None or kind in (NoticeKind.THRESHOLD, NoticeKind.MENTIONED):  # each of these is told of once anyway
         return False
     same = Notice.objects.filter(person=person, kind=kind, run=run, read_at=None, at__gt=now - AGAIN)
     with transaction.atomic():

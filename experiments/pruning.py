@@ -35,6 +35,7 @@ from experiments.models import (
     ModelVersion,
     Notice,
     ProjectImport,
+    RunComment,
     RunEvent,
     RunValue,
     SlotUse,
@@ -64,6 +65,7 @@ def prune(now: dt.datetime) -> bool:
     """Remove what expires, and one turn of what was deleted; whether there is more to do."""
     Session.objects.filter(expire_date__lt=now).delete()
     Notice.objects.filter(at__lt=now - NOTICES_KEPT).delete()
+    RunComment.objects.filter(deleted_at__lt=now - dt.timedelta(days=settings.EDT_TRASH_DAYS)).delete()
     Delivery.objects.filter(created_at__lt=now - DELIVERIES_KEPT).delete()
     if not _at_home():
         return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from edt_client import operations
+from edt_client import comments, operations
 from edt_client.calls import Operation
 from edt_client.cli import shown, values
 from edt_client.cli.look import complete_run, run_argument
@@ -179,4 +179,24 @@ def checkpoints(
     shown.table(("epoch", "step", "bytes", ""), rows)
 
 
-COMMANDS = (stop, pause, resume, priority, slots, checkpoints, go_on, rerun)
+@click.command("comment")
+@run_argument
+@click.argument("text", default="")
+@as_json
+@with_studio
+def comment(studio: Studio, run: int, text: str, as_json: bool) -> None:
+    """Say something about a run, in Markdown; @bob tells Bob. Without a text, what has been said.
+
+    \b
+    Example: edt comment 7 "@bob the warm-up helps"
+             edt comment 7
+    """
+    if text:
+        made = studio.do(comments.comment(run, text))
+        say_json(made) if as_json else click.echo(f"Comment {made['id']} on run {run}.")
+        return
+    found = studio.do(comments.comments(run))
+    say_json(found) if as_json else shown.table(("author", "at", "text"), [(each["author"], each["at"], each["text"]) for each in found])
+
+
+COMMANDS = (stop, pause, resume, priority, slots, checkpoints, comment, go_on, rerun)

@@ -3,6 +3,7 @@
 from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
+from experiments.models.comments import RunComment
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.drafts import ModelDraft
@@ -81,6 +82,7 @@ __all__ = [
     "RegisteredModel",
     "Role",
     "RunColumn",
+    "RunComment",
     "RunEvent",
     "RunState",
     "RunTransition",

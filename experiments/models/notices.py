@@ -20,6 +20,7 @@ class NoticeKind(models.TextChoices):
     NOT_FINITE = "run.not_finite", "A metric of a run of mine has become NaN or infinite"
     THRESHOLD = "run.threshold", "A metric has crossed a threshold that I set"
     CHANGED = "run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"
+    MENTIONED = "run.mentioned", "Somebody has named me in a comment"
     MEMBER = "project.member", "I was added to a project, or my role has changed"
 
 

@@ -15,7 +15,7 @@ from experiments import access, accounting, selectors, services
 from experiments.forms import CheckpointsForm, WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import checkpoints as selected
-from experiments.selectors import environments, present, reproductions, run_pages
+from experiments.selectors import comments, environments, present, reproductions, run_pages
 from experiments.selectors.effective import effective
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
@@ -72,6 +72,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "event_kinds": later(lambda: selected.event_kinds(run)),
         "event_kind": event_kind,
         "checkpoints": later(lambda: run_pages.checkpoints(run)),
+        "comments": later(lambda: comments.of_run(run, reader=person(request))),
         "watches": later(lambda: list(run.watches.filter(person=person(request)))),
         "line": WatchForm(auto_id=False),
         "metric_names": later(lambda: selectors.metric_names(run.experiment)),
@@ -80,6 +81,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         **HEAD,
         "tiles": "runs/_tiles_live.html",
         "notes": "runs/_notes.html",
+        "comments": "runs/_comments.html",
         "watches": "runs/_watches.html",
         "watch_form": "runs/_watch_form.html",
         "use": "runs/_use.html",

@@ -16,7 +16,7 @@ from tests.web import api
 from tests.web.api import Script
 from tests.web.conftest import As
 from tests.web.seed import Seeded
-from tests.web.test_every_address import import_of, version_of, view_of
+from tests.web.test_every_address import comment_of, import_of, version_of, view_of
 
 DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 CALLS = [(method.upper(), path.removeprefix("/api/v1")) for path, calls in DESCRIBED["paths"].items() for method in calls]
@@ -63,6 +63,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/experiments/{experiment}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},
     ("POST", "/receipts/check"): {"kind": "", "card": {}, "seal": {"sha256": "", "key": "", "signature": ""}},
     ("POST", "/offered-environments"): {"name": "n", "requirements": "tqdm"},
+    ("POST", "/runs/{run}/comments"): {"text": "n"},
+    ("PATCH", "/comments/{comment}"): {"text": "n"},
     ("POST", "/runs/{run}/end"): {"state": "completed"},
     ("POST", "/projects/{project}/views"): {"name": "n"},
     ("POST", "/projects/{project}/models"): {"name": "n"},
@@ -96,6 +98,7 @@ def filled(path: str, studio: Seeded) -> str:
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
         "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
+        "comment": comment_of(studio).pk,
         "view": view_of(studio).pk, "model": version_of(studio).model_id, "which": "1", "alias": "champion",
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)

@@ -10,9 +10,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import ApiToken, ModelVersion, NamedEnvironment, ProjectImport, SavedView, Trigger, User
+from experiments.models import ApiToken, ModelVersion, NamedEnvironment, ProjectImport, RunComment, SavedView, Trigger, User
 from experiments.selectors import registry
-from experiments.services import imports
+from experiments.services import comments, imports
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -84,7 +84,8 @@ MEMBERS = {
     "models", "model", "update_model", "delete_model", "drop_alias", "model_version", "model_file", "model_archive", "model_code",
     "model_receipt", "update_model_version", "set_alias", "delete_model_version", "register_model",
     "run_receipt", "reproduce_run",
-    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "set_checkpoints", "change_run",
+    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "set_checkpoints",
+    "add_comment", "change_comment", "delete_comment", "change_run",
     "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
@@ -98,7 +99,7 @@ WRITES = {
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "add_package", "reproduce_run", "continue_run", "stop_run", "pause_run",
-    "resume_run", "set_priority", "set_slots", "set_checkpoints", "delete_run",
+    "resume_run", "set_priority", "set_slots", "set_checkpoints", "add_comment", "change_comment", "delete_comment", "delete_run",
     "node_drain", "node_lost", "node_remove", "drop_environment",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
@@ -174,6 +175,11 @@ def version_of(studio: Seeded) -> ModelVersion:
     return services.register_version(studio.completed, by=studio.bob, path=path, lineage=lineage, now=timezone.now(), **said)
 
 
+def comment_of(studio: Seeded) -> RunComment:
+    made = RunComment.objects.filter(run=studio.running, deleted_at=None).first()
+    return made or comments.add_comment(studio.running, by=studio.alice, text="The warm-up helps.")
+
+
 def sample(name: str, studio: Seeded) -> str:
     """The address with things of Alice's and Bob's in it."""
     owners = {
@@ -188,6 +194,8 @@ def sample(name: str, studio: Seeded) -> str:
         "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
     }  # fmt: skip
     owners |= {"experiment_table": studio.experiment.pk}
+    if name in ("change_comment", "delete_comment"):
+        owners[name] = comment_of(studio).pk
     if name in ("saved_view", "delete_view"):
         owners[name] = view_of(studio).pk
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
@@ -315,7 +323,7 @@ def test_a_fragment_checks_who_asks_as_its_page_does(studio: Seeded, stranger: U
     editors = {"run_with_changes": ["scripts"]}
     parts = editors | {
         "project": ["body"], "assets": ["body"], "jobs": ["table"], "members": ["people"], "experiment": ["runs"], "compare": ["table"],
-        "run": ["head", "tiles", "notes", "watches", "watch_form", "use"], "run_overview": ["body", "now"],
+        "run": ["head", "tiles", "notes", "watches", "watch_form", "use", "comments"], "run_overview": ["body", "now"],
         "run_results": ["body", "files", "foot"], "run_media": ["body"], "models": ["list"], "model": ["body"], "model_version": ["body"],
     }  # fmt: skip
     alice, charlie = as_(studio.alice), as_(stranger)

@@ -1,0 +1,43 @@
+"""Reads of what people say about a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.utils.safestring import SafeString, mark_safe
+
+from experiments import access
+from experiments.models import RunComment, TrainingRun, User
+from experiments.selectors.registry import rendered
+
+DELETED_USER = "deleted user"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A comment, its Markdown as HTML, and what the reader may do to it."""
+
+    row: RunComment
+    author: str
+    html: SafeString
+    may_edit: bool
+    may_delete: bool
+
+
+def of_run(run: TrainingRun, *, reader: User) -> list[Shown]:
+    """The oldest first. `run`: as access has fetched it for the reader."""
+    rows = run.comments.filter(deleted_at=None).select_related("author")
+    return [
+        _shown(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
+        for row in rows
+    ]
+
+
+def author_of(row: RunComment) -> str:
+    return row.author.username if row.author is not None else DELETED_USER
+
+
+def _shown(row: RunComment, reader: User, *, writes: bool, owns: bool) -> Shown:
+    mine = writes and row.author_id == reader.pk
+    html = mark_safe(rendered(row.text))  # noqa: S308  (what is HTML in it is shown as text)
+    return Shown(row, author_of(row), html, mine, mine or owns)
