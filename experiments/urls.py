@@ -200,6 +200,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/what-if/", what_if.ask, name="what_if"),
     path("cluster/replay/", what_if.again, name="replay"),
     path("cluster/usage/", usage.usage, name="usage"),
+    path("cluster/usage/prices/", usage.set_prices, name="set_prices"),
     path("cluster/environments/", environments.index, name="environments"),
     path("cluster/environments/offered/", named_environments.index, name="named_environments"),
     path("cluster/environments/offered/new/", named_environments.new, name="new_named_environment"),

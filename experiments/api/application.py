@@ -47,6 +47,7 @@ from experiments.api import (
     transfers,
     triggers,
     uploads,
+    usage,
     what_if,
 )
 from experiments.api.auth import ANYBODY
@@ -161,6 +162,7 @@ def make() -> Api:
         triggers,
         tokens,
         what_if,
+        usage,
         live,
     ):
         api.add_router("", each.router)

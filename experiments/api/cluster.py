@@ -10,10 +10,9 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
 from experiments import access, clock, selectors, services
-from experiments.accounting import Usage
 from experiments.api.auth import person
 from experiments.api.foresight import ELSEWHERE, Foresight, foreseen
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body
 from experiments.models import ClusterRules, RunState, TrainingRun
 from experiments.models import Grant as GrantRow
@@ -22,7 +21,6 @@ from experiments.plan_preview import ClusterWish
 from experiments.selectors import run_pages
 from experiments.selectors.reserved import Reserved, reserved
 from experiments.selectors.sharing import sharers
-from experiments.views import usage as used
 from experiments.views.cluster import WINDOWS, span
 
 router = Router(tags=["cluster"])
@@ -109,18 +107,6 @@ class Job(Schema):
     submitted_at: dt.datetime
     started_at: dt.datetime | None
     ended_at: dt.datetime | None
-
-
-class SlotTime(Schema):
-    """Slots held times seconds; how much of `known_slot_s` was work (`busy_slot_s`)."""
-
-    key: str
-    name: str
-    cpu_slot_s: float
-    gpu_slot_s: float
-    busy_slot_s: float
-    known_slot_s: float
-    runs: int
 
 
 class Rules(Schema):
@@ -283,19 +269,6 @@ def _job(row: selectors.JobRow, named: set[int]) -> Job:
         gpu_slots=row.gpu_slots,
         **{name: getattr(row.run, name) for name in same},
     )
-
-
-@router.get("/cluster/usage", response=Page[SlotTime])
-def usage(
-    request: HttpRequest, by: Literal["person", "project", "run"] = "person", days: Annotated[int, Query(ge=1, le=366)] = 7
-) -> Page[SlotTime]:
-    """Slot time of the last days, the greatest first. Of projects and runs one sees one's own projects'."""
-    now = clock.now()
-    return whole([_used(row) for row in used.rows(person(request), by, begin=now - dt.timedelta(days=days), end=now)])
-
-
-def _used(row: Usage) -> SlotTime:
-    return SlotTime(**dataclasses.asdict(row))
 
 
 def _rules(rules: ClusterRules) -> Rules:

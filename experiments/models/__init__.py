@@ -2,7 +2,7 @@
 
 from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.checkpoints import DroppedCheckpoint
-from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, Station
+from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, SlotPrice, Station
 from experiments.models.comments import RunComment
 from experiments.models.data import DataAsset, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
@@ -90,6 +90,7 @@ __all__ = [
     "SavedView",
     "Scope",
     "Slot",
+    "SlotPrice",
     "SlotUse",
     "StateDigest",
     "Station",

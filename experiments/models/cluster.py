@@ -157,6 +157,7 @@ class ClusterRules(models.Model):
     without_network = models.JSONField(default=list, blank=True)  # ids of projects whose runs may not use the network, as text
     new_projects_network = models.BooleanField(default=True)
     release_grace_s = models.PositiveIntegerField(default=30)  # seconds for leaving a slot that was asked back
+    currency = models.CharField(max_length=8, blank=True)  # stands beside the prices of slots (SlotPrice)
     people_trust_each_other = models.BooleanField(default=False)  # with their code, whatever the box (experiments.apart)
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
@@ -169,6 +170,19 @@ class ClusterRules(models.Model):
     def may_use_network(self, project: int) -> bool:
         """Whether runs of this project get it where their training definition asks."""
         return str(project) not in self.without_network
+
+
+class SlotPrice(models.Model):
+    """What an hour of a slot of this kind costs from a moment on; `per_hour` None: nothing is charged from then on. Rows are only ever
+    added: what was held before is charged as it was then. Written by services.prices."""
+
+    device = models.CharField(max_length=8, choices=Slot.Device)
+    per_hour = models.DecimalField(max_digits=12, decimal_places=4, null=True)
+    since = models.DateTimeField()
+    set_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering = ["since", "id"]
 
 
 class ClusterChange(models.Model):

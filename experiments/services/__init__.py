@@ -56,6 +56,7 @@ from experiments.services.named_environments import (
 )
 from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
+from experiments.services.prices import set_prices
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.registry import (
     create_model,
@@ -158,6 +159,7 @@ __all__ = [
     "set_cluster_draining",
     "set_node_draining",
     "set_policy",
+    "set_prices",
     "set_priority",
     "set_role",
     "set_sharing",

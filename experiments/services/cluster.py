@@ -47,7 +47,7 @@ def set_node_draining(node: Node, *, by: User, draining: bool, reason: str = "",
     with transaction.atomic():
         node = Node.objects.select_for_update().get(pk=node.pk)
         if node.draining != draining:
-            _note(by, [f"{'drained' if draining else 'took back into service'} node {node.name}"], reason=reason, now=now)
+            note(by, [f"{'drained' if draining else 'took back into service'} node {node.name}"], reason=reason, now=now)
             fleet.drain_node(node, draining=draining)
     return node
 
@@ -73,7 +73,7 @@ def declare_node_lost(node: Node, *, by: User, confirm_name: str, reason: str = 
     if not snapshot.is_silent(node, now):
         checks.refuse("confirm_name", f"{node.name} is heard of: it is not lost. Drain it to take it out of service.")
     found = losses.give_up(node, now=now, reason=f"{node.name} was declared lost by {by.username}.")
-    _note(by, [f"declared node {node.name} lost"], reason=reason, now=now)
+    note(by, [f"declared node {node.name} lost"], reason=reason, now=now)
     return found
 
 
@@ -88,7 +88,7 @@ def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | No
         if held or TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
             raise ValidationError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
         if node.removed_at is None:
-            _note(by, [f"removed node {node.name}"], reason=reason, now=now)
+            note(by, [f"removed node {node.name}"], reason=reason, now=now)
             fleet.remove_node(node, now=now)
 
 
@@ -98,7 +98,7 @@ def set_slot_draining(slot: Slot, *, by: User, draining: bool, reason: str = "",
         slot = Slot.objects.select_related("node").get(pk=slot.pk)
         if slot.draining != draining:
             what = f"{'drained' if draining else 'took back into service'} slot {slot.label()} of node {slot.node.name}"
-            _note(by, [what], reason=reason, now=now)
+            note(by, [what], reason=reason, now=now)
             fleet.drain_slot(slot, draining=draining)
     return slot
 
@@ -136,7 +136,7 @@ def set_policy(
             rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
             rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
             rules.save(update_fields=["policy", "person_quota", "project_quota", *OTHERS, "updated_at"])
-            _note(by, said, reason=reason, now=now)
+            note(by, said, reason=reason, now=now)
     return rules
 
 
@@ -147,7 +147,7 @@ def set_weight(user: User, *, by: User, weight: float, reason: str = "", now: dt
     with transaction.atomic():
         user = User.objects.select_for_update().get(pk=user.pk)
         if user.weight != weight:
-            _note(by, [f"changed {user.username}'s weight from {user.weight:g} to {weight:g}"], reason=reason, now=now)
+            note(by, [f"changed {user.username}'s weight from {user.weight:g} to {weight:g}"], reason=reason, now=now)
             user.weight = weight
             user.save(update_fields=["weight"])
     return user
@@ -178,7 +178,7 @@ def set_sharing(
         return set_policy(by=by, policy=policy, **quotas, reason=reason, now=now, **others)
 
 
-def _note(by: User, said: Iterable[str], *, reason: str, now: dt.datetime | None) -> None:
+def note(by: User, said: Iterable[str], *, reason: str, now: dt.datetime | None) -> None:
     """A row of history for each thing said; pages and planner hear of it on commit."""
     clean = " ".join(reason.split())[:REASON_LIMIT].replace("\0", "").encode(errors="replace").decode()
     for what in said:

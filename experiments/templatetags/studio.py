@@ -318,6 +318,18 @@ def share(part: float | None) -> str:
     return "–" if part is None else f"{100 * part:.0f} %"
 
 
+@register.filter
+def slot_hours(seconds: float) -> str:
+    """Slot-seconds as slot-hours, as the CSV has them."""
+    return f"{seconds / 3600:.2f}"
+
+
+@register.filter
+def date_in(moment: dt.datetime, form: str) -> str:
+    """In the zone that the moment itself has."""
+    return moment.strftime(form)
+
+
 @register.simple_tag
 def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"

@@ -1,4 +1,4 @@
-"""Slot time used, by person, project or run, on a page and as CSV.
+"""Slot time used, by person, project or run, over time: on a page, as CSV, with what it costs.
 
 Of projects and of runs one sees one's own projects'; administrators of the cluster see all. By person everybody sees everything.
 """
@@ -6,61 +6,138 @@ Of projects and of runs one sees one's own projects'; administrators of the clus
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from experiments import access, accounting
+from experiments import access, accounting, clock, services
 from experiments.accounting import Usage
-from experiments.models import User
-from experiments.views.shown import page, person, spreadsheet
+from experiments.models import ClusterRules, Slot, SlotPrice, User
+from experiments.selectors.usage_chart import chart
+from experiments.services.prices import current
+from experiments.spans import Span, last_days
+from experiments.usage_forms import DAYS, USUAL_DAYS, ZONE, PricesForm, SpanForm, zone_of
+from experiments.views.shown import act, number, page, person, refused, spreadsheet
 
-DAYS = ((1, "24 hours"), (7, "7 days"), (30, "30 days"))
 KINDS = (("person", "Person"), ("project", "Project"), ("run", "Run"))
-MOST_ROWS = 500
+PAGE_ROWS = 50
 
 
 @require_safe
 def usage(request: HttpRequest) -> HttpResponse:
-    days = next((n for n, _ in DAYS if str(n) == request.GET.get("days")), 7)
+    user, now, zone = person(request), timezone.now(), zone_of(request)
     kind = next((name for name, _ in KINDS if name == request.GET.get("by")), "person")
-    now = timezone.now()
-    found = rows(person(request), kind, begin=now - dt.timedelta(days=days), end=now)
-    if request.GET.get("format") == "csv":
-        return _csv(found, f"slot-time-by-{kind}-{days}d.csv")
+    days = next((n for n, _ in DAYS if str(n) == request.GET.get("days")), USUAL_DAYS)
+    asked = any(request.GET.get(name) for name in ("first", "last"))
+    form = SpanForm(request.GET if asked else None, now=now, zone=zone)
+    own = form.span if asked and form.is_valid() else None
+    span = own or last_days(days, now=now, zone=zone)
+    found = [] if asked and not own else rows(user, kind, span)
+    if request.GET.get("format") == "csv" and not form.errors:
+        over_time = request.GET.get("over") == "time"
+        name = f"slot-time-by-{kind}-{span.begin.astimezone(zone):%Y-%m-%d}-to-{span.end.astimezone(zone):%Y-%m-%d}.csv"
+        return spreadsheet(name, _over_time(found, span) if over_time else _totals(found))
+    window = {"first": form["first"].value(), "last": form["last"].value()} if asked else {"days": days}
+    kept = window | ({ZONE: zone.key} if request.GET.get(ZONE) else {})
+    offset = number(request, "offset", 0, least=0, most=10_000_000)
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
-        "rows": found[:MOST_ROWS],
-        "more": max(0, len(found) - MOST_ROWS),
+        "rows": found[offset : offset + PAGE_ROWS],
+        "count": len(found),
+        "offset": offset,
+        "last": min(len(found), offset + PAGE_ROWS),
+        "older": offset + PAGE_ROWS if len(found) > offset + PAGE_ROWS else None,
+        "newer": max(0, offset - PAGE_ROWS) if offset else None,
+        "chart": chart(found, span, by_run=kind == "run"),
+        "span": span,
+        "zone": zone.key,
+        "own_zone": request.GET.get(ZONE),
+        "form": form,
         "most": max((row.slot_s for row in found), default=0),
-        "total": sum(row.slot_s for row in found),
+        "totals": Totals(found),
         "partly": any(row.known_slot_s < row.slot_s for row in found),
-        "days": days,
+        "days": None if asked else days,
         "kind": kind,
+        "kind_name": dict(KINDS)[kind],
         "all_days": DAYS,
         "all_kinds": KINDS,
+        "window": urlencode(kept),
+        **_prices(user, now),
     }
     return page(request, "cluster/usage.html", context)
 
 
-def rows(user: User, kind: str, *, begin: dt.datetime, end: dt.datetime) -> list[Usage]:
+class Totals:
+    """Of all rows, on whichever page they are."""
+
+    def __init__(self, rows: Sequence[Usage]) -> None:
+        self.runs = sum(row.runs for row in rows)
+        self.cpu_slot_s = sum(row.cpu_slot_s for row in rows)
+        self.gpu_slot_s = sum(row.gpu_slot_s for row in rows)
+        self.slot_s = sum(row.slot_s for row in rows)
+        self.busy_slot_s = sum(row.busy_slot_s for row in rows)
+        self.known_slot_s = sum(row.known_slot_s for row in rows)
+        self.priced_slot_s = sum(row.priced_slot_s for row in rows)
+        self.cost = sum((row.cost for row in rows), Decimal(0))
+
+
+def _prices(user: User, now: dt.datetime) -> dict[str, object]:
+    in_force = {device: current(device, now=now) for device in Slot.Device.values}
+    history = list(SlotPrice.objects.select_related("set_by").order_by("-since", "-pk")[:20])
+    currency = ClusterRules.current().currency
+    initial = {name: None if price is None else f"{price.normalize():f}" for name, price in in_force.items()}
+    form = PricesForm(initial=initial | {"currency": currency}) if user.administers else None
+    return {"currency": currency, "prices": history, "prices_form": form}
+
+
+@require_POST
+def set_prices(request: HttpRequest) -> HttpResponse:
+    """From now on, by administrators of the cluster."""
+    user = person(request)
+    access.rules(user, need="admin")
+    form, to = PricesForm(request.POST), reverse("usage") + "#prices"
+    if not form.is_valid():
+        return refused(request, " ".join(f"{form.fields[name].label or name}: {errors[0]}" for name, errors in form.errors.items()), to=to)
+    said = form.cleaned_data
+    prices = {device: said[device] for device in Slot.Device.values}
+
+    def do() -> object:
+        return services.set_prices(by=user, per_hour=prices, currency=said["currency"], reason=said["reason"], now=clock.now())
+
+    return act(request, do, said="The prices hold from now on.", to=to)
+
+
+def rows(user: User, kind: str, span: Span) -> list[Usage]:
+    window = {"begin": span.begin, "end": span.end}
     if kind == "person":
-        return accounting.by_person(begin=begin, end=end)
+        return accounting.by_person(**window, edges=span.edges)
     mine = None if user.administers else set(access.projects_for(user).values_list("pk", flat=True))
-    if kind == "run":
-        return accounting.by_run(begin=begin, end=end, projects=mine)
-    return [row for row in accounting.by_project(begin=begin, end=end) if mine is None or int(row.key) in mine]
+    by = accounting.by_run if kind == "run" else accounting.by_project
+    return by(**window, edges=span.edges, projects=mine)
 
 
-def _csv(rows: list[Usage], name: str) -> HttpResponse:
-    table: list[list[object]] = [
-        ["id", "name", "cpu_slot_seconds", "gpu_slot_seconds", "busy_slot_seconds", "busy_known_of_slot_seconds", "runs"]
-    ]
+def _totals(rows: list[Usage]) -> list[list[object]]:
+    columns = "id name cpu_slot_seconds gpu_slot_seconds busy_slot_seconds busy_known_of_slot_seconds runs slot_hours cost"
+    table: list[list[object]] = [[*columns.split(), "priced_slot_seconds"]]
     for row in rows:
         busy = f"{row.busy_slot_s:.3f}" if row.known else "unknown"
         held = (f"{each:.3f}" for each in (row.cpu_slot_s, row.gpu_slot_s))
-        table.append([row.key, row.name, *held, busy, f"{row.known_slot_s:.3f}", row.runs])
-    return spreadsheet(name, table)
+        cost = f"{row.cost:.4f}" if row.priced else ""
+        known = f"{row.known_slot_s:.3f}"
+        table.append([row.key, row.name, *held, busy, known, row.runs, f"{row.slot_s / 3600:.4f}", cost, f"{row.priced_slot_s:.3f}"])
+    return table
+
+
+def _over_time(rows: list[Usage], span: Span) -> list[list[object]]:
+    """A line for each owner in each bin in which it held something."""
+    table: list[list[object]] = [["begin", "end", "id", "name", "slot_seconds"]]
+    for place, (begin, end) in enumerate(span.bins()):
+        times = [begin.isoformat(timespec="seconds"), end.isoformat(timespec="seconds")]
+        table += [[*times, row.key, row.name, f"{row.bins[place]:.3f}"] for row in rows if row.bins[place] > 0]
+    return table

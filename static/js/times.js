@@ -66,7 +66,14 @@ function tick(root) {
   }
 }
 
+/** Pages whose days begin at midnight are told where. */
+function zone() {
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (name && !document.cookie.split('; ').includes(`zone=${name}`)) document.cookie = `zone=${name}; path=/; max-age=31536000; SameSite=Lax`;
+}
+
 export function start() {
+  zone();
   localTimes(document);
   document.addEventListener('htmx:after:swap', () => localTimes(document));
   setInterval(() => tick(document), 1000);

@@ -26,6 +26,7 @@ EVERYBODY = {
     ("GET", "/projects"), ("POST", "/projects"), ("GET", "/runs"), ("GET", "/me"), ("GET", "/tokens"), ("POST", "/tokens"),
     ("DELETE", "/tokens/current"), ("GET", "/notifications"), ("POST", "/notifications/read"), ("GET", "/webhooks"), ("POST", "/webhooks"),
     ("GET", "/cluster"), ("GET", "/cluster/lanes"), ("GET", "/cluster/grants"), ("GET", "/cluster/jobs"), ("GET", "/cluster/usage"),
+    ("GET", "/cluster/prices"),
     ("GET", "/cluster/rules"), ("GET", "/nodes"), ("GET", "/nodes/{name}"), ("GET", "/stream"),
     ("GET", "/search"), ("GET", "/me/notifications"), ("PATCH", "/me/notifications"), ("GET", "/shared-data/files"),
     ("GET", "/projects/imports"), ("POST", "/projects/imports"),
@@ -41,7 +42,8 @@ PRIVATE = {
     ("DELETE", "/runs/{run}/thresholds/{threshold}"), ("DELETE", "/experiments/{experiment}/thresholds/{threshold}"),
 }  # fmt: skip
 CLUSTER_ADMINS = {
-    ("PATCH", "/cluster/rules"), ("POST", "/cluster/rules/preview"), ("DELETE", "/nodes/{name}"), ("POST", "/nodes/{name}/drain"),
+    ("PATCH", "/cluster/rules"),
+    ("PATCH", "/cluster/prices"), ("POST", "/cluster/rules/preview"), ("DELETE", "/nodes/{name}"), ("POST", "/nodes/{name}/drain"),
     ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
     ("GET", "/environments"),
     ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),

@@ -57,7 +57,7 @@ PRIVATE = {
     "project_import", "import_piece", "finish_import", "drop_import",
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
-    "environments", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain",
+    "environments", "set_prices", "node_drain", "node_lost", "node_remove", "slot_drain", "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",
 }  # fmt: skip
@@ -89,6 +89,7 @@ MEMBERS = {
     "preview_run", "delete_run",
 }  # fmt: skip
 WRITES = {
+    "set_prices",
     "check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun",  # of a form, by POST
     "begin_import", "finish_import", "drop_import",
     "delete_trigger",
