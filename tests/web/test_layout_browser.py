@@ -1,0 +1,55 @@
+"""Where things stand, measured in a real browser: the rows of tables."""
+
+from __future__ import annotations
+
+from tests.web.browsing import Site, Visit, go
+
+# Of each row: how far the first line of each cell's words lies below that of its first cell, where it is not at one height with it.
+OFF_THE_LINE = """async () => {
+  const found = [];
+  const paper = document.createElement('canvas').getContext('2d');
+  const font = (element) => {
+    const { fontStyle, fontWeight, fontSize, fontFamily } = getComputedStyle(element);
+    return `${fontStyle} ${fontWeight} ${fontSize} ${fontFamily}`;
+  };
+  for (const each of document.querySelectorAll('.table tbody *')) await document.fonts.load(font(each));
+  paper.font = font(document.body);
+  paper.measureText('x');
+  const baseline = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    paper.font = font(node.parentElement);
+    return [...range.getClientRects()].find((each) => each.width).top + paper.measureText('x').fontBoundingBoxAscent;
+  };
+  const words = (cell) => {
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const { parentElement } = node;
+      if (node.data.trim() && parentElement.checkVisibility() && !parentElement.closest('.visually-hidden, .sub, option')) return node;
+    }
+    return null;
+  };
+  for (const row of document.querySelectorAll('.table tbody tr')) {
+    const [first, ...others] = [...row.children].map(words).filter(Boolean);
+    for (const each of others) {
+      const off = baseline(each) - baseline(first);
+      if (Math.abs(off) > 1) found.push(`${each.data.trim().slice(0, 40)}: ${off.toFixed(1)} px below ${first.data.trim().slice(0, 40)}`);
+    }
+  }
+  return [document.querySelectorAll('.table tbody tr').length, found];
+}"""
+WITH_ROWS = (
+    *("experiment", "cluster", "instance group", "node", "data folder", "definition", "members", "assets", "jobs", "sharing"),
+    *("results", "usage", "triggers", "variables", "run table", "oddly named experiment"),
+)
+
+
+def test_the_words_of_a_row_stand_on_one_line(visit: Visit, site: Site) -> None:
+    page, found, rows = visit(), [], 0
+    for name in WITH_ROWS:
+        go(page, site, name)
+        count, off = page.evaluate(OFF_THE_LINE)
+        rows += count
+        found += [f"{name}: {each}" for each in off]
+    assert rows > 30
+    assert not found, "\n".join(found)
