@@ -1,6 +1,8 @@
-"""Where things stand, measured in a real browser: the rows of tables."""
+"""Where things stand, measured in a real browser: the rows of tables, and the widths of pages."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.web.browsing import Site, Visit, go
 
@@ -42,6 +44,10 @@ WITH_ROWS = (
     *("experiment", "cluster", "instance group", "node", "data folder", "definition", "members", "assets", "jobs", "sharing"),
     *("results", "usage", "triggers", "variables", "run table", "oddly named experiment"),
 )
+FORMS = {
+    "narrow": ("new project", "new data", "project webhooks", "profile"),
+    "wide": ("new definition", "new version", "run with changes"),
+}
 
 
 def test_the_words_of_a_row_stand_on_one_line(visit: Visit, site: Site) -> None:
@@ -53,3 +59,17 @@ def test_the_words_of_a_row_stand_on_one_line(visit: Visit, site: Site) -> None:
         found += [f"{name}: {each}" for each in off]
     assert rows > 30
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_forms_of_one_kind_have_one_width_with_their_head_above_them(width: int, visit: Visit, site: Site) -> None:
+    page = visit(width=width)
+    for kind, names in FORMS.items():
+        seen = set()
+        for name in names:
+            go(page, site, name)
+            head, form = (page.locator(each).first.bounding_box() for each in (".page-head", ".content form, .content .form-wide"))
+            assert head and form
+            assert form["x"] == head["x"], name
+            seen.add((head["x"], head["width"]))
+        assert len(seen) == 1, f"{kind}: {seen}"
