@@ -102,12 +102,12 @@ class ImportForm(RequestForm):
 
 
 class DataSettingsForm(forms.Form):
-    name = forms.CharField(max_length=120)
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 
 class DefinitionSettingsForm(forms.Form):
-    name = forms.CharField(max_length=120)
+    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 

@@ -47,6 +47,14 @@ def test_each_head_has_one_menu_with_what_one_may_do(studio: Seeded, as_: As) ->
     assert looked_at == ["Browse code", "Download code", "Variables"]
 
 
+def test_data_has_a_menu_for_those_who_may_change_it(studio: Seeded, as_: As) -> None:
+    address = reverse("data", args=[studio.data.pk])
+    assert entries(as_(studio.alice).get(address).content.decode()) == ["Rename", "Delete"]
+    victor = as_(User.objects.get(username="victor")).get(address).content.decode()
+    assert "actions-menu" not in victor
+    assert 'id="rename"' not in victor
+
+
 def test_a_run_that_has_ended_offers_to_run_it_with_changes(studio: Seeded, as_: As) -> None:
     address = f'href="{reverse("run_with_changes", args=[studio.failed.pk])}"'
     assert address in as_(studio.alice).get(reverse("run", args=[studio.failed.pk]), {"part": "head"}).content.decode()
@@ -66,7 +74,7 @@ def test_a_definition_offers_a_new_experiment_with_its_newest_version(studio: Se
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
 def test_it_is_opened_and_closed_by_keys_and_read_by_everybody(width: int, theme: str, visit: Visit, site: Site) -> None:
     page = visit(width=width, theme=theme)
-    for name in ("failed run", "experiment", "definition"):
+    for name in ("failed run", "experiment", "definition", "data"):
         page.goto(site.pages["url"] + site.pages[name])
         summary = page.locator(".actions-menu summary")
         summary.focus()
@@ -98,13 +106,37 @@ def test_it_stays_open_though_its_head_was_being_fetched_anew(visit: Visit, site
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
 
 
-def test_a_link_to_a_part_of_the_page_closes_it_and_opens_that(visit: Visit, site: Site) -> None:
+@pytest.mark.parametrize(("name", "to"), [("definition", "LeNet, renamed"), ("data", "Digits, renamed")])
+def test_rename_closes_it_and_asks_for_the_name(name: str, to: str, visit: Visit, site: Site) -> None:
     page = visit()
-    page.goto(site.pages["url"] + site.pages["definition"])
+    page.goto(site.pages["url"] + site.pages[name])
     page.locator(".actions-menu summary").click()
     page.get_by_role("link", name="Rename").click()
     expect(page.locator(".actions-menu .menu-panel")).to_be_hidden()
-    expect(page.locator("#settings").get_by_label("Name")).to_be_visible()
+    dialog = page.get_by_role("dialog", name="Rename")
+    field = dialog.get_by_label("Name")
+    expect(field).to_be_focused()
+    assert not violations(page)
+    before = field.input_value()
+    field.fill(to)
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(to)
+    page.goto(site.pages["url"] + site.pages[name])  # other tests know it by its name
+    page.locator(".actions-menu summary").click()
+    page.get_by_role("link", name="Rename").click()
+    field.fill(before)
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(before)
+
+
+@pytest.mark.parametrize("name", ["definition", "data"])
+def test_without_script_rename_shows_its_form(name: str, visit: Visit, site: Site) -> None:
+    page = visit(script=False)
+    page.goto(site.pages["url"] + site.pages[name])
+    page.locator(".actions-menu summary").click()
+    page.get_by_role("link", name="Rename").click()
+    expect(page.locator("#rename").get_by_label("Name")).to_be_visible()
+    expect(page.locator("#rename").get_by_role("button")).to_have_text(["Save"])
 
 
 def test_without_script_it_opens_too(visit: Visit, site: Site) -> None:
