@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0060_registered_models'),
+        ('experiments', '0062_comments'),
     ]
 
     operations = [

@@ -184,6 +184,11 @@ class SlotPrice(models.Model):
     class Meta:
         ordering = ["since", "id"]
 
+    @property
+    def plain(self) -> str:
+        """Without zeros at its end; "none" where nothing is charged."""
+        return "none" if self.per_hour is None else f"{self.per_hour.normalize():f}"
+
 
 class ClusterChange(models.Model):
     """What an administrator changed for everybody (policy, weight, quota, drain): when, who, what, and the reason they gave."""

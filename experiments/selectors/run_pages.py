@@ -37,9 +37,9 @@ class Held:
 
 
 def grants(run: TrainingRun, *, now: dt.datetime, limit: int = 500) -> list[Held]:
-    """The run's grants, newest first."""
+    """The run's grants, newest first. One that was made since `now` has been held for no time yet."""
     found = run.grants.select_related("slot__node").order_by("-granted_at", "-id")[:limit]
-    return [Held(grant, (grant.released_at or now) - grant.granted_at) for grant in found]
+    return [Held(grant, max(dt.timedelta(0), (grant.released_at or now) - grant.granted_at)) for grant in found]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def picture(held: list[Held], *, now: dt.datetime) -> Picture | None:
     if not held:
         return None
     begin = min(each.grant.granted_at for each in held)
-    end = max(each.grant.released_at or now for each in held)
+    end = max(each.grant.granted_at + each.length for each in held)
     whole = max(1e-3, (end - begin).total_seconds())
     bars: dict[int, list[tuple[float, float]]] = {}
     slots = {each.grant.slot_id: each.grant.slot for each in held}

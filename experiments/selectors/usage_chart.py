@@ -12,6 +12,7 @@ from experiments.spans import Span
 MOST_SERIES = 8  # the greatest; all others are one more
 WIDTH, HEIGHT = 1000, 200
 OTHERS = "Others"
+MOST_TICKS, LAST_TICK = 5, 0.85
 HOUR_S = 3600.0
 
 
@@ -38,6 +39,11 @@ class Bin:
     x: float
     width: float
 
+    @property
+    def percent(self) -> float:
+        """Of the width, where its bar begins."""
+        return 100 * self.x / WIDTH
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -49,9 +55,12 @@ class Chart:
     unit: str
 
     def ticks(self) -> list[Bin]:
-        """Those that are named below the axis, some six."""
-        step = max(1, -(-len(self.bins) // 6))
-        return list(self.bins[::step])
+        """Those that are named below the axis, some five: far enough from its end for their words, and from each other."""
+        found: list[Bin] = []
+        for each in self.bins:
+            if each.x <= WIDTH * LAST_TICK and (not found or each.x - found[-1].x >= WIDTH / MOST_TICKS):
+                found.append(each)
+        return found
 
 
 def chart(rows: Sequence[Usage], span: Span, *, by_run: bool = False) -> Chart | None:

@@ -5,7 +5,10 @@ Everybody who is logged in may read the rules; administrators of the cluster cha
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
+from typing import TypeVar
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -20,9 +23,11 @@ from experiments.scheduling import ClusterWish
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
 from experiments.sharing_forms import SharingForm
-from experiments.views.shown import act, done, later, page, person, refused
+from experiments.views.shown import act, done, later, number, page, person, refused
 
 HISTORY_ROWS = 50
+PAGE_ROWS = 50  # of people, and of projects
+T = TypeVar("T")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -55,13 +60,15 @@ def sharing(request: HttpRequest) -> HttpResponse:
             ),
         )
         if made is not None:
-            return done(request, "The scheduling policy is changed.", to=reverse("sharing"))
+            pages = f"?{request.GET.urlencode()}" if request.GET else ""
+            return done(request, "The scheduling policy is changed.", to=f"{reverse('sharing')}{pages}")
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
         "form": form,
         "people": form.people_rows(),
         "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
+        **_pages(request, {"people": len(sharers()), "projects": len(shared_projects(user))}),
         "obstacles": several.obstacles(nodes_in_service(now=clock.now())),
         "boxes": later(apart.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
@@ -72,7 +79,29 @@ def sharing(request: HttpRequest) -> HttpResponse:
 def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:
     """What is stored, or what was sent. Of projects one sees one's own; administrators of the cluster see all."""
     sent = request.GET if preview else request.POST if request.method == "POST" else None
-    return SharingForm(sent, rules=access.rules(user), people=sharers(), projects=shared_projects(user), may_change=user.administers)
+    people, projects = _shown(request, sharers(), "people"), _shown(request, shared_projects(user), "projects")
+    return SharingForm(sent, rules=access.rules(user), people=people, projects=projects, may_change=user.administers)
+
+
+def _shown(request: HttpRequest, all_: dict[str, T], name: str) -> dict[str, T]:
+    """A page of them, from ?people= or ?projects= on. What is not shown stays as it is."""
+    offset = number(request, name, 0, least=0, most=len(all_))
+    return dict(itertools.islice(all_.items(), offset, offset + PAGE_ROWS))
+
+
+def _pages(request: HttpRequest, totals: dict[str, int]) -> dict[str, object]:
+    """For each of the two tables where the pages before and after it are; and the part of the address that says which pages these are."""
+    at = {name: number(request, name, 0, least=0, most=total) for name, total in totals.items()}
+    found: dict[str, object] = {"pages_asked": urlencode({name: offset for name, offset in at.items() if offset})}
+    for name, total in totals.items():
+        to = {"newer": at[name] - PAGE_ROWS, "older": at[name] + PAGE_ROWS}
+        links = {which: urlencode({**at, name: max(0, offset)}) for which, offset in to.items()}
+        found[f"{name}_page"] = {
+            "newer": links["newer"] if at[name] else "",
+            "older": links["older"] if to["older"] < total else "",
+            "words": f"{at[name] + 1}–{min(total, to['older'])} of {total}",
+        }
+    return found
 
 
 @require_safe

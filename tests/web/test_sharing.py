@@ -223,3 +223,21 @@ def test_where_a_priority_is_set_it_is_said_that_it_has_no_effect_under_fair_sha
         assert "priorities have no effect" in client.get(page).content.decode()
     ClusterRules.objects.update(policy="priority")
     assert "priorities have no effect" not in client.get(reverse("change_run", args=[studio.running.pk])).content.decode()
+
+
+def test_people_are_a_page_at_a_time_and_who_is_not_shown_keeps_what_they_have(studio: Seeded, as_: As) -> None:
+    for place in range(60):
+        User.objects.create(username=f"person{place:02}", weight=3)
+    services.set_policy(by=studio.dora, policy="fair_share", person_quota={"alice": 1, "person50": 7})
+    client, address = as_(studio.dora), f"{reverse('sharing')}?people=50"
+    first, second = client.get(reverse("sharing")).content.decode(), client.get(address).content.decode()
+    assert (first.count('name="weight-'), second.count('name="weight-')) == (50, 15)
+    assert "1–50 of 65" in first
+    assert "51–65 of 65" in second
+    assert f"{reverse('preview_sharing')}?people=50" in second
+    shown = {f"weight-person{place:02}": "3" for place in range(60) if f'name="weight-person{place:02}"' in second}
+    sent = {**everything(studio), **shown, "weight-victor": "5", "quota-person50": "8"}
+    assert client.post(address, sent).url == address
+    assert ClusterRules.current().person_quota == {"alice": 1, "person50": 8}
+    weights = dict(User.objects.values_list("username", "weight"))
+    assert (weights["victor"], weights["person00"], weights["alice"]) == (5, 3, 1)
