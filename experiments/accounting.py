@@ -60,9 +60,9 @@ class Usage:
 
 
 def slot_seconds(run: TrainingRun, *, now: dt.datetime) -> float:
-    """Slots times seconds that the run has held, up to `now`."""
+    """Slots times seconds that the run has held, up to `now`; a grant that was made since has none yet."""
     held = run.grants.values_list("granted_at", "released_at")
-    return sum(((until or now) - since).total_seconds() for since, until in held)
+    return sum(max(0.0, ((until or now) - since).total_seconds()) for since, until in held)
 
 
 def busy_seconds(run: TrainingRun, *, held_s: float) -> float | None:

@@ -159,6 +159,8 @@ class CheckpointsForm(forms.Form):
 class ExperimentForm(CheckpointsForm, RequestForm):
     """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
 
+    field_order = ["name", "description", "data_asset", "source_folder", "environment"]  # as on the page: before what CheckpointsForm has
+
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     data_asset = forms.ModelChoiceField(

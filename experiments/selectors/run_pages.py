@@ -64,7 +64,7 @@ class Picture:
         return len({strip.slot.node_id for strip in self.strips}) > 1
 
 
-def picture(held: list[Held], *, now: dt.datetime) -> Picture | None:
+def picture(held: list[Held]) -> Picture | None:
     """The grants as bars, a strip for each slot; None where there are none."""
     if not held:
         return None

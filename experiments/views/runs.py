@@ -119,7 +119,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "logged": later(lambda: run_pages.logged_facts(run)),
         "secrets": later(lambda: sorted(Secrets([run]).variables(run)) if run.is_live() else []),
         "grants": held,
-        "picture": later(lambda: run_pages.picture(list(held), now=now)),
+        "picture": later(lambda: run_pages.picture(list(held))),
         "slot_seconds": cache(lambda: accounting.slot_seconds(run, now=now)),
         "busy_seconds": cache(lambda: accounting.busy_seconds(run, held_s=accounting.slot_seconds(run, now=now))),
         "transitions": later(lambda: run_pages.transitions(run)),

@@ -2,7 +2,6 @@
 /* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
 
 import { ask } from './ask.js';
-import * as checking from './checking.js';
 import * as live from './live.js';
 import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
@@ -195,4 +194,7 @@ currentTab();
 shortcuts.start();
 times.start();
 live.start();
-checking.start();
+// Most pages have no form that is looked at while it is filled in.
+const check = () => document.querySelector('[data-check]') && import('./checking.js').then((checking) => checking.look());
+check();
+document.addEventListener('htmx:after:swap', check);

@@ -98,15 +98,11 @@ function say(field, errors, notes) {
   return now;
 }
 
-/** The forms of the page, and those that come into it. */
-export function start() {
-  const begin = () => {
-    for (const mark of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-check]'))) {
-      const form = mark.closest('form');
-      if (form && !form.dataset.checked) watch(form, mark.dataset.check || '');
-      if (form) form.dataset.checked = 'yes';
-    }
-  };
-  begin();
-  document.addEventListener('htmx:after:swap', begin);
+/** Watch the forms of the page that are not watched yet: once at its beginning, and whenever something has come into it. */
+export function look() {
+  for (const mark of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-check]'))) {
+    const form = mark.closest('form');
+    if (form && !form.dataset.checked) watch(form, mark.dataset.check || '');
+    if (form) form.dataset.checked = 'yes';
+  }
 }

@@ -82,7 +82,7 @@ def person(browser: Browser, studio: Studio) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light")
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)  # a deadline: a busy machine is no finding
         page.on("pageerror", lambda error: complaints.append(f"{name}: {error.stack or error}"[:600]))
         page.on("console", lambda message: complaints.append(f"{name}: {message.text}") if message.type == "error" else None)
         page.goto(f"{studio.url}/login/")

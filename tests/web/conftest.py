@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from experiments.models import PresentUse, User
+from experiments.models import User
 from tests import cast
 from tests.conftest import Said
 from tests.web import seed
@@ -38,7 +37,6 @@ def as_() -> As:
 def studio(db: None, home: Any, said: Said) -> seed.Seeded:
     """Two projects with runs in every state; nothing is sent outward."""
     made = seed.studio(now=timezone.now(), steps=60)
-    PresentUse.objects.update(t=time.time())  # however long the seeding took
     said.clear()
     return made
 

@@ -13,7 +13,7 @@ EVERY_S = 12  # what is looked at is the same with twice as many, and they take 
 
 def use(run: TrainingRun, slots: list[int], *, began_s: float, now: dt.datetime) -> None:
     """80 % of the time of its two slots all in all, the first a little more than the second, since `began_s` seconds ago."""
-    for ago in range((int(began_s) - 1) // EVERY_S * EVERY_S, -1, -EVERY_S):
+    for ago in range(int(began_s) - 1, -1, -EVERY_S):
         held_s, at = began_s - ago, now - dt.timedelta(seconds=ago)
         each = [SlotSeen(slot, 1.0, held_s * (0.9 - 0.2 * n), held_s, (4 + n) * 10**8, 143 * 10**9) for n, slot in enumerate(slots)]
         sums = {"busy_s": 1.6 * held_s, "counted_s": 2 * held_s}
