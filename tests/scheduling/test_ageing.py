@@ -52,3 +52,9 @@ def test_a_priority_is_not_overcome_by_waiting() -> None:
     rules = Rules(policy="priority", one_machine=True)
     waits = replace(LARGE, waits_since=NOW - 10 * AGEING_S, priority=4000)
     assert sizes(decide(TWO, [*SMALL, waits], rules))[20] == 0
+
+
+@pytest.mark.parametrize("one_machine", [False, True])
+def test_it_may_be_the_only_one_there_is(one_machine: bool) -> None:
+    made = decide(TWO, [replace(LARGE, waits_since=NOW - AGEING_S)], Rules(one_machine=one_machine))
+    assert (sizes(made), made.favoured) == ({20: 4}, {20})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.scheduling.cast import FAIR, PRIORITY, a_run, decide, machine
 from tests.scheduling.test_invariants import EXAMPLES, Facts, some_facts
 from training_runtime.scheduling.ageing import AGEING_S
+from training_runtime.scheduling.demands import Memory
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.moves import cost_s
 from training_runtime.scheduling.plan import allocate
@@ -207,6 +208,24 @@ def test_it_begins_with_the_very_decision_of_the_plan(facts: Facts):
     for bar in course.bars:
         first[bar.run].add(bar.slot)
     assert {run: set(granted) for run, granted in made.grants.items()} == first
+
+
+@given(some_facts(), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_who_remembers_decides_the_same(facts: Facts, data: st.DataObject):
+    """What a simulation remembers from one decision to the next is what it would find again."""
+    slots, runs, rules = facts
+    memory, now = Memory(), 1000.0
+    for _ in range(3):
+        remembered = allocate(slots, runs, now=now, rules=rules, memory=memory)
+        grants, favoured = allocate(slots, runs, now=now, rules=rules)
+        assert remembered == (grants, favoured)
+        ended = data.draw(st.sets(st.sampled_from([run.id for run in runs]))) if runs else set()
+        runs = [run if run.held == grants[run.id] else replace(run, held=grants[run.id]) for run in runs if run.id not in ended]
+        holders = {slot: run.id for run in runs for slot in run.held}
+        drained = data.draw(st.sets(st.sampled_from([slot.id for slot in slots if slot.id not in holders] or [0])))
+        slots = [replace(slot, holder=holders.get(slot.id), draining=slot.draining or slot.id in drained) for slot in slots]
+        now += data.draw(st.sampled_from([1.0, 700.0]))
 
 
 @given(scenes())

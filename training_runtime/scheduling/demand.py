@@ -42,6 +42,10 @@ class Demand:
     rooms: frozenset[str] | None = None
     bound: Bound = ""
 
+    def forget(self, *, occupied: int) -> None:
+        """Ask once more, for a run that holds nothing."""
+        self.device, self.on, self.held, self.occupied, self.keeps = self.first, self.only_room(), 0, occupied, False
+
     def only_room(self) -> str | None:
         """The one place where it can have slots, if there is just one."""
         return next(iter(self.rooms)) if self.rooms is not None and len(self.rooms) == 1 else None

@@ -21,48 +21,106 @@ from training_runtime.scheduling.sizes import bounds
 Place = tuple[Device, str]
 
 
+class Memory:
+    """What runs that hold nothing asked for, for who decides again and again: a simulation. It is the same as long as the run's facts are
+    the same object, and slots and rules are equal to those before."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Capacity, Rules] | None = None
+        self.known: dict[int, tuple[RunFacts, Demand, Block | None]] = {}
+
+    def begin(self, capacity: Capacity, rules: Rules) -> None:
+        """Forget everything if it was asked for among other slots, or under other rules."""
+        if self._of != (capacity, rules):
+            self._of, self.known = (capacity, rules), {}
+
+
 def demands_of(
-    slots: Iterable[SlotFacts], runs: Sequence[RunFacts], *, capacity: Capacity, rules: Rules, caps: Mapping[int, int], now: float
+    slots: Iterable[SlotFacts],
+    runs: Sequence[RunFacts],
+    *,
+    capacity: Capacity,
+    rules: Rules,
+    caps: Mapping[int, int],
+    now: float,
+    memory: Memory | None = None,
 ) -> tuple[dict[int, Demand], dict[int, Block]]:
     """What every run asks for, and why those that cannot run whatever the others do cannot. `caps`: see `plan`."""
-    limits = Limits(capacity, rules)
-    keepable: dict[int, Place] = {slot.id: (slot.device, slot.pool or slot.node) for slot in slots if not slot.draining}
-    avoided = _avoided(slots, runs)
-    leaving = _leaving(slots, runs)
-    insist = Counter(run.device for run in runs)
-    plenty = sorted(capacity.of_class, key=lambda device: (capacity.of_class[device] / (1 + insist[device]), device), reverse=True)
+    asking = _Asking(slots, runs, capacity=capacity, rules=rules, caps=caps, now=now)
+    memory = memory or Memory()
+    memory.begin(capacity, rules)
+    known, leaving = memory.known, asking.leaving
     demands: dict[int, Demand] = {}
     blocks: dict[int, Block] = {}
     for run in runs:
+        before = known.get(run.id)
+        if before is not None and before[0] is run and run.id not in caps:
+            _, demand, block = before
+            demand.forget(occupied=leaving[run.id, run.device] if leaving else 0)
+        else:
+            demand, block = asking.of(run)
+            if asking.is_lasting(run):
+                known[run.id] = run, demand, block
+        demands[run.id] = demand
+        if block is not None:
+            blocks[run.id] = block
+    return demands, blocks
+
+
+class _Asking:
+    """What is looked up for one run after the other. `leaving`: for each run and class the slots that it has yet to leave."""
+
+    def __init__(
+        self,
+        slots: Iterable[SlotFacts],
+        runs: Sequence[RunFacts],
+        *,
+        capacity: Capacity,
+        rules: Rules,
+        caps: Mapping[int, int],
+        now: float,
+    ) -> None:
+        self._capacity, self._one_machine, self._caps, self._now = capacity, rules.one_machine, caps, now
+        self._limits = Limits(capacity, rules)
+        self._keepable: dict[int, Place] = {slot.id: (slot.device, slot.pool or slot.node) for slot in slots if not slot.draining}
+        self._avoided = _avoided(slots, runs)
+        self.leaving = _leaving(slots, runs)
+        insist = Counter(run.device for run in runs)
+        of_class = capacity.of_class
+        self._plenty = sorted(of_class, key=lambda device: (of_class[device] / (1 + insist[device]), device), reverse=True)
+
+    def is_lasting(self, run: RunFacts) -> bool:
+        """Whether it will ask for the same until something about it changes, whoever else there is and however late it is."""
+        return not run.held and run.device is not None and run.id not in self._caps and not has_just_moved(run, now=self._now)
+
+    def of(self, run: RunFacts) -> tuple[Demand, Block | None]:
         least, most = bounds(run)
+        caps, capacity, keepable = self._caps, self._capacity, self._keepable
         cap = caps.get(run.id, most) if caps else most
-        held = run.held if run.id not in avoided else run.held - avoided[run.id]
+        held = run.held if run.id not in self._avoided else run.held - self._avoided[run.id]
         places = [keepable[slot] for slot in held if slot in keepable]
-        rooms, bound = _bounds(run, least=least, capacity=capacity, now=now) if rules.one_machine else (None, "")
+        rooms, bound = _bounds(run, least=least, capacity=capacity, now=self._now) if self._one_machine else (None, "")
         at_once = capacity.at_once if rooms is None else capacity.at_once_in(rooms)
         if run.pinned and places:
             least = most = cap = len(places)
             block = None
         else:
-            block = _never(run, least=least, limits=limits, at_once=at_once) or ("room" if cap < least else None)
-        if block is not None:
-            blocks[run.id] = block
+            block = _never(run, least=least, limits=self._limits, at_once=at_once) or ("room" if cap < least else None)
         device = first = run.device
         if device is None and block is None:
-            first = _class_for([], least=least, plenty=plenty, at_once=at_once)
-            device = _class_for([of for of, _ in places], least=least, plenty=plenty, at_once=at_once)
+            first = _class_for([], least=least, plenty=self._plenty, at_once=at_once)
+            device = _class_for([of for of, _ in places], least=least, plenty=self._plenty, at_once=at_once)
         on, keeps = None, 0
-        if places and device and rules.one_machine:
+        if places and device and self._one_machine:
             on, keeps = _machine_for(run, device, places, least=least, capacity=capacity)
         elif places and device:
             keeps = sum(of == device for of, _ in places)
-        occupied = keeps + leaving[run.id, device]
+        occupied = keeps + self.leaving[run.id, device]
         order = (math.inf if run.remaining_s is None else run.remaining_s, run.submitted_at, run.id)
         demand = Demand(run, least, min(most, cap), first, device, on, keeps, occupied, positive(run.weight), order, capped=cap < most)
         demand.rooms, demand.bound = rooms, bound
         demand.on = on or demand.only_room()
-        demands[run.id] = demand
-    return demands, blocks
+        return demand, block
 
 
 def _bounds(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:

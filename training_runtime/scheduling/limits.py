@@ -50,8 +50,8 @@ def capacity_of(slots: Collection[SlotFacts], *, one_machine: bool) -> Capacity:
 class Limits:
     """What may still be taken: room per class of slots, on each machine where a run has only one, and quotas of persons and projects.
 
-    `rooms`: what is left of each class, by machine; under None where runs may be spread, and `machines` is empty then. Quotas are counted
-    only where there are any.
+    `rooms`: what is left of each class, by machine; under None where runs may be spread, and `machines` is empty then. `spare`: all of that
+    together. Quotas are counted only where there are any.
     """
 
     def __init__(self, capacity: Capacity, rules: Rules) -> None:
@@ -62,6 +62,7 @@ class Limits:
         if rules.one_machine:
             self.machines = {device: Machines(of_node) for device, of_node in capacity.on_machine.items()}
             self.rooms = {device: cast("dict[str | None, int]", of.room) for device, of in self.machines.items()}
+        self.spare: dict[Device, int] = dict(capacity.of_class)
         self.person_quota, self.project_quota = rules.person_quota, rules.project_quota
         self.any_quota = bool(rules.person_quota or rules.project_quota)
         self.persons: Counter[str] = Counter()
@@ -89,6 +90,7 @@ class Limits:
             demand.node = name
             left = rooms[name] - step
         rooms[name] = left
+        self.spare[device] -= step
         if self.any_quota:
             self._count(demand.run, step)
         demand.size = size = demand.size + step
@@ -100,6 +102,7 @@ class Limits:
         assert demand.device is not None, "a run with slots is bound to a class of slots"
         demand.size = demand.held
         self.rooms[demand.device][demand.node] -= demand.size
+        self.spare[demand.device] -= demand.size
         self._count(demand.run, demand.size)
 
     def move(self, demand: Demand, *, to: str, size: int) -> None:
@@ -108,6 +111,7 @@ class Limits:
         rooms = self.rooms[demand.device]
         rooms[demand.node] += demand.size
         rooms[to] -= size
+        self.spare[demand.device] += demand.size - size
         self._count(demand.run, size - demand.size)
         demand.node, demand.size = to, size
         demand.larger = next_size(size, engines=demand.run.engines, most=demand.most)
@@ -118,7 +122,7 @@ class Limits:
 
     def left(self, device: Device) -> int:
         """How many slots of the class nobody has taken."""
-        return sum(self.rooms[device].values())
+        return self.spare[device]
 
     def room_for(self, demand: Demand) -> int:
         """How many more slots the run could have where it is, quotas aside."""

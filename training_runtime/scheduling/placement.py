@@ -120,6 +120,7 @@ def _worth(node: Node, count: int) -> tuple[int, int, int, int]:
     return (1, len(node.free), -node.vacant, node.order) if len(node.free) >= count else (2, -len(node.free), -node.vacant, node.order)
 
 
+NOTHING: frozenset[int] = frozenset()
 Room = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: one or some that share it, or all (None)
 
 
@@ -162,7 +163,7 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bo
             _extend(demand, grants[demand.run.id], floor=floors.of(demand))
     if (pools or not one_room) and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
         _gather([demand for demand in ordered if floors.only(demand) is None], grants, floors=floors, usable=usable)
-    return {run: frozenset(of_run) for run, of_run in grants.items()}
+    return {run: frozenset(of_run) if of_run else NOTHING for run, of_run in grants.items()}
 
 
 def _home(demand: Demand) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
+from training_runtime.scheduling.demands import Memory
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import forecast
 from training_runtime.scheduling.placement import place
@@ -35,11 +36,11 @@ def plan(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, ru
 
 
 def allocate(
-    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules, memory: Memory | None = None
 ) -> tuple[Mapping[int, frozenset[int]], frozenset[int]]:
-    """(grants, favoured) of `plan` without its words and queue, for who asks very often: a simulation."""
+    """(grants, favoured) of `plan` without its words and queue, for who asks very often: a simulation, which passes its own `memory`."""
     slots, runs = _ordered(slots, runs, now=now)
-    shares, grants = _shared_and_placed(slots, runs, rules, now=now)
+    shares, grants = _shared_and_placed(slots, runs, rules, now=now, memory=memory)
     return grants, _favoured(shares, grants)
 
 
@@ -54,7 +55,7 @@ def _favoured(shares: Shares, grants: Mapping[int, frozenset[int]]) -> frozenset
 
 
 def _shared_and_placed(
-    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rules: Rules, *, now: float
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], rules: Rules, *, now: float, memory: Memory | None = None
 ) -> tuple[Shares, Mapping[int, frozenset[int]]]:
     """How many slots each run gets, and which.
 
@@ -63,7 +64,7 @@ def _shared_and_placed(
     """
     caps: dict[int, int] = {}
     while True:
-        shares = share_out(slots, runs, rules=rules, now=now, caps=caps)
+        shares = share_out(slots, runs, rules=rules, now=now, caps=caps, memory=memory)
         grants = place(slots, shares.demands.values(), one_room=rules.one_machine)
         short = {
             demand.run.id: len(grants[demand.run.id]) for demand in shares.demands.values() if len(grants[demand.run.id]) < demand.size

@@ -23,7 +23,7 @@ from itertools import groupby
 from training_runtime.protocol import Device
 from training_runtime.scheduling.ageing import favoured_of
 from training_runtime.scheduling.demand import Block, Demand, positive
-from training_runtime.scheduling.demands import demands_of
+from training_runtime.scheduling.demands import Memory, demands_of
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.limits import Capacity, Limits, capacity_of
 from training_runtime.scheduling.relocation import relocate
@@ -103,12 +103,18 @@ class Shares:
 
 
 def share_out(
-    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, rules: Rules, now: float, caps: Mapping[int, int] | None = None
+    slots: Sequence[SlotFacts],
+    runs: Sequence[RunFacts],
+    *,
+    rules: Rules,
+    now: float,
+    caps: Mapping[int, int] | None = None,
+    memory: Memory | None = None,
 ) -> Shares:
     """Decide how many slots each run gets. Slots come by number, runs oldest first. `caps`: the most that some runs, by their ids, can have
-    where their slots would be."""
+    where their slots would be. `memory`: of whoever asks again and again; the answer before is not to be read any more then."""
     capacity = capacity_of(slots, one_machine=rules.one_machine)
-    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules, caps=caps or {}, now=now)
+    demands, blocks = demands_of(slots, runs, capacity=capacity, rules=rules, caps=caps or {}, now=now, memory=memory)
     wanting = [demand for demand in demands.values() if demand.run.id not in blocks]
     favoured = favoured_of(wanting, now=now)
     limits = _fill_anywhere(wanting, capacity, rules=rules, favoured=favoured)
@@ -125,7 +131,7 @@ def share_out(
         relocate(wanting, limits)
     for demand in wanting:
         if demand.size == 0:
-            blocks[demand.run.id] = limits.over_quota(demand.run, demand.least) or "room"
+            blocks[demand.run.id] = (limits.over_quota(demand.run, demand.least) if limits.any_quota else None) or "room"
     first = frozenset(demand.run.id for demand in favoured.values() if demand.size)
     return Shares(demands=demands, blocks=blocks, limits=limits, favoured=first)
 
@@ -193,7 +199,6 @@ def _by_device(level: Iterable[Demand]) -> dict[Device | None, list[Demand]]:
 
 def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rules) -> None:
     """Progressive filling of one class of slots among equals: see the module's own words."""
-    rooms = limits.rooms[device]
     # Everybody's turns by their slots per weight. A step always makes that larger, so a list is complete before its turn comes.
     turns: dict[float, list[PersonTurn]] = defaultdict(list)
     for person in _serve_in_peace(_persons(level, rules=rules), level, device, limits=limits):
@@ -202,7 +207,7 @@ def _fill(level: Sequence[Demand], device: Device, *, limits: Limits, rules: Rul
     heapify(shares)
     while shares:
         for *_, person in sorted(turns.pop(heappop(shares))):
-            if not rooms.get(None, 1):
+            if not limits.spare[device]:
                 return
             if not person.step(limits):
                 continue
@@ -218,7 +223,7 @@ def _serve_in_peace(persons: Sequence[Person], level: Iterable[Demand], device: 
     Until everybody has `calm` slots for their weight, and one step more, all there is suffices. So far the order in which people take
     their turns makes no difference, and going by person is cheaper than by turn. (Quotas and single machines refuse before slots run out.)
     """
-    if limits.any_quota or limits.machines:
+    if limits.any_quota or limits.machines or not persons:  # nobody, where a run that went first was the only one
         return list(persons)
     widest = max(demand.most for demand in level)
     calm = (limits.left(device) - widest * len(persons)) / sum(person.weight for person in persons)

@@ -16,8 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from training_runtime.scheduling.ageing import AGEING_S, TURN_S
+from training_runtime.scheduling.demands import Memory
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.moves import STAYS, cost_s
 from training_runtime.scheduling.plan import allocate
@@ -140,9 +142,9 @@ class _Active:
         return max(0.0, self.left) / self.last_rate if self.left is not None and self.last_rate else None
 
     def looks(self) -> Iterable[float]:
-        """When a plan may come out otherwise although nobody did anything: see `ageing` and `moves`."""
+        """When a plan may come out otherwise although nobody did anything, of a run that holds nothing: see `ageing` and `moves`."""
         facts = self.facts
-        if facts.held or facts.paused:
+        if facts.paused:
             return
         if facts.waits_since is not None and facts.min_slots > 1 and bounds(facts)[0] > 1:
             yield facts.waits_since + AGEING_S
@@ -152,9 +154,12 @@ class _Active:
             yield facts.moved_at + STAYS * cost_s(facts)
 
 
-def _with(facts: RunFacts, **changed: object) -> RunFacts:
+Facts = TypeVar("Facts", RunFacts, SlotFacts)
+
+
+def _with(facts: Facts, **changed: object) -> Facts:
     """`dataclasses.replace`, which sets thirty fields one after the other: here that was a seventh of all the time."""
-    made = object.__new__(RunFacts)
+    made = object.__new__(type(facts))
     vars(made).update(vars(facts) | changed)
     return made
 
@@ -168,6 +173,7 @@ class _Simulation:
         self.rules = scene.rules
         self.slots = {slot.id: slot for slot in scene.slots}
         self.active: dict[int, _Active] = {}
+        self.holders: dict[int, _Active] = {}  # those that hold slots, the only ones that work
         self.to_come = sorted(scene.jobs, key=lambda job: (job.facts.submitted_at, job.facts.id), reverse=True)
         self.changes = sorted(scene.changes, key=lambda change: change.at, reverse=True)
         self.open: dict[int, tuple[int, float]] = {}  # by slot: whose, and since when
@@ -175,6 +181,7 @@ class _Simulation:
         self.begins: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         self.decisions = 0
+        self.memory = Memory()
 
     def run(self) -> Course:
         self._enter()
@@ -195,13 +202,13 @@ class _Simulation:
 
     def _next(self) -> float:
         """When something changes next."""
-        soonest = min((each.end() for each in self.active.values()), default=math.inf)
+        soonest = min((each.end() for each in self.holders.values()), default=math.inf)
         if self.to_come:
             soonest = min(soonest, self.to_come[-1].facts.submitted_at)
         if self.changes:
             soonest = min(soonest, self.changes[-1].at)
-        looks = (at for each in self.active.values() for at in each.looks() if at > self.now)
-        return min(soonest, min(looks, default=math.inf))
+        waiting = (each for run, each in self.active.items() if run not in self.holders)
+        return min(soonest, min((at for each in waiting for at in each.looks() if at > self.now), default=math.inf))
 
     def _enter(self) -> None:
         """Runs that are submitted by now, and what changes by now."""
@@ -212,6 +219,8 @@ class _Simulation:
             active.rate = rate_on(len(facts.held), job.work, engines=facts.engines)
             active.last_rate = active.rate or (job.work.left / facts.remaining_s if job.work.left and facts.remaining_s else 0.0)
             self.active[facts.id] = active
+            if facts.held:
+                self.holders[facts.id] = active
             for slot in facts.held:
                 self._take(slot, facts.id)
         while self.changes and self.changes[-1].at <= self.now:
@@ -222,12 +231,12 @@ class _Simulation:
 
     def _decide(self) -> None:
         self.decisions += 1
-        for each in self.active.values():
-            if each.facts.held and each.left is not None:
+        for each in self.holders.values():
+            if each.left is not None:
                 each.advance(self.now)
                 each.facts = _with(each.facts, remaining_s=each.remaining_s())
         runs = [each.facts for each in self.active.values()]
-        grants, favoured = allocate(list(self.slots.values()), runs, now=self.now, rules=self.rules)
+        grants, favoured = allocate(list(self.slots.values()), runs, now=self.now, rules=self.rules, memory=self.memory)
         changed = [(each, grants[run]) for run, each in self.active.items() if grants[run] != each.facts.held]
         for each, granted in changed:
             for slot in each.facts.held - granted:
@@ -239,12 +248,14 @@ class _Simulation:
         if self.decisions == 1:
             self._forget_leavers()
         for run, each in self.active.items():
-            self._note(each, waits=not grants[run] and not each.facts.paused, favoured=run in favoured)
+            waits = not grants[run] and not each.facts.paused
+            if waits == (each.facts.waits_since is None) or run in favoured:
+                self._note(each, waits=waits, favoured=run in favoured)
 
     def _forget_leavers(self) -> None:
         """Slots that nobody holds but somebody's process has yet to leave are free from the first decision on."""
         for slot in [slot for slot in self.slots.values() if slot.holder is not None and slot.id not in self.open]:
-            self.slots[slot.id] = replace(slot, holder=None)
+            self.slots[slot.id] = _with(slot, holder=None)
 
     def _hold(self, each: _Active, granted: frozenset[int]) -> None:
         """The run goes on with these slots; on another machine it begins with its script."""
@@ -256,6 +267,9 @@ class _Simulation:
                 node, pool, moved_at = home.node, home.pool, self.now
                 each.since = self.now + cost_s(facts)
             self.begins.setdefault(facts.id, self.now)
+            self.holders[facts.id] = each
+        else:
+            self.holders.pop(facts.id, None)
         each.rate = rate_on(len(granted), each.work, engines=facts.engines)
         each.last_rate = each.rate or each.last_rate
         each.facts = _with(facts, held=granted, node=node, pool=pool, moved_at=moved_at, remaining_s=each.remaining_s())
@@ -271,15 +285,15 @@ class _Simulation:
             each.facts = _with(facts, waits_since=since, favoured_since=turn)
 
     def _end_until(self, then: float) -> None:
-        for run, each in [(run, each) for run, each in self.active.items() if each.end() <= then + DONE and each.end() < math.inf]:
+        for run, each in [(run, each) for run, each in self.holders.items() if each.end() <= then + DONE and each.end() < math.inf]:
             self.ends[run] = each.end()
             for slot in each.facts.held:
                 self._leave(slot, at=each.end())
-            del self.active[run]
+            del self.active[run], self.holders[run]
 
     def _take(self, slot: int, run: int) -> None:
         self.open[slot] = (run, self.now)
-        self.slots[slot] = replace(self.slots[slot], holder=run)
+        self.slots[slot] = _with(self.slots[slot], holder=run)
         self.begins.setdefault(run, self.now)
 
     def _leave(self, slot: int, *, at: float | None = None) -> None:
@@ -288,7 +302,7 @@ class _Simulation:
         if end > begin:
             self.bars.append(Bar(slot, run, begin, end))
         if slot in self.slots:
-            self.slots[slot] = replace(self.slots[slot], holder=None)
+            self.slots[slot] = _with(self.slots[slot], holder=None)
 
     def _course(self, *, cut: bool) -> Course:
         still = [Bar(slot, run, begin, None) for slot, (run, begin) in self.open.items()]
