@@ -119,7 +119,7 @@ def reproduce(page: Page) -> None:
 
 
 def test_a_stranger_tries_compares_decides_and_shares(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:
-    page = person("alice")
+    page = person("charlie")
     sample = run_the_sample(page)
     yesterdays = make_yesterdays(page, studio)
     tried = try_three_rates(page, studio, sample)
