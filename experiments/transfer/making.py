@@ -26,6 +26,8 @@ from experiments.models import (
     NamedVersion,
     Project,
     ProjectImport,
+    RunComment,
+    SavedView,
     TrainingDefinition,
     TrainingRun,
 )
@@ -75,6 +77,7 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         _variables({"project": made}, found.variables, making)
         _definitions(making, made)
         _experiments(making, made)
+        _views(making, made)
         numbers = _runs(making)
         for model in models:
             model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
@@ -224,6 +227,18 @@ def _experiments(making: _Making, project: Project) -> None:
         )
 
 
+def _views(making: _Making, project: Project) -> None:
+    SavedView.objects.bulk_create(
+        SavedView(
+            project=project,
+            experiment=making.experiments[each.experiment] if each.experiment is not None else None,
+            saved_by=making.order.created_by,
+            **fields,
+        )
+        for each, fields in zip(making.found.views, facts.of_views(making.found, now=making.now), strict=True)
+    )
+
+
 def _vouched(asset: format.Data) -> str:
     """As of an upload: of its one file, else of the list of all with their hashes."""
     if len(asset.files) == 1:
@@ -243,8 +258,10 @@ def _runs(making: _Making) -> dict[int, int]:
         JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
         states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
         for run, row in zip(some, rows, strict=True):
-            if run.continues in numbers:  # which is older
-                TrainingRun.objects.filter(pk=row.pk).update(continues=numbers[run.continues])
+            RunComment.objects.bulk_create(RunComment(run=row, **fields) for fields in facts.of_comments(run, now=making.now))
+            others = {name: numbers.get(getattr(run, name), row.pk) for name in ("continues", "reproduces")}
+            if older := {name: other for name, other in others.items() if other < row.pk}:
+                TrainingRun.objects.filter(pk=row.pk).update(**older)
     if numbers:
         runfiles.remember(max(numbers.values()))
     return numbers
