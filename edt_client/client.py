@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, events, operations, packing, registry, transport
+from edt_client import credentials, events, operations, packing, points, registry, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
-from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, Reproduction, RunFacts, Series, Slot, Version
+from edt_client.things import (
+    Curve,
+    DataAsset,
+    Event,
+    File,
+    Import,
+    Node,
+    Project,
+    Reproduction,
+    RunCurves,
+    RunFacts,
+    Series,
+    Slot,
+    Version,
+)
 from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
 T = TypeVar("T")
@@ -89,6 +103,14 @@ class Studio:
 
     def get_run(self, number: int) -> Run:
         return Run(self, self.do(operations.run(number)))
+
+    def curves(self, runs: Iterable[int], *metrics: str, max_points: int = 1000) -> list[RunCurves]:
+        """Of several runs, by their numbers, in one answer: studio.curves([7, 8], "test loss")."""
+        return self.do(points.curves(runs, metrics, max_points=max_points))
+
+    def metrics(self, runs: Iterable[int], *metrics: str, frame: Frame = "pandas") -> Any:
+        """All points of those as a frame of pandas or polars, with a column `run`."""
+        return transport.as_frame(self.do(points.table(runs, metrics)), frame)
 
     def save(self, folder: Path | str, *, project: str, name: str = "", **attributes: str) -> Version:
         """The folder's code as a training definition of its name: a new version where it has changed."""

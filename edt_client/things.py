@@ -202,6 +202,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class RunCurves:
+    """Some curves of one of several runs; `metrics`: all that it has, as "train loss". `started`: Unix seconds of its first call of
+    train()."""
+
+    run: int
+    started: float | None
+    metrics: list[str]
+    curves: list[Curve]
+
+
+@dataclass(frozen=True)
 class Slot:
     """`state`: free, held, leaving, stuck, draining or silent. `reserved_for`: who gets it next."""
 

@@ -43,7 +43,7 @@ CALLS = {
     "run_experiment": "run_experiment",
     "duplicate_experiment": "duplicate_experiment", "delete_experiment": "delete_experiment",
     "compare": "compare_of_experiment", "compare_runs": "compare_runs",
-    "compared_series": "points",
+    "compared_series": "points_of_runs",
     "selected_runs": "stop_run pause_run resume_run delete_run change_run",
     "run": "run points", "run_overview": "run setup generations slots events", "run_logs": "logs search_log", "run_log": "log",
     "run_log_file": "log_file", "run_results": "files metrics", "run_look": "preview_file", "run_picture": "file", "run_file": "file",

@@ -108,7 +108,7 @@ def filled(path: str, studio: Seeded) -> str:
 
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
-    asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1"}
+    asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1", "/points": f"?run={studio.completed.pk}"}
     asked |= {"/runs/{run}/media/shown": "?kind=text&name=notes", "/runs/{run}/media/picture": "?file=a&offset=0&size=1"}
     asked |= dict.fromkeys(("/uploads/{upload}/files/{number}", "/projects/imports/{imported}/archive"), "?offset=0")
     query = asked.get(path, "")
