@@ -59,7 +59,18 @@ def variables(of: Project | TrainingDefinition) -> tuple[tuple[Variable, ...], t
 
 
 def data(asset: DataAsset, files: tuple[File, ...]) -> Data:
-    return Data(asset.pk, asset.name, asset.description, asset.created_by.username, asset.created_at.isoformat(), files)
+    return Data(
+        number=asset.pk,
+        name=asset.name,
+        description=asset.description,
+        by=asset.created_by.username,
+        at=asset.created_at.isoformat(),
+        files=files,
+        series=asset.series_id,
+        version=asset.version,
+        last_version=asset.series.last_version,
+        note=asset.note,
+    )
 
 
 def model(row: RegisteredModel, versions: tuple[ModelVersion, ...]) -> Model:

@@ -66,7 +66,7 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
     definitions, experiments = described.definitions(project), described.experiments(project)
     yield from _code(going, definitions, project)
     data, runs = [], []
-    for asset in project.data_assets.select_related("created_by").order_by("pk"):
+    for asset in project.data_assets.select_related("created_by", "series").order_by("pk"):
         data.append((yield from _data(going, asset)))
     for number in list(TrainingRun.objects.filter(experiment__project=project).order_by("pk").values_list("pk", flat=True)):
         listed = yield from _run(going, number)

@@ -19,6 +19,7 @@ from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
 from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.services import checkpoints, checks, comments, saved_views
+from experiments.services.data import check_note
 from experiments.services.definitions import Origin
 from experiments.services.experiments import MAX_DEFINITIONS
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
@@ -43,6 +44,7 @@ CLOCKS = dt.timedelta(minutes=5)  # that those of two studios differ by
 SOURCES = 3  # of a run's variables: its project, its definition, its experiment
 INT32 = 2**31 - 1
 NAME_LIMIT = 150  # of a person's
+MOST_DATA_VERSIONS = 1_000_000  # so that there are numbers left for those to come
 V = DefinitionVersion
 
 
@@ -134,6 +136,32 @@ def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> d
         }
 
 
+def last_version(found: Data) -> int:
+    """Of its data set, as far as this version of it says."""
+    with of(f"The data {found.name[:80]}"):
+        return max(found.version, checks.whole(found.last_version, field="version", least=0, most=MOST_DATA_VERSIONS))
+
+
+class DataSets:
+    """What the versions of a data set have in common and what they have not, over all that an archive lists."""
+
+    def __init__(self) -> None:
+        self._called: dict[int, tuple[str, str]] = {}
+        self._numbers: set[tuple[int, int]] = set()
+
+    def check(self, found: Data) -> None:
+        if found.series is None:
+            return
+        called = (found.name, found.description)
+        if self._called.setdefault(found.series, called) != called:
+            raise TransferRefused(
+                f"The versions of the data {found.name[:80]} have several names or descriptions: export the project again."
+            )
+        if (found.series, found.version) in self._numbers:
+            raise TransferRefused(f"The data {found.name[:80]} has several versions {found.version}: export the project again.")
+        self._numbers.add((found.series, found.version))
+
+
 def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
     who = f"The experiment {found.name[:80]}"
     time_of(found.at, who, now)
@@ -154,6 +182,7 @@ def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
 
 
 def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
+    """Without its data set (`last_version`)."""
     who, size = f"The data {found.name[:80]}", sum(file.size_bytes for file in found.files)
     time_of(found.at, who, now)
     if not found.files:
@@ -165,6 +194,8 @@ def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
         return {
             "name": checks.name(found.name),
             "description": checks.text(found.description),
+            "version": checks.whole(found.version, field="version", least=1, most=MOST_DATA_VERSIONS),
+            "note": check_note(found.note),
             "files": len(found.files),
             "size_bytes": size,
         }

@@ -158,12 +158,19 @@ class File:
 
 @dataclass(frozen=True)
 class Data:
+    """`series`: of the same number are the versions of one data set, which have its name and description; None: it is one of its own, as
+    all were in archives of before there were versions. `last_version`: the highest number that the data set has given."""
+
     number: int
     name: str
     description: str
     by: str
     at: str
     files: tuple[File, ...]
+    series: int | None = None
+    version: int = 1
+    last_version: int = 1
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from experiments import bundles, environments, modelstore, run_values, runfiles,
 from experiments.models import (
     Bundle,
     DataAsset,
+    DataSeries,
     DefinitionVersion,
     EnvironmentVariable,
     Experiment,
@@ -76,6 +77,7 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         )
         _variables({"project": made}, found.variables, making)
         _definitions(making, made)
+        _data(making, made)
         _experiments(making, made)
         _views(making, made)
         numbers = _runs(making)
@@ -206,14 +208,25 @@ def _definitions(making: _Making, project: Project) -> None:
             making.versions[each.number, version.number] = made
 
 
-def _experiments(making: _Making, project: Project) -> None:
-    by = making.order.created_by
+def _data(making: _Making, project: Project) -> None:
+    sets: dict[int, DataSeries] = {}
     for listed in making.found.data:
         asset = reading.data(making.top, listed)
+        of_set = sets.get(asset.series) if asset.series is not None else None
+        series = of_set or DataSeries(project=project)
+        series.last_version = max(series.last_version, facts.last_version(asset))
+        series.save()
+        if asset.series is not None:
+            sets[asset.series] = series
+        of_project = {"project": project, "series": series, "sha256": _vouched(asset), "created_by": making.order.created_by}
         key, said = files.key_of_data(making.order.key, asset.number), facts.of_data(asset, now=making.now)
-        row = DataAsset.objects.create(project=project, key=key, sha256=_vouched(asset), created_by=by, **said)
+        row = DataAsset.objects.create(key=key, **of_project, **said)
         DataAsset.objects.filter(pk=row.pk).update(created_at=facts.at(asset.at))
         making.data[asset.number] = row
+
+
+def _experiments(making: _Making, project: Project) -> None:
+    by = making.order.created_by
     for each in making.found.experiments:
         data = making.data[each.data] if each.data is not None else None
         made = Experiment.objects.create(project=project, data_asset=data, created_by=by, **facts.of_experiment(each, now=making.now))

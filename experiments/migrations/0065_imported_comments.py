@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0063_prices_of_slots'),
+        ('experiments', '0064_versions_of_data'),
     ]
 
     operations = [
