@@ -62,7 +62,7 @@ def summary(project: Project) -> Summary:
         members=project.memberships.count(),
         definitions=project.definitions.count(),
         experiments=project.experiments.count(),
-        data=project.data_assets.count(),
+        data=project.data_series.count(),
         runs=sum(states.values()),
         live=sum(count for state, count in states.items() if state not in ENDED),
         waiting=states.get(RunState.QUEUED, 0),

@@ -24,6 +24,10 @@ MOST_UNFINISHED = 20  # uploads of a person in a project
 Sent = tuple[str, int, BinaryIO]  # path, size in bytes, what to read
 
 
+class SameFiles(ValidationError):
+    """What was sent is what the newest version of its data set is."""
+
+
 def begin_upload(
     project: Project,
     *,
@@ -56,7 +60,8 @@ def receive(upload: DataUpload, *, number: int, offset: int, body: BinaryIO) -> 
 
 
 def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None]) -> DataAsset:
-    """Check what has arrived and make a data asset of it. Field: upload. Doing it again gives the same asset."""
+    """Check what has arrived and make a data asset of it. Field: upload. Doing it again gives the same asset. An upload of what the newest
+    version is already is given up."""
     if (before := DataAsset.objects.filter(key=upload.key).first()) is not None:
         return before
     parts = [Part(path, size) for path, size in upload.parts]
@@ -64,7 +69,11 @@ def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None])
         kept = datastore.keep(upload.key, parts, hashes)
     except DataRefused as refusal:
         checks.refuse("upload", str(refusal))
-    return _store(upload, by, kept)
+    try:
+        return _store(upload, by, kept)
+    except SameFiles:
+        drop_upload(upload)
+        raise
 
 
 def add_data(project: Project, *, by: User, files: Sequence[Sent], **said: Any) -> DataAsset:
@@ -113,7 +122,9 @@ def check_note(note: str) -> str:
 
 
 def drop_upload(upload: DataUpload) -> None:
-    """Give up an upload and delete what has arrived of it."""
+    """Give up an upload and delete what has arrived of it, unless that is done."""
+    if upload.pk is None:
+        return
     with transaction.atomic():
         tombstones.of_uploads([upload.key], by=upload.created_by, now=timezone.now())
         upload.delete()
@@ -204,7 +215,7 @@ def _next_version(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
     series = of_set or DataSeries(project=upload.project)
     newest = series.versions.order_by("-version").first() if series.pk else None
     if newest is not None and newest.sha256 == kept.sha256:
-        checks.refuse("upload", f"These are the files of {newest}, the newest version: there is nothing new to keep.")
+        raise SameFiles({"upload": [f"These are the files of {newest}, the newest version: there is nothing new to keep."]})
     series.last_version += 1
     series.save()
     return DataAsset.objects.create(

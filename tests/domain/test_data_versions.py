@@ -73,6 +73,15 @@ def test_the_bytes_of_the_newest_version_are_refused_and_those_of_an_older_one_a
     assert add(project, bob, b"one", next_of=first).version == 3, "back to what it was"
 
 
+def test_an_upload_of_what_there_is_already_is_given_up(first: DataAsset, project: Project, bob: User, home: Path) -> None:
+    upload = sent(project, bob, b"one", next_of=first)
+    with pytest.raises(ValidationError, match="the newest version"):
+        services.finish_upload(upload, by=bob, hashes=[None])
+    assert not DataUpload.objects.exists()
+    cast.empty_trash()
+    assert [path.name for path in cast.stored(home / "assets", home / "uploads")] == [first.key.hex]
+
+
 def test_a_note_is_one_line_that_is_not_too_long(first: DataAsset, project: Project, bob: User) -> None:
     with pytest.raises(ValidationError) as refused:
         add(project, bob, b"two", next_of=first, note="x" * 201)

@@ -56,6 +56,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/projects/{project}/variables/{name}"): {"value": "1"},
     ("PUT", "/definitions/{definition}/variables/{name}"): {"value": "1"},
     ("POST", "/projects/{project}/uploads"): {"kind": "data", "name": "n", "files": [{"path": "a", "size": 1}]},
+    ("POST", "/data/{data}/versions"): {"files": [{"path": "a", "size": 1}]},
     ("POST", "/projects/{project}/definitions/git"): {"name": "n", "git_address": "https://example.org/a.git"},
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
