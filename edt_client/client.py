@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, events, operations, packing, points, registry, transport
+from edt_client import credentials, data, events, operations, packing, points, registry, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
@@ -137,10 +137,19 @@ class Studio:
         made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
         return [Run(self, facts) for facts in made]
 
-    def upload(self, folder: Path | str, *, project: str, name: str = "") -> DataAsset:
-        """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id)."""
-        found = self.do(operations.project_of(project, make=True))
-        return self.do(operations.upload_data(found.id, name or Path(folder).resolve().name, Path(folder)))
+    def upload(self, folder: Path | str, *, project: str, name: str = "", next_of: str = "", note: str = "") -> DataAsset:
+        """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id).
+
+        `next_of`: the data set of the project ("digits") whose next version it is; `note`: what is new in it."""
+        found = self.do(operations.project_of(project, make=not next_of))
+        if next_of:
+            before = self.do(data.version_of(found.id, next_of, only=True))
+            return self.do(data.add_version(before.id, Path(folder), note=note))
+        return self.do(data.upload(found.id, name or Path(folder).resolve().name, Path(folder)))
+
+    def data(self, address: str, *, project: str) -> DataAsset:
+        """A version of a data set: "digits@2", or "digits" for the newest."""
+        return self.do(data.version_of(self.do(operations.project_of(project, make=False)).id, address))
 
     def export_project(self, project: str, to: Path | str) -> Path:
         """A project, by its name or number, as a .zip: `to` is a folder or its new name."""

@@ -111,7 +111,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class DataAsset:
-    """`files`: how many."""
+    """A version of a data set. `files`: how many; `versions`: how many the data set has; `newest`: the id of the newest."""
 
     id: int
     project: int
@@ -119,6 +119,13 @@ class DataAsset:
     files: int
     size_bytes: int
     url: str
+    version: int = 1
+    versions: int = 1
+    newest: int | None = None
+    note: str = ""
+    sha256: str = ""
+    created_by: str = ""
+    created_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True)
