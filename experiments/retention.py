@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import re
+import uuid
 from collections.abc import Iterable
 
 from django.db import transaction
@@ -64,7 +65,11 @@ def referred_to(run: TrainingRun) -> set[str]:
 
 def move(stone_key: str, trash: int) -> None:
     """Move the files of a dropped checkpoint into an open folder. What is not there any more, or is no regular file, is left out."""
-    row = DroppedCheckpoint.objects.filter(key=stone_key).select_related("run").first()
+    try:
+        key = uuid.UUID(stone_key)
+    except ValueError:  # no tombstone that this studio wrote
+        return
+    row = DroppedCheckpoint.objects.filter(key=key).select_related("run").first()
     if row is None or not checkpoint_policy.is_checkpoint(row.paths):
         return
     for path in row.paths:

@@ -59,7 +59,7 @@ def test_a_script_with_mlflow_needs_no_settings(studio: Studio, person: Callable
         lambda: studio.rows("SELECT state FROM experiments_trainingrun WHERE id = ?", run) == [("completed",)], "it ends", deadline_s=60
     )
     alice.goto(f"{studio.url}/runs/{run}/results/")
-    expect(alice.locator("main")).to_contain_text("artifacts/notes.txt")
+    expect(alice.locator('#files a[href$="/files/artifacts/notes.txt"]')).to_be_visible()
 
     # On a laptop: as the guide says, in a shell without anything of the test's.
     told = {"http://studio:8000": studio.url, "NAME:PASSWORD": f"alice:{studio.account('alice')}"}

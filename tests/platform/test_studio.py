@@ -188,7 +188,7 @@ def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_
     studio.start()  # at once, while the old ones are still ending (the first page may even come from the old web process)
     wait_until(lambda: not any(runs(process) for process in others), "the end of the old processes", deadline_s=30)
     all_up(studio)
-    wait_until(studio._answers, "the page of the new web process", deadline_s=20)
+    wait_until(studio._answers, "the page of the new web process", deadline_s=60)
     assert child(studio, "host") == host
     assert "was left running by an earlier studio and goes on" in (studio.home / "log" / "studio.log").read_text()
     assert studio.stop() == 0

@@ -49,7 +49,7 @@ def test_each_head_has_one_menu_with_what_one_may_do(studio: Seeded, as_: As) ->
 
 def test_data_has_a_menu_for_those_who_may_change_it(studio: Seeded, as_: As) -> None:
     address = reverse("data", args=[studio.data.pk])
-    assert entries(as_(studio.alice).get(address).content.decode()) == ["Rename", "Delete"]
+    assert entries(as_(studio.alice).get(address).content.decode()) == ["Add a version", "Rename", "Delete"]
     victor = as_(User.objects.get(username="victor")).get(address).content.decode()
     assert "actions-menu" not in victor
     assert 'id="rename"' not in victor
@@ -120,13 +120,13 @@ def test_rename_closes_it_and_asks_for_the_name(name: str, to: str, visit: Visit
     before = field.input_value()
     field.fill(to)
     dialog.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(to)
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{to} v1" if name == "data" else to)
     page.goto(site.pages["url"] + site.pages[name])  # other tests know it by its name
     page.locator(".actions-menu summary").click()
     page.get_by_role("link", name="Rename").click()
     field.fill(before)
     dialog.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(before)
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{before} v1" if name == "data" else before)
 
 
 @pytest.mark.parametrize("name", ["definition", "data"])
