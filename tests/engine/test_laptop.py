@@ -30,7 +30,7 @@ def laptop(tmp_path: Path, *args: str, slots: int = 2, code: str = SMALL, stdout
 
 def test_it_trains_and_leaves_results_in_a_folder_of_its_own_and_draws_no_bar_into_a_log(tmp_path):
     process = laptop(tmp_path, "--epochs", "2")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     assert process.returncode == 0, output
     (folder,) = (tmp_path / "edt-results").iterdir()
     assert "edt: step 1: 0 -> 2 workers, started" in output
@@ -70,8 +70,8 @@ def test_another_machine_joins_with_the_results_folder_and_ends_with_the_trainin
     other = laptop(tmp_path / "other", "--epochs", "100", slots=1, EDT_JOIN=str(results))
     assert any("1 -> 2 workers, another machine joins" in line for line in home.stdout)
     home.send_signal(signal.SIGINT)
-    output, _ = home.communicate(timeout=60)
-    said, _ = other.communicate(timeout=60)
+    output, _ = home.communicate(timeout=150)
+    said, _ = other.communicate(timeout=150)
     assert home.returncode == -signal.SIGINT, output
     assert other.returncode == 0, said
     assert "takes part in the training" in said
@@ -98,7 +98,7 @@ fabric.train(1, 4, 2)
 
 def test_a_second_train_has_a_folder_of_its_own_and_is_refused_where_it_has_none(tmp_path):
     process = laptop(tmp_path, code=TWICE)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     assert process.returncode != 0
     assert "train() can be called once in a run" in output
     folders = [*(tmp_path / "edt-results").iterdir(), tmp_path / "given"]
@@ -111,7 +111,7 @@ def test_ctrl_c_stops_at_a_step_and_leaves_no_process(tmp_path):
     while "workers" not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=150)
     assert process.returncode != 0
     (folder,) = (tmp_path / "edt-results").iterdir()
     assert [line.event for line in journal.follow(folder / "journal.jsonl")][-1].outcome == "stopped"
