@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 UTC = ZoneInfo("UTC")
 MOST_DAYS = 366
+EARLIEST = 2000  # the years of clocks and calendars end; no studio was there before this one
 HOURS_UP_TO = dt.timedelta(days=3, hours=1)  # also three days of which one has 25 hours
 DAYS_UP_TO = dt.timedelta(days=92, hours=1)
 HOUR = dt.timedelta(hours=1)
@@ -62,6 +63,8 @@ def last_days(days: int, *, now: dt.datetime, zone: ZoneInfo) -> Span:
 def of_dates(first: dt.date, last: dt.date, *, now: dt.datetime, zone: ZoneInfo) -> Span:
     """Whole days of the zone, both included; a last one that is today ends now. Raises WrongSpan."""
     today = now.astimezone(zone).date()
+    if first.year < EARLIEST:
+        raise WrongSpan(f"Nothing was counted before the year {EARLIEST}: choose a later day.")
     if first > last:
         raise WrongSpan("The first day is after the last: exchange them.")
     if first > today:

@@ -14,7 +14,7 @@ from experiments.api.paging import Page, whole
 from experiments.api.requests import request_id
 from experiments.api.schemas import Body
 from experiments.models import RunComment
-from experiments.selectors.comments import author_of
+from experiments.selectors.comments import author_of, there
 from experiments.services import comments as verbs
 
 router = Router(tags=["runs"])
@@ -44,8 +44,7 @@ def _shown(row: RunComment) -> Comment:
 @router.get("/runs/{int:run}/comments", response=Page[Comment])
 def comments(request: HttpRequest, run: int) -> Page[Comment]:
     """The oldest first."""
-    rows = access.run(person(request), run).comments.filter(deleted_at=None).select_related("author")
-    return whole([_shown(row) for row in rows])
+    return whole([_shown(row) for row in there(access.run(person(request), run))])
 
 
 @router.post("/runs/{int:run}/comments", response={201: Comment})

@@ -51,6 +51,7 @@ def test_a_day_that_is_today_ends_now_and_short_and_long_spans_have_other_bins()
         ("2026-11-20", "2026-11-19", "after the last"),
         ("2026-11-26", "2026-11-27", "not begun"),
         ("2025-01-01", "2026-11-01", "at most 366"),
+        ("0001-01-01", "0001-01-02", "before the year 2000"),
     ],
 )
 def test_dates_that_cannot_be_counted_are_refused_in_words(first: str, last: str, said: str) -> None:
