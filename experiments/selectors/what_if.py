@@ -18,6 +18,7 @@ from training_runtime.scheduling.simulation import Course, Job, Scene, Work, sim
 from training_runtime.scheduling.what_if import NEW_RUN, Wish, added, wished
 
 HORIZON_S = 30 * 86400.0
+KEPT_S = 10.0  # so old the course of things as they are may be, while nobody has changed anything
 GAP_S = 1.0
 GRAIN = 0.05  # what lies a day ahead is told to an hour or so; the machine that it is worked out on has other things to do
 LEAST_AXIS_S = 600.0
@@ -95,14 +96,48 @@ class WhatIf:
     assumed: tuple[str, ...] = ASSUMED
 
 
+@dataclass(frozen=True)
+class Present:
+    """Things as they were at `now`, and what will come of them. `settled`: what has to change for it to come otherwise."""
+
+    now: dt.datetime
+    settled: object
+    scene: Scene
+    course: Course
+
+
+_kept: Present | None = None  # of this process: whoever tries several wishes asks for the same today again and again
+
+
+def present(seen: Snapshot, *, now: dt.datetime) -> Present:
+    """The one before where that is not old and all but the runs' progress is as it was, else a new one."""
+    global _kept
+    scene, kept = scene_of(seen), _kept
+    settled = _settled(scene)
+    if kept is not None and 0 <= (now - kept.now).total_seconds() < KEPT_S and kept.settled == settled:
+        return kept
+    _kept = Present(now, settled, scene, _course(scene, now))
+    return _kept
+
+
+def _settled(scene: Scene) -> object:
+    """All of it that the runs' own work does not change from second to second."""
+    runs = [({**vars(job.facts), "remaining_s": None}, job.work.left is None, job.work.rates.keys()) for job in scene.jobs]
+    return scene.slots, scene.rules, runs
+
+
+def _course(scene: Scene, now: dt.datetime) -> Course:
+    return simulate(scene, now=now.timestamp(), until=now.timestamp() + HORIZON_S, gap_s=GAP_S, grain=GRAIN)
+
+
 def what_if(wish: Wish, *, now: dt.datetime, named: Callable[[Collection[int]], Collection[int]]) -> WhatIf:
-    """The future as it is and with the wish. `named`: which of these runs whoever asks may know by name."""
+    """The future as it is and with the wish, from `now` or from up to KEPT_S before. `named`: which of these runs whoever asks may know by
+    name."""
     seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
-    scene = scene_of(seen)
+    is_so = present(seen, now=now)
+    now, scene, today = is_so.now, is_so.scene, is_so.course
     other = wished(scene, wish)
-    at = now.timestamp()
-    today = simulate(scene, now=at, until=at + HORIZON_S, gap_s=GAP_S, grain=GRAIN)
-    then = today if wish.is_nothing() else simulate(other, now=at, until=at + HORIZON_S, gap_s=GAP_S, grain=GRAIN)
+    then = today if wish.is_nothing() else _course(other, now)
     known = frozenset(named(seen.runs.keys()))
     names = {pk: run.name if pk in known else "" for pk, run in seen.runs.items()}
     end = _right_edge((today, then), now)

@@ -21,7 +21,11 @@ WHAT_IF = "/cluster/what-if"
 
 def by_run(answer) -> dict[int, dict]:
     assert answer.status_code == 200, answer.content
-    return {row["run"]: row for row in answer.json()["runs"]}
+    return by_pk(answer.json())
+
+
+def by_pk(answer: dict) -> dict[int, dict]:
+    return {row["run"]: row for row in answer["runs"]}
 
 
 def seconds_left(run: TrainingRun) -> float:
@@ -52,6 +56,18 @@ def test_without_a_wish_both_futures_are_that_of_today(studio: Seeded, alone: Tr
     left = (dt.datetime.fromisoformat(row["ends_today"]) - timezone.now()).total_seconds()
     assert left == pytest.approx(seconds_left(alone), abs=30)
     assert (row["name"], row["slots_today"], row["known"]) == (alone.name, 2, True)
+
+
+def test_several_wishes_start_from_one_today_until_somebody_changes_something(studio: Seeded, alone: TrainingRun) -> None:
+    script = api.of(studio.alice)
+    first = script.get(WHAT_IF).json()
+    TrainingRun.objects.filter(pk=alone.pk).update(step=alone.step + 1)  # progress: no reason to work out anew what comes of it
+    second = script.get(f"{WHAT_IF}?without=local").json()
+    assert (second["begin"], by_pk(second)[alone.pk]["ends_today"]) == (first["begin"], by_pk(first)[alone.pk]["ends_today"])
+    TrainingRun.objects.filter(pk=alone.pk).update(paused=True)
+    third = script.get(WHAT_IF).json()
+    assert third["begin"] > first["begin"]
+    assert alone.pk not in by_pk(third)
 
 
 def test_a_drained_machine_ends_nothing_and_a_second_one_takes_it(studio: Seeded, alone: TrainingRun) -> None:
