@@ -61,8 +61,15 @@ class Usage:
 
 def slot_seconds(run: TrainingRun, *, now: dt.datetime) -> float:
     """Slots times seconds that the run has held, up to `now`; a grant that was made since has none yet."""
-    held = run.grants.values_list("granted_at", "released_at")
-    return sum(max(0.0, ((until or now) - since).total_seconds()) for since, until in held)
+    return slot_seconds_of([run], now=now)[run.pk]
+
+
+def slot_seconds_of(runs: Iterable[TrainingRun], *, now: dt.datetime) -> Mapping[int, float]:
+    """By run; nothing where it never held any."""
+    found: dict[int, float] = defaultdict(float)
+    for run, since, until in Grant.objects.filter(run__in=list(runs)).values_list("run_id", "granted_at", "released_at"):
+        found[run] += max(0.0, ((until or now) - since).total_seconds())
+    return found
 
 
 def busy_seconds(run: TrainingRun, *, held_s: float) -> float | None:

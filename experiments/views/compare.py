@@ -15,10 +15,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from experiments import access
-from experiments.models import TrainingRun
+from experiments.models import MetricSeries, TrainingRun
 from experiments.selectors import compare as comparison
 from experiments.views.experiments import experiment_tab
 from experiments.views.shown import later, page, person
+
+FEW = 20  # runs: of more the table is long to write, and comes after the curves
 
 
 def address(runs: list[int]) -> str:
@@ -92,7 +94,8 @@ def _shown(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
         "first_curves": _curves(runs, request.GET.getlist("metric")),  # asked for while the page is still being read
         "any_live": any(run.is_live() for run in runs),
         "rows": rows,
-        "has_curves": cache(lambda: any(row.kind == "metric" for row in rows)),
+        "rows_later": len(runs) > FEW and "whole" not in request.GET,
+        "has_curves": cache(lambda: MetricSeries.objects.filter(run__in=runs).exists()),
         "has_lines": cache(lambda: len(axes) > 1),  # on one axis alone a run is a point
         "parallel": cache(lambda: json.dumps(list(axes))),
     }

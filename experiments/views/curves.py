@@ -106,13 +106,22 @@ def compared(request: HttpRequest) -> HttpResponse:
 
 
 def _compared(run: TrainingRun, found: RunCurves, began: run_pages.Began | None) -> dict[str, object]:
+    """Values as they are: what is no number becomes null where it is written."""
     return {
         "run": run.pk,
         "seq": found.seq,
         "start": began.at.timestamp() if began else None,
         "shape": shape(run, began.samples if began else None),
         "metrics": found.names,
-        "curves": [{"name": f"{curve.group} {curve.name}", **drawn(curve)} for curve in found.curves],
+        "curves": [
+            {
+                "name": f"{curve.group} {curve.name}",
+                "steps": curve.steps,
+                "times": [round(t, 3) for t in curve.times],
+                "values": curve.values,
+            }
+            for curve in found.curves
+        ],
     }
 
 

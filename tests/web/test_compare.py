@@ -172,9 +172,13 @@ def test_a_hundred_runs_are_compared_and_more_are_left_out_with_a_word(runs: lis
     same = {"experiment": like.experiment, "version": like.version, "submitted_by": alice, "submitted_at": like.submitted_at}
     TrainingRun.objects.bulk_create([TrainingRun(name=f"n {n}", command=f"main.py --lr {n}", **same) for n in range(110)])
     numbers = list(TrainingRun.objects.values_list("pk", flat=True)[:105])
-    page = as_(alice).get(reverse("compare_runs"), {"run": numbers}).content.decode()
+    client, address = as_(alice), reverse("compare_runs")
+    page = client.get(address, {"run": numbers}).content.decode()
     assert page.count("<tr data-run=") == 100
     assert "The first 100 are compared; 5 more were left out." in page
+    assert 'class="compared"' not in page, "the long table comes after the curves"
+    for asked in ({"part": "table"}, {"whole": 1}):
+        assert client.get(address, {"run": numbers, **asked}).content.decode().count('class="compared"') == 100
 
 
 def test_a_script_compares_runs_of_several_projects(

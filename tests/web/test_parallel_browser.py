@@ -1,36 +1,40 @@
-"""Parallel coordinates in a real browser: logarithmic axes, and ranges by the keyboard."""
+"""Parallel coordinates in a real browser: logarithmic axes, ranges by the keyboard, and many runs, whose table follows the curves."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from experiments.views.compare import FEW
 from tests import cast
 from tests.web.browsing import BY_LOOK, WCAG, Site, Visit, violations
 
 RATES = {"0.0001": ("cold", 0.9), "0.01": ("warm", 0.2), "1": ("hot", 0.7)}
 
 
-@pytest.fixture(scope="module")
-def address(site: Site) -> Iterator[str]:
-    """Of a comparison of three runs, logged from outside, whose learning rates span four decades."""
+def compared(site: Site, runs: dict[str, tuple[str, float]]) -> str:
+    """The address of a comparison of runs that were logged from outside: by learning rate, how each started and its loss."""
     url, project = site.pages["url"], site.pages["project"].split("/")[2]
     token = httpx.post(
         f"{url}/api/v1/tokens", json={"name": "parallel", "scope": "write"}, auth=("alice", cast.PASSWORD), timeout=60
     ).json()["token"]
     numbers = []
     with httpx.Client(base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
-        for rate, (name, loss) in RATES.items():
+        for rate, (name, loss) in runs.items():
             run = client.post(f"/projects/{project}/outside-runs", json={"name": f"rate {rate}"}).json()["id"]
             points = [{"name": "loss", "step": step, "value": loss * step, "group": "train"} for step in (1, 2)]
             logged = {"points": points, "parameters": {"lr": rate, "start": name}}
             assert client.post(f"/runs/{run}/metrics", json=logged).status_code == 204
             assert client.post(f"/runs/{run}/end", json={"state": "completed"}).status_code == 200
             numbers.append(run)
-    yield f"{url}/compare/?run={','.join(map(str, numbers))}"
+    return f"{url}/compare/?run={','.join(map(str, numbers))}"
+
+
+@pytest.fixture(scope="module")
+def address(site: Site) -> str:
+    """Of three whose learning rates span four decades."""
+    return compared(site, RATES)
 
 
 def opened(page: Page, address: str) -> Page:
@@ -127,3 +131,14 @@ def test_an_end_of_a_range_is_dragged_too(visit: Visit, address: str) -> None:
     expect(end(page, "lr", "to")).to_be_focused()
     page.mouse.move(handle["x"] + 9, handle["y"] - 40)  # which was let go
     expect(page.locator("#parallel-said")).to_contain_text("1 of 3 runs are in range")
+
+
+def test_of_many_runs_the_table_and_what_it_feeds_follow_the_curves(visit: Visit, site: Site) -> None:
+    many = {f"0.{number:03}": ("warm", 1 / number) for number in range(1, FEW + 2)}
+    page = visit()
+    page.goto(compared(site, many))
+    expect(page.locator("#table")).to_contain_text(f"The table of {len(many)} runs follows.")
+    expect(page.locator("#table th.compared")).to_have_count(len(many))
+    expect(page.locator(".parallel-line")).to_have_count(len(many))
+    expect(page.locator(".scatter-point")).to_have_count(len(many))
+    assert not violations(page, WCAG)
