@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, operations, packing, transport
+from edt_client import credentials, operations, packing, points, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.events import Reader
-from edt_client.things import Curve, Event, Node, Project, RunFacts, Slot
+from edt_client.things import Curve, Event, Node, Project, RunCurves, RunFacts, Slot
 from edt_client.transport import EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
 T = TypeVar("T")
@@ -89,6 +89,14 @@ class AsyncStudio:
 
     async def get_run(self, number: int) -> AsyncRun:
         return AsyncRun(self, await self.do(operations.run(number)))
+
+    async def curves(self, runs: Iterable[int], *metrics: str, max_points: int = 1000) -> list[RunCurves]:
+        """Of several runs, by their numbers, in one answer: await studio.curves([7, 8], "test loss")."""
+        return await self.do(points.curves(runs, metrics, max_points=max_points))
+
+    async def metrics(self, runs: Iterable[int], *metrics: str, frame: Frame = "pandas") -> Any:
+        """All points of those as a frame of pandas or polars, with a column `run`."""
+        return transport.as_frame(await self.do(points.table(runs, metrics)), frame)
 
     async def run(
         self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any

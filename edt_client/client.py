@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, events, operations, packing, registry, transport
+from edt_client import credentials, data, events, operations, packing, points, registry, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
-from edt_client.things import Curve, DataAsset, Event, File, Import, Node, Project, Reproduction, RunFacts, Series, Slot, Version
+from edt_client.things import (
+    Curve,
+    DataAsset,
+    Event,
+    File,
+    Import,
+    Node,
+    Project,
+    Reproduction,
+    RunCurves,
+    RunFacts,
+    Series,
+    Slot,
+    Version,
+)
 from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
 
 T = TypeVar("T")
@@ -90,6 +104,14 @@ class Studio:
     def get_run(self, number: int) -> Run:
         return Run(self, self.do(operations.run(number)))
 
+    def curves(self, runs: Iterable[int], *metrics: str, max_points: int = 1000) -> list[RunCurves]:
+        """Of several runs, by their numbers, in one answer: studio.curves([7, 8], "test loss")."""
+        return self.do(points.curves(runs, metrics, max_points=max_points))
+
+    def metrics(self, runs: Iterable[int], *metrics: str, frame: Frame = "pandas") -> Any:
+        """All points of those as a frame of pandas or polars, with a column `run`."""
+        return transport.as_frame(self.do(points.table(runs, metrics)), frame)
+
     def save(self, folder: Path | str, *, project: str, name: str = "", **attributes: str) -> Version:
         """The folder's code as a training definition of its name: a new version where it has changed."""
         packed = packing.pack(Path(folder))
@@ -115,10 +137,19 @@ class Studio:
         made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
         return [Run(self, facts) for facts in made]
 
-    def upload(self, folder: Path | str, *, project: str, name: str = "") -> DataAsset:
-        """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id)."""
-        found = self.do(operations.project_of(project, make=True))
-        return self.do(operations.upload_data(found.id, name or Path(folder).resolve().name, Path(folder)))
+    def upload(self, folder: Path | str, *, project: str, name: str = "", next_of: str = "", note: str = "") -> DataAsset:
+        """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id).
+
+        `next_of`: the data set of the project ("digits") whose next version it is; `note`: what is new in it."""
+        found = self.do(operations.project_of(project, make=not next_of))
+        if next_of:
+            before = self.do(data.version_of(found.id, next_of, only=True))
+            return self.do(data.add_version(before.id, Path(folder), note=note))
+        return self.do(data.upload(found.id, name or Path(folder).resolve().name, Path(folder)))
+
+    def data(self, address: str, *, project: str) -> DataAsset:
+        """A version of a data set: "digits@2", or "digits" for the newest."""
+        return self.do(data.version_of(self.do(operations.project_of(project, make=False)).id, address))
 
     def export_project(self, project: str, to: Path | str) -> Path:
         """A project, by its name or number, as a .zip: `to` is a folder or its new name."""

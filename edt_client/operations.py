@@ -15,7 +15,6 @@ from edt_client.things import (
     STRANGE,
     Comparison,
     Curve,
-    DataAsset,
     Definition,
     Fact,
     File,
@@ -138,36 +137,6 @@ def upload_code(project: int, name: str, zip_: bytes) -> Operation[int]:
             offset = int(_object((yield Call("GET", f"/uploads/{said['id']}")))["files"][0]["received"])
     hashes = {"sha256": [hashlib.sha256(zip_).hexdigest()]}
     return int(_object((yield Call("POST", f"/uploads/{said['id']}/finish", json=hashes, key="finish")))["upload"])
-
-
-def upload_data(project: int, name: str, folder: Path, *, description: str = "") -> Operation[DataAsset]:
-    """The files of a folder, or one file, as a data asset; each in pieces, checked by its hash when all have arrived."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) if folder.is_dir() else [folder]
-    if not paths:
-        raise ClientError(f"{folder} has no files to upload.")
-    files = [{"path": path.relative_to(folder).as_posix() if folder.is_dir() else path.name, "size": path.stat().st_size} for path in paths]
-    body = {"kind": "data", "name": name, "description": description, "files": files}
-    said = _object((yield Call("POST", f"/projects/{project}/uploads", json=body)))
-    hashes = []
-    for number, path in enumerate(paths):
-        hashes.append((yield from _send_file(said, number, path)))
-    answer = yield Call("POST", f"/uploads/{said['id']}/finish", json={"sha256": hashes}, key="finish")
-    return read(DataAsset, _object(answer).get("data"))
-
-
-def _send_file(upload: dict[str, Any], number: int, path: Path) -> Operation[str]:
-    """Its hash, in hex."""
-    digest, offset = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        while piece := file.read(int(upload["piece_bytes"])):
-            try:
-                yield Call("PUT", f"/uploads/{upload['id']}/files/{number}", {"offset": offset}, content=piece)
-            except Refused as refused:
-                if refused.status != 409:  # else it had arrived, and the answer was lost
-                    raise
-            digest.update(piece)
-            offset += len(piece)
-    return digest.hexdigest()
 
 
 def send_project(archive: Path, *, name: str = "") -> Operation[Import]:

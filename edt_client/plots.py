@@ -20,10 +20,10 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def braille(curve: Curve, *, width: int = 64, height: int = 10) -> list[str]:
-    """The lines of a picture `height` lines high, with a scale of values at its left and of steps below."""
+def braille(curve: Curve, *, width: int = 64, height: int = 10, who: str = "") -> list[str]:
+    """The lines of a picture `height` lines high, with a scale of values at its left and of steps below. `who`: before the curve's name."""
     points = points_of(curve)
-    title = f"{curve.group} {curve.name}"
+    title = f"{who} {curve.group} {curve.name}".lstrip()
     if not points:
         return [title, "no finite values yet"]
     least, greatest = min(value for _, value in points), max(value for _, value in points)

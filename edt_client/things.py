@@ -111,7 +111,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class DataAsset:
-    """`files`: how many."""
+    """A version of a data set. `files`: how many; `versions`: how many the data set has; `newest`: the id of the newest."""
 
     id: int
     project: int
@@ -119,6 +119,13 @@ class DataAsset:
     files: int
     size_bytes: int
     url: str
+    version: int = 1
+    versions: int = 1
+    newest: int | None = None
+    note: str = ""
+    sha256: str = ""
+    created_by: str = ""
+    created_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +206,17 @@ class Curve:
     values: list[float | None]
     total: int
     sampled: bool
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """Some curves of one of several runs; `metrics`: all that it has, as "train loss". `started`: Unix seconds of its first call of
+    train()."""
+
+    run: int
+    started: float | None
+    metrics: list[str]
+    curves: list[Curve]
 
 
 @dataclass(frozen=True)

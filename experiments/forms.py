@@ -13,6 +13,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from experiments.checkpoint_policy import Policy, policy_of
+from experiments.data_forms import DataChoice
 from experiments.models import DataAsset, DefinitionVersion, NoticeKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.sent_once import RequestForm
@@ -55,43 +56,6 @@ class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=Role.choices)
 
 
-class FilesInput(forms.FileInput):
-    allow_multiple_selected = True
-
-
-class FilesField(forms.FileField):
-    """One or more files."""
-
-    widget = FilesInput
-
-    def clean(self, data: Any, initial: Any = None) -> list[Any]:
-        chosen = [each for each in (data if isinstance(data, (list, tuple)) else [data]) if each is not None]
-        if not chosen:
-            return [super().clean(None, initial)] if self.required else []
-        return chosen  # an empty file is a file
-
-
-class DataForm(forms.Form):
-    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    kept = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
-    upload = FilesField(
-        label="Files",
-        required=False,
-        help_text="One .zip, which is unpacked and checked, or any files, which are kept as they are.",
-    )
-
-    def clean_kept(self) -> int | None:
-        """Without script a box says that the files that have arrived are not wanted."""
-        return None if self.data.get("forget") else self.cleaned_data["kept"]
-
-    def clean(self) -> dict[str, Any]:
-        said: dict[str, Any] = super().clean() or self.cleaned_data
-        if not said.get("upload") and not said.get("kept") and "upload" not in self.errors:
-            self.add_error("upload", "Choose a .zip file, or the files themselves.")
-        return said
-
-
 class ImportForm(RequestForm):
     upload = forms.FileField(
         label="Archive",
@@ -99,11 +63,6 @@ class ImportForm(RequestForm):
         help_text="The .zip that Export made, of this studio or of another one.",
         error_messages={"required": "Choose the archive of a project."},
     )
-
-
-class DataSettingsForm(forms.Form):
-    name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
-    description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 
 class DefinitionSettingsForm(forms.Form):
@@ -163,7 +122,7 @@ class ExperimentForm(CheckpointsForm, RequestForm):
 
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    data_asset = forms.ModelChoiceField(
+    data_asset = DataChoice(
         label="Data",
         queryset=DataAsset.objects.none(),
         required=False,

@@ -101,7 +101,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         cursor.save()
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
-        if run.checkpoints and any(event["kind"] == "checkpoint" for event in rows.events):
+        # what has been trained elsewhere has ended, and its policy was carried out there
+        if cursor.lines_of is None and run.checkpoints and any(event["kind"] == "checkpoint" for event in rows.events):
             retention.apply(run, now=now)
         if first_bar:
             notify.changed(f"run-{run_id}", "plan")

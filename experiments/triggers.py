@@ -52,7 +52,7 @@ def _done(delivery: TriggerDelivery) -> tuple[Experiment | None, str]:
     because = f"call {delivery.pk}"
     if trigger.event == Trigger.Event.DATA:
         data = access.data_asset(by, int(str(delivery.facts.get("data", 0))))
-        because = f"data {data.pk}"
+        because = f"{data.name[:40]} v{data.version}"
     return _ran(services.triggers.run_again(delivery, by=by, data=data, because=because))
 
 

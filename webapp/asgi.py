@@ -43,6 +43,7 @@ LARGE_BODIES = {
     "api_import_piece": uploads.MOST_PIECE_BYTES,
     "api_upload_piece": uploads.MOST_PIECE_BYTES,
     "api_begin_upload": uploads.MOST_LIST_BYTES,
+    "api_begin_data_version": uploads.MOST_LIST_BYTES,
     "api_finish_upload": uploads.MOST_LIST_BYTES,
     "api_send_file": settings.EDT_MAX_UPLOAD_BYTES,
     "api_new_definition": settings.EDT_MAX_UPLOAD_BYTES + FORM_BYTES,

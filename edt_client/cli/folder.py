@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from edt_client import operations, packing
+from edt_client import data, operations, packing
 from edt_client.cli import follow, shown, values
 from edt_client.cli.shown import as_json, project_for, say_json, with_studio
 from edt_client.client import Run, Studio
@@ -29,7 +29,7 @@ def options(command: Any) -> Any:
             click.option("--slots", type=click.IntRange(1, 4096), help="The most that it uses."),
             click.option("--type", "kind", type=click.Choice(list(TYPES)), default="elastic", show_default=True),
             click.option("--network", is_flag=True, help="Its script reaches the internet."),
-            click.option("--data", default="", help="A data asset of the project, by name or number."),
+            click.option("--data", default="", help="A data asset of the project: NAME, its newest version; NAME@2; or a number."),
             click.option("--source-folder", default="", help="A folder in that data, or in the data that everybody shares."),
             click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable that it finds in its environment."),
             as_json,
@@ -102,26 +102,6 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     click.echo(f"{follow_up} {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
 
 
-@click.command("upload")
-@click.argument("path", type=click.Path(path_type=Path, exists=True))
-@click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own.")
-@click.option("--name", default="", help="Default: the folder's.")
-@as_json
-@with_studio
-def upload(studio: Studio, path: Path, project: str, name: str, as_json: bool) -> None:
-    """A folder, or a file, as a data asset, which runs find as DATA_DIR.
-
-    \b
-    Example: edt upload data --name digits
-    """
-    found = project_for(studio, project)
-    asset = studio.do(operations.upload_data(found.id, name or path.resolve().name, path))
-    if as_json:
-        say_json(asset)
-    else:
-        click.echo(f"Data asset {asset.id} ({asset.name}) in {found.name}: {asset.files} files, {asset.size_bytes:,} bytes. {asset.url}")
-
-
 def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
     """What is to be run, and the arguments of the script."""
     packed = packing.pack(folder)
@@ -159,10 +139,7 @@ def _environment(given: tuple[str, ...]) -> dict[str, str]:
 def _data(studio: Studio, project: int, named: str) -> int | None:
     if not named or named.isdigit():
         return int(named) if named else None
-    found = [each for each in studio.get(f"/projects/{project}/data", limit=200)["items"] if each["name"] == named]
-    if not found:
-        raise ClientError(f"The project has no data asset named {named}: edt upload makes one.")
-    return int(found[0]["id"])
+    return studio.do(data.version_of(project, named)).id
 
 
-COMMANDS = (run, sweep, upload)
+COMMANDS = (run, sweep)

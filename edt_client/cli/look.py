@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,13 +12,13 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from edt_client import operations
+from edt_client import operations, points
 from edt_client.cli import follow, models, shown
 from edt_client.cli.shown import as_json, console, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.plots import braille, number
-from edt_client.things import RunFacts, TableRow
+from edt_client.things import RunCurves, RunFacts, TableRow
 
 
 def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -216,14 +217,19 @@ def metrics(studio: Studio, run: int, name: str, plot: bool, as_csv: bool, as_js
 
 @click.command("compare")
 @click.argument("runs", nargs=-1, required=True, type=click.IntRange(1), shell_complete=complete_run)
+@click.option("--plot", "metrics", multiple=True, metavar="METRIC", help='Draw a metric of each run instead: "train loss". Repeatable.')
 @as_json
 @with_studio
-def compare(studio: Studio, runs: tuple[int, ...], as_json: bool) -> None:
+def compare(studio: Studio, runs: tuple[int, ...], metrics: tuple[str, ...], as_json: bool) -> None:
     """Runs of any projects side by side: what differs between them, and how they ended up.
 
     \b
     Example: edt compare 7 8 9
     """
+    if metrics:
+        found_curves = studio.do(points.curves(runs, metrics))
+        say_json(found_curves) if as_json else _draw(found_curves)
+        return
     compared = studio.do(operations.compare(runs))
     if as_json:
         say_json(compared)
@@ -236,6 +242,15 @@ def compare(studio: Studio, runs: tuple[int, ...], as_json: bool) -> None:
     rows += [[name, *(_score(facts, name) for facts in found)] for name in scores]
     rows += [["step", *map(shown.how_far, found)], ["time", *map(shown.lasted, found)]]
     shown.table(("", *(str(facts.id) for facts in found)), rows)
+
+
+def _draw(found: Sequence[RunCurves]) -> None:
+    width = max(20, min(100, console().width - 12))
+    for run in found:
+        for curve in run.curves:
+            click.echo("\n".join(braille(curve, width=width, who=f"run {run.run}")))
+        if not run.curves:
+            click.echo(f"run {run.run} has {'no metric' if not run.metrics else 'only: ' + ', '.join(run.metrics)}.")
 
 
 def _score(facts: RunFacts, name: str) -> str:

@@ -27,7 +27,7 @@ class CommentText(Body):
 
 
 class Comment(Schema):
-    """`author`: a username, or "deleted user"."""
+    """`author`: a username, "deleted user", or of a run that was imported "alice (imported)": whoever is called so where it comes from."""
 
     id: int
     run: int

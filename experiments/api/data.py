@@ -28,12 +28,19 @@ Place = Annotated[str, Query(max_length=LONGEST_PATH)]
 
 
 class DataAsset(Schema):
-    """`files`: how many; `sha256`: of the one file that was uploaded, else of the list of all with their hashes."""
+    """A version of a data set. `series`: the number that its versions have in common, as they have name and description; `version`: of this
+    one, and `note`: what is new in it; `versions`: how many there are, and `newest`: the id of the newest. `files`: how many; `sha256`: of
+    the one file that was uploaded, else of the list of all with their hashes."""
 
     id: int
     project: int
     name: str
     description: str
+    series: int
+    version: int
+    note: str
+    versions: int
+    newest: int
     files: int
     size_bytes: int
     sha256: str
@@ -43,7 +50,7 @@ class DataAsset(Schema):
 
 
 class DataChange(Body):
-    """What is left out stays as it is. The files never change: new data is a new asset."""
+    """What is left out stays as it is. It is of all versions of the data set. The files never change: new data is the next version."""
 
     name: str | None = None
     description: str | None = None
@@ -67,11 +74,19 @@ class Folder(Schema):
 
 
 def shown(request: HttpRequest, row: Row) -> DataAsset:
+    """`row`: of `selectors.data.in_their_series`, or any, which is then looked up there."""
+    if not hasattr(row, "newest_id"):
+        row = selector.in_their_series(Row.objects.filter(pk=row.pk)).get()
     return DataAsset(
         id=row.pk,
         project=row.project_id,
         name=row.name,
         description=row.description,
+        series=row.series_id,
+        version=row.version,
+        note=row.note,
+        versions=row.count,  # type: ignore[attr-defined]  # annotated
+        newest=row.newest_id,  # type: ignore[attr-defined]  # annotated
         files=row.files,
         size_bytes=row.size_bytes,
         sha256=row.sha256,
@@ -83,8 +98,9 @@ def shown(request: HttpRequest, row: Row) -> DataAsset:
 
 @router.get("/projects/{int:project}/data", response=Page[DataAsset])
 def data_of_project(request: HttpRequest, project: int, page: Asked) -> Page[DataAsset]:
+    """Its data sets, each by its newest version."""
     found = access.project(person(request), project)
-    return newest(found.data_assets.select_related("created_by"), page, lambda row: shown(request, row))
+    return newest(selector.newest(found.data_assets.all()), page, lambda row: shown(request, row))
 
 
 @router.get("/data/{int:data}", response=DataAsset)
@@ -103,7 +119,7 @@ def change_data(request: HttpRequest, data: int, body: DataChange) -> DataAsset:
 
 @router.delete("/data/{int:data}", response={204: None})
 def delete_data(request: HttpRequest, data: int) -> Status[None]:
-    """With its files. Refused while an experiment reads it."""
+    """This version alone, with its files; its number is not given again. Refused while an experiment reads it."""
     user = person(request)
     services.delete_asset(access.data_asset(user, data, need="write"), by=user)
     return Status(204, None)

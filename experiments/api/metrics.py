@@ -20,6 +20,7 @@ from experiments.api.paging import Page, whole
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
 from experiments.models import Metric, MetricSeries, TrainingRun
+from experiments.selectors.curves import Curve as Row
 from experiments.services import outside
 from experiments.views.curves import finite
 from experiments.views.downloads import streamed
@@ -156,28 +157,42 @@ def _by_step(points: Iterable[LoggedPoint], *, now: float) -> dict[tuple[Group, 
 def points(request: HttpRequest, run: int, wanted: Annotated[Wanted, Query()]) -> Curves | HttpResponseBase:
     """The points of its metrics. As a table (CSV, Arrow): group, name, step, epoch, time (Unix seconds), value, workers."""
     found = access.run(person(request), run)
-    kind = wanted.format or _accepted(request)
-    if kind == "csv":
-        return streamed(_as_csv(found, wanted), name=f"run-{found.pk}-metrics.csv", kind=f"{CSV}; charset=utf-8", reads_database=True)
-    if kind == "arrow":
-        return streamed(_as_arrow(found, wanted), name=f"run-{found.pk}-metrics.arrows", kind=ARROW, reads_database=True)
-    chosen = frozenset(_chosen(found, wanted).values_list("group", "name"))
-    seq, curves = selectors.series(found, max_points=wanted.max_points, steps=(wanted.from_step, wanted.to_step), only=chosen)
-    return Curves(
-        seq=seq,
-        curves=[
-            Curve(
-                group=curve.group,
-                name=curve.name,
-                steps=curve.steps,
-                times=curve.times,
-                values=[finite(value) for value in curve.values],
-                total=curve.total,
-                sampled=curve.sampled,
-            )
-            for curve in curves
-        ],
+    series, steps = _chosen(found, wanted), (wanted.from_step, wanted.to_step)
+    if (table := as_table(request, wanted.format, series, name=f"run-{found.pk}-metrics", steps=steps)) is not None:
+        return table
+    chosen = frozenset(series.values_list("group", "name"))
+    seq, curves = selectors.series(found, max_points=wanted.max_points, steps=steps, only=chosen)
+    return Curves(seq=seq, curves=[drawn(curve) for curve in curves])
+
+
+def drawn(curve: Row) -> Curve:
+    return Curve(
+        group=curve.group,
+        name=curve.name,
+        steps=curve.steps,
+        times=curve.times,
+        values=[finite(value) for value in curve.values],
+        total=curve.total,
+        sampled=curve.sampled,
     )
+
+
+def as_table(
+    request: HttpRequest,
+    kind: str,
+    found: Iterable[MetricSeries],
+    *,
+    name: str,
+    steps: tuple[int, int] = (0, MOST_STEPS),
+    runs: bool = False,
+) -> HttpResponseBase | None:
+    """All points, where a table is asked for, by `kind` or else by Accept. `runs`: with the number of each curve's run before it."""
+    kind = kind or _accepted(request)
+    if kind == "csv":
+        return streamed(_as_csv(found, steps, runs), name=f"{name}.csv", kind=f"{CSV}; charset=utf-8", reads_database=True)
+    if kind == "arrow":
+        return streamed(_as_arrow(found, steps, runs), name=f"{name}.arrows", kind=ARROW, reads_database=True)
+    return None
 
 
 def _accepted(request: HttpRequest) -> str:
@@ -191,12 +206,12 @@ def _chosen(run: TrainingRun, wanted: Wanted) -> QuerySet[MetricSeries]:
     return found.filter(name=wanted.name.replace("\0", "")) if wanted.name else found
 
 
-def _stretches(run: TrainingRun, wanted: Wanted) -> Iterator[tuple[MetricSeries, Sequence[Point]]]:
+def _stretches(chosen: Iterable[MetricSeries], steps: tuple[int, int]) -> Iterator[tuple[MetricSeries, Sequence[Point]]]:
     """All points in their order, ROWS of one metric at a time."""
-    for series in _chosen(run, wanted):
-        first = wanted.from_step
+    for series in chosen:
+        first = steps[0]
         while True:
-            found = Metric.objects.filter(series=series, step__gte=first, step__lte=wanted.to_step).order_by("step")
+            found = Metric.objects.filter(series=series, step__gte=first, step__lte=steps[1]).order_by("step")
             rows = list(found.values_list("step", "epoch", "t", "value", "workers")[:ROWS])
             if rows:
                 yield series, rows
@@ -205,12 +220,13 @@ def _stretches(run: TrainingRun, wanted: Wanted) -> Iterator[tuple[MetricSeries,
             first = rows[-1][0] + 1
 
 
-def _as_csv(run: TrainingRun, wanted: Wanted) -> Iterator[bytes]:
+def _as_csv(chosen: Iterable[MetricSeries], steps: tuple[int, int], runs: bool) -> Iterator[bytes]:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    for series, rows in _stretches(run, wanted):
-        writer.writerows((series.group, _as_text(series.name), *row) for row in rows)
+    writer.writerow(("run", *COLUMNS) if runs else COLUMNS)
+    for series, rows in _stretches(chosen, steps):
+        of = (series.run_id,) if runs else ()
+        writer.writerows((*of, series.group, _as_text(series.name), *row) for row in rows)
         yield out.getvalue().encode()
         out.seek(0)
         out.truncate()
@@ -238,16 +254,18 @@ class _Pieces:
         return taken
 
 
-def _as_arrow(run: TrainingRun, wanted: Wanted) -> Iterator[bytes]:
+def _as_arrow(chosen: Iterable[MetricSeries], steps: tuple[int, int], runs: bool) -> Iterator[bytes]:
     import pyarrow as pa  # large: who never asks for it does not load it
 
     kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.float64(), pa.float64(), pa.int64())
-    schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
+    fields = [*([("run", pa.int64())] if runs else []), *zip(COLUMNS, kinds, strict=True)]
+    schema = pa.schema(fields)
     sink = _Pieces()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
-        for series, rows in _stretches(run, wanted):
-            columns: Iterable[object] = ([series.group] * len(rows), [series.name] * len(rows), *zip(*rows, strict=True))
-            arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, kinds, strict=True)]  # type: ignore[call-overload]
+        for series, rows in _stretches(chosen, steps):
+            same = (*((series.run_id,) if runs else ()), series.group, series.name)
+            columns: Iterable[object] = (*([value] * len(rows) for value in same), *zip(*rows, strict=True))
+            arrays = [pa.array(list(column), type=kind) for column, (_, kind) in zip(columns, fields, strict=True)]  # type: ignore[call-overload]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             yield sink.take()
     yield sink.take()

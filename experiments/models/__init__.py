@@ -4,7 +4,7 @@ from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, SlotPrice, Station
 from experiments.models.comments import RunComment
-from experiments.models.data import DataAsset, DataUpload
+from experiments.models.data import DataAsset, DataSeries, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
 from experiments.models.drafts import ModelDraft
 from experiments.models.environments import Environment, EnvironmentBuild
@@ -41,6 +41,7 @@ __all__ = [
     "ClusterChange",
     "ClusterRules",
     "DataAsset",
+    "DataSeries",
     "DataUpload",
     "DefinitionVersion",
     "Delivery",

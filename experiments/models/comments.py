@@ -13,10 +13,12 @@ COMMENT_LIMIT = 4000
 
 class RunComment(models.Model):
     """Markdown, by whoever may write in the run's project. Written by services.comments; what is deleted is kept for EDT_TRASH_DAYS,
-    shown to nobody, and removed by pruning. `author`: null where that person's account has been deleted."""
+    shown to nobody, and removed by pruning. `author`: null where that person's account has been deleted, and of a run that was imported:
+    `imported_author` is who wrote it there."""
 
     run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    imported_author = models.CharField(max_length=150, blank=True)
     text = models.TextField(max_length=COMMENT_LIMIT)
     at = models.DateTimeField()
     edited_at = models.DateTimeField(null=True)

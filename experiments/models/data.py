@@ -8,11 +8,27 @@ from django.db import models
 
 from experiments.models.projects import Project, User
 
+NOTE_LIMIT = 200
+
+
+class DataSeries(models.Model):
+    """What ties the versions of a data set together. `last_version`: the highest number that one has had; none is given again."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="data_series")
+    last_version = models.PositiveIntegerField(default=0)
+
 
 class DataAsset(models.Model):
-    """A folder of checked files, kept as `EDT_HOME/assets/KEY/`. Never changed: new data is a new asset. Written by services.data."""
+    """A version of a data set: a folder of checked files, kept as `EDT_HOME/assets/KEY/`. Never changed: new data is the next version, or
+    another data set. Written by services.data.
+
+    Name and description are those of the data set, the same in all its versions. `note`: what is new in this one.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="data_assets")
+    series = models.ForeignKey(DataSeries, on_delete=models.CASCADE, related_name="versions")
+    version = models.PositiveIntegerField()
+    note = models.CharField(max_length=NOTE_LIMIT, blank=True)
     name = models.CharField(max_length=120)
     description = models.TextField(max_length=4000, blank=True)
     key = models.UUIDField(default=uuid.uuid4, unique=True)
@@ -25,15 +41,17 @@ class DataAsset(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-id"]
+        constraints = [models.UniqueConstraint(fields=["series", "version"], name="one_data_version_per_number")]
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} v{self.version}"
 
 
 class DataUpload(models.Model):
     """Files that arrive piece by piece, kept as `EDT_HOME/uploads/KEY/` until all are there. `parts`: [path, size in bytes] of each.
 
-    They become a data asset; or (`for_code`) the one zip that they are becomes the code of a training definition.
+    They become a data asset: the next version of `series`, where there is one, else the first of a data set of its own. Or (`for_code`)
+    the one zip that they are becomes the code of a training definition.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="data_uploads")
@@ -42,6 +60,8 @@ class DataUpload(models.Model):
     key = models.UUIDField(default=uuid.uuid4, unique=True)
     parts = models.JSONField()
     for_code = models.BooleanField(default=False)
+    series = models.ForeignKey(DataSeries, null=True, on_delete=models.SET_NULL, related_name="+")
+    note = models.CharField(max_length=NOTE_LIMIT, blank=True)
     created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
 from django.utils.safestring import SafeString, mark_safe
 
 from experiments import access
@@ -26,15 +27,21 @@ class Shown:
 
 def of_run(run: TrainingRun, *, reader: User) -> list[Shown]:
     """The oldest first. `run`: as access has fetched it for the reader."""
-    rows = run.comments.filter(deleted_at=None).select_related("author")
     return [
         _shown(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
-        for row in rows
+        for row in there(run)
     ]
 
 
+def there(run: TrainingRun) -> QuerySet[RunComment]:
+    return run.comments.filter(deleted_at=None).select_related("author")
+
+
 def author_of(row: RunComment) -> str:
-    return row.author.username if row.author is not None else DELETED_USER
+    """Whoever is called so where the run was imported from need not be who is called so here."""
+    if row.author is not None:
+        return row.author.username
+    return f"{row.imported_author} (imported)" if row.imported_author else DELETED_USER
 
 
 def _shown(row: RunComment, reader: User, *, writes: bool, owns: bool) -> Shown:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
+
 from experiments import datastore, runfiles
 from experiments.models import DataAsset, DataUpload, Project
 from experiments.selectors import previews
@@ -60,8 +62,37 @@ def folders(asset: DataAsset | None = None) -> list[str]:
     return sorted(found)[:MOST_FOLDERS]
 
 
+def in_their_series(found: QuerySet[DataAsset]) -> QuerySet[DataAsset]:
+    """Each with `count`: how many versions its data set has; `newest_id` and `newest_version`: of the newest."""
+    of_set = DataAsset.objects.filter(series=OuterRef("series")).order_by("-version")
+    counted = of_set.order_by().values("series").annotate(n=Count("pk")).values("n")
+    return found.select_related("created_by").annotate(
+        count=Subquery(counted, output_field=IntegerField()),
+        newest_id=Subquery(of_set.values("pk")[:1]),
+        newest_version=Subquery(of_set.values("version")[:1]),
+    )
+
+
+def newest(found: QuerySet[DataAsset]) -> QuerySet[DataAsset]:
+    """The data sets, each once: by its newest version. As of `in_their_series`."""
+    return in_their_series(found).filter(pk=F("newest_id"))
+
+
 def assets(project: Project) -> list[DataAsset]:
-    return list(project.data_assets.select_related("created_by")[:500])
+    return list(newest(project.data_assets.all())[:500])
+
+
+def versions(asset: DataAsset) -> QuerySet[DataAsset]:
+    """Of its data set, newest first; each with `readers`: how many experiments read it."""
+    found = in_their_series(DataAsset.objects.filter(series=asset.series_id))
+    return found.annotate(readers=Count("experiments")).order_by("-version")
+
+
+def newer_than(asset: DataAsset | None) -> DataAsset | None:
+    """The newest version of its data set, where that is another one."""
+    if asset is None:
+        return None
+    return DataAsset.objects.filter(series=asset.series_id, version__gt=asset.version).order_by("-version").first()
 
 
 def unfinished(project: Project, user_id: int) -> list[Unfinished]:

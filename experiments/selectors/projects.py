@@ -55,6 +55,13 @@ def project_list(user: User, *, query: str = "", limit: int = 200) -> list[Proje
     return list(annotated.order_by(F("last_run_at").desc(nulls_last=True), "-created_at", "-id")[:limit])
 
 
+def comparable(project: Project) -> list[TrainingRun]:
+    """The newest two runs that have completed, the older one first; none where there are not two."""
+    completed = TrainingRun.objects.filter(experiment__project=project, state=RunState.COMPLETED)
+    found = list(completed.order_by("-submitted_at", "-id")[:2])
+    return found[::-1] if len(found) == 2 else []
+
+
 def summary(project: Project) -> Summary:
     runs = TrainingRun.objects.filter(experiment__project=project)
     states = dict(runs.order_by().values_list("state").annotate(n=Count("pk")))
@@ -62,7 +69,7 @@ def summary(project: Project) -> Summary:
         members=project.memberships.count(),
         definitions=project.definitions.count(),
         experiments=project.experiments.count(),
-        data=project.data_assets.count(),
+        data=project.data_series.count(),
         runs=sum(states.values()),
         live=sum(count for state, count in states.items() if state not in ENDED),
         waiting=states.get(RunState.QUEUED, 0),

@@ -59,6 +59,7 @@ def inputs(run: TrainingRun) -> dict[str, Any]:
         "seed": facts.seed if facts is not None else None,
         "data": {
             "name": data.name if data is not None else None,
+            "version": data.version if data is not None else None,
             "sha256": data.sha256 if data is not None else None,
             "folder": run.data_folder,
         },

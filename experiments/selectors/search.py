@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from experiments import access
 from experiments.models import DataAsset, Experiment, Node, Project, TrainingDefinition, TrainingRun, User
+from experiments.selectors.data import newest
 
 MOST_OF_A_KIND = 20
 
@@ -52,7 +53,7 @@ def search(user: User, query: str) -> Found:
         projects=list(mine.filter(named)[:MOST_OF_A_KIND]),
         definitions=list(TrainingDefinition.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         experiments=list(Experiment.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
-        data=list(DataAsset.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
+        data=list(newest(DataAsset.objects.filter(named, **inside)).select_related("project")[:MOST_OF_A_KIND]),
         runs=list(of_runs[:MOST_OF_A_KIND]),
         nodes=list(Node.objects.filter(removed_at=None, name__icontains=words)[:MOST_OF_A_KIND]),
     )

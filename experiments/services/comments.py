@@ -30,7 +30,7 @@ def add_comment(
     run: TrainingRun, *, by: User, text: str, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> RunComment:
     """Field: text. The same request makes one."""
-    clean, now = _text(text), now or timezone.now()
+    clean, now = checked(text), now or timezone.now()
     if (before := _sent_before(run, by, request_id)) is not None:
         return before
     if run.comments.filter(deleted_at=None).count() >= MOST:
@@ -50,7 +50,7 @@ def change_comment(comment: RunComment, *, by: User, text: str, now: dt.datetime
     """By its author alone. Who is named in it for the first time is told. Field: text."""
     if comment.author_id != by.pk:
         raise PermissionDenied("Somebody else wrote this comment.")
-    clean, now = _text(text), now or timezone.now()
+    clean, now = checked(text), now or timezone.now()
     with transaction.atomic():
         fresh = [name for name in mentioned(clean) if name not in mentioned(comment.text)]
         if comment.text != clean:
@@ -70,7 +70,8 @@ def delete_comment(comment: RunComment, *, by: User, any_ones: bool = False, now
         notify.changed(f"run-{comment.run_id}", "comments")
 
 
-def _text(text: str) -> str:
+def checked(text: str) -> str:
+    """What is stored of it. Field: text."""
     clean = checks.text(text, field="text", limit=COMMENT_LIMIT)
     if not clean:
         checks.refuse("text", "Write something.")

@@ -24,9 +24,7 @@ def save_view(
     clean = checks.name(name, limit=NAME_LIMIT)
     if experiment is not None and experiment.project_id != project.pk:
         checks.refuse("experiment", "Choose an experiment of this project.")
-    state = asked.read(QueryDict(query[: 4 * QUERY_LIMIT].lstrip("?"))).query()
-    if len(state) > QUERY_LIMIT:
-        checks.refuse("query", f"The table's address has {len(state):,} characters, at most {QUERY_LIMIT:,} are kept: show fewer columns.")
+    state = checked(query)
     whose = None if shared else by
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # two of one name at once: the second waits, and replaces the first
@@ -40,6 +38,14 @@ def save_view(
         checks.audit(by, "saves view %s of project %s", view.pk, project.pk)
         notify.changed(f"project-{project.pk}", "views")
     return view
+
+
+def checked(query: str) -> str:
+    """What is stored of it. Field: query."""
+    state = asked.read(QueryDict(query[: 4 * QUERY_LIMIT].lstrip("?"))).query()
+    if len(state) > QUERY_LIMIT:
+        checks.refuse("query", f"The table's address has {len(state):,} characters, at most {QUERY_LIMIT:,} are kept: show fewer columns.")
+    return state
 
 
 def delete_view(view: SavedView, *, by: User) -> None:

@@ -109,7 +109,7 @@ def take_in(trigger: Trigger, *, number: str, facts: Mapping[str, object], now: 
 
 
 def data_arrived(asset: DataAsset, *, now: dt.datetime) -> None:
-    """A data asset is new in its project: for the triggers that wait for one of its name."""
+    """A data asset is new in its project, the first of its name or a new version: for the triggers that wait for that name."""
     for trigger in Trigger.objects.filter(project=asset.project_id, event=Trigger.Event.DATA, data_name=asset.name):
         take_in(trigger, number=f"data-{asset.pk}", facts={"data": asset.pk}, now=now)
 

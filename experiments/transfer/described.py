@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from experiments.checkpoint_policy import policy_of
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -12,12 +13,27 @@ from experiments.models import (
     LoggedFacts,
     Project,
     RegisteredModel,
+    RunComment,
     TrainingDefinition,
     TrainingRun,
 )
 from experiments.models import Experiment as ExperimentRow
 from experiments.models import ModelVersion as ModelVersionRow
-from experiments.transfer.format import Change, Data, Definition, Experiment, File, Model, ModelVersion, Part, Run, Variable, Version
+from experiments.transfer.format import (
+    Change,
+    Comment,
+    Data,
+    Definition,
+    Experiment,
+    File,
+    Model,
+    ModelVersion,
+    Part,
+    Run,
+    Variable,
+    Version,
+    View,
+)
 
 
 def definitions(project: Project) -> tuple[Definition, ...]:
@@ -30,6 +46,12 @@ def experiments(project: Project) -> tuple[Experiment, ...]:
     return tuple(_experiment(each) for each in found)
 
 
+def views(project: Project) -> tuple[View, ...]:
+    """The project's; what a person has saved for themselves stays theirs."""
+    found = project.saved_views.filter(person=None).select_related("saved_by").order_by("pk")
+    return tuple(View(each.name, each.query, each.experiment_id, each.saved_by.username, each.saved_at.isoformat()) for each in found)
+
+
 def variables(of: Project | TrainingDefinition) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
     """Those that everybody may see, and the names of the secrets."""
     found = list(of.variables.order_by("name"))
@@ -37,7 +59,18 @@ def variables(of: Project | TrainingDefinition) -> tuple[tuple[Variable, ...], t
 
 
 def data(asset: DataAsset, files: tuple[File, ...]) -> Data:
-    return Data(asset.pk, asset.name, asset.description, asset.created_by.username, asset.created_at.isoformat(), files)
+    return Data(
+        number=asset.pk,
+        name=asset.name,
+        description=asset.description,
+        by=asset.created_by.username,
+        at=asset.created_at.isoformat(),
+        files=files,
+        series=asset.series_id,
+        version=asset.version,
+        last_version=asset.series.last_version,
+        note=asset.note,
+    )
 
 
 def model(row: RegisteredModel, versions: tuple[ModelVersion, ...]) -> Model:
@@ -79,6 +112,7 @@ def code_of_models(project: Project) -> list[str]:
 
 def run(row: TrainingRun, files: tuple[File, ...], *, missing: tuple[str, ...]) -> Run:
     facts = getattr(row, "logged_facts", None) or LoggedFacts(run=row)
+    comments = row.comments.filter(deleted_at=None).select_related("author")
     history = row.transitions.select_related("actor").order_by("at", "id")
     return Run(
         number=row.pk,
@@ -116,7 +150,15 @@ def run(row: TrainingRun, files: tuple[File, ...], *, missing: tuple[str, ...]) 
         ),
         files=files,
         missing=missing,
+        reproduces=row.reproduces,
+        checkpoints=policy_of(row.checkpoints),
+        comments=tuple(_comment(each) for each in comments),
     )
+
+
+def _comment(row: RunComment) -> Comment:
+    edited_at = row.edited_at.isoformat() if row.edited_at else None
+    return Comment(row.author.username if row.author else row.imported_author, row.at.isoformat(), edited_at, row.text)
 
 
 def _called(row: TrainingRun) -> int:
@@ -169,5 +211,6 @@ def _experiment(row: ExperimentRow) -> Experiment:
         source_folder=row.source_folder,
         global_command=row.global_command,
         environment=row.environment,
+        checkpoints=policy_of(row.checkpoints),
         parts=tuple(Part(each.version.definition_id, each.version.number, each.command) for each in parts),
     )

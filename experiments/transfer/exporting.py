@@ -1,7 +1,8 @@
 """Writes a project as an archive (`format`), while it is sent: whatever somebody who may read the project can download anyway.
 
 Files go in as they are, uncompressed: weights do not shrink, and an archive that is no larger unpacked is no bomb to who takes it in. A run
-that has not ended is left out, and so is what is people's own: members, secrets, tokens, webhooks, triggers, thresholds.
+that has not ended is left out, and so is what is people's own: members, secrets, tokens, webhooks, triggers, thresholds,
+tables of runs that they have saved for themselves.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
     definitions, experiments = described.definitions(project), described.experiments(project)
     yield from _code(going, definitions, project)
     data, runs = [], []
-    for asset in project.data_assets.select_related("created_by").order_by("pk"):
+    for asset in project.data_assets.select_related("created_by", "series").order_by("pk"):
         data.append((yield from _data(going, asset)))
     for number in list(TrainingRun.objects.filter(experiment__project=project).order_by("pk").values_list("pk", flat=True)):
         listed = yield from _run(going, number)
@@ -89,6 +90,7 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
         data=tuple(data),
         runs=tuple(runs),
         models=tuple(models),
+        views=described.views(project),
         left_out=tuple(going.left_out),
     )
     yield from going.text(format.MANIFEST, format.written(manifest))

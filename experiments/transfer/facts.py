@@ -18,11 +18,24 @@ from experiments import bundles, gitcode, journal_rows, states
 from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
 from experiments.models.runs import RUN_NAME_LIMIT
-from experiments.services import checks
+from experiments.services import checkpoints, checks, comments, saved_views
+from experiments.services.data import check_note
 from experiments.services.definitions import Origin
 from experiments.services.experiments import MAX_DEFINITIONS
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
-from experiments.transfer.format import Data, Definition, Experiment, Manifest, Run, TransferRefused, Variable, Version, moment
+from experiments.transfer.format import (
+    Comment,
+    Data,
+    Definition,
+    Experiment,
+    Manifest,
+    Run,
+    TransferRefused,
+    Variable,
+    Version,
+    View,
+    moment,
+)
 from experiments.transfer.reading import MOST_HISTORY
 from training_runtime import variables as runtime_variables
 
@@ -30,6 +43,8 @@ EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 CLOCKS = dt.timedelta(minutes=5)  # that those of two studios differ by
 SOURCES = 3  # of a run's variables: its project, its definition, its experiment
 INT32 = 2**31 - 1
+NAME_LIMIT = 150  # of a person's
+MOST_DATA_VERSIONS = 1_000_000  # so that there are numbers left for those to come
 V = DefinitionVersion
 
 
@@ -67,6 +82,30 @@ def check(found: Manifest, *, now: dt.datetime) -> None:
                 raise TransferRefused(
                     f"The experiment {experiment.name[:80]} runs code that the archive has not: export the project again."
                 )
+    of_views(found, now=now)
+
+
+def of_views(found: Manifest, *, now: dt.datetime) -> list[dict[str, Any]]:
+    """Without their experiments."""
+    if len(found.views) > saved_views.MOST_VIEWS or len({each.name for each in found.views}) < len(found.views):
+        raise TransferRefused(
+            f"The project has {len(found.views)} views, at most {saved_views.MOST_VIEWS} are possible, or two of one name: export it again."
+        )
+    there = {each.number for each in found.experiments}
+    if any(each.experiment is not None and each.experiment not in there for each in found.views):
+        raise TransferRefused("The project has a view of an experiment that the archive has not: export it again.")
+    return [_view(each, now) for each in found.views]
+
+
+def _view(found: View, now: dt.datetime) -> dict[str, Any]:
+    who = f"The view {found.name[:80]}"
+    saved_at = time_of(found.at, who, now)
+    with of(who):
+        return {
+            "name": checks.name(found.name, limit=saved_views.NAME_LIMIT),
+            "query": saved_views.checked(found.query),
+            "saved_at": saved_at,
+        }
 
 
 def of_definition(found: Definition, *, now: dt.datetime) -> dict[str, Any]:
@@ -97,6 +136,32 @@ def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> d
         }
 
 
+def last_version(found: Data) -> int:
+    """Of its data set, as far as this version of it says."""
+    with of(f"The data {found.name[:80]}"):
+        return max(found.version, checks.whole(found.last_version, field="version", least=0, most=MOST_DATA_VERSIONS))
+
+
+class DataSets:
+    """What the versions of a data set have in common and what they have not, over all that an archive lists."""
+
+    def __init__(self) -> None:
+        self._called: dict[int, tuple[str, str]] = {}
+        self._numbers: set[tuple[int, int]] = set()
+
+    def check(self, found: Data) -> None:
+        if found.series is None:
+            return
+        called = (found.name, found.description)
+        if self._called.setdefault(found.series, called) != called:
+            raise TransferRefused(
+                f"The versions of the data {found.name[:80]} have several names or descriptions: export the project again."
+            )
+        if (found.series, found.version) in self._numbers:
+            raise TransferRefused(f"The data {found.name[:80]} has several versions {found.version}: export the project again.")
+        self._numbers.add((found.series, found.version))
+
+
 def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
     who = f"The experiment {found.name[:80]}"
     time_of(found.at, who, now)
@@ -112,10 +177,12 @@ def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
             "source_folder": _folder(found.source_folder, "source_folder"),
             "global_command": _command(found.global_command),
             "environment": found.environment,
+            "checkpoints": checkpoints.checked(found.checkpoints),
         }
 
 
 def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
+    """Without its data set (`last_version`)."""
     who, size = f"The data {found.name[:80]}", sum(file.size_bytes for file in found.files)
     time_of(found.at, who, now)
     if not found.files:
@@ -127,6 +194,8 @@ def of_data(found: Data, *, now: dt.datetime) -> dict[str, Any]:
         return {
             "name": checks.name(found.name),
             "description": checks.text(found.description),
+            "version": checks.whole(found.version, field="version", least=1, most=MOST_DATA_VERSIONS),
+            "note": check_note(found.note),
             "files": len(found.files),
             "size_bytes": size,
         }
@@ -145,6 +214,7 @@ def of_run(found: Run, there: Known) -> dict[str, Any]:
             f"{who} has a history of {len(found.history)} rows, at most {MOST_HISTORY} are taken: delete it, and export again."
         )
     of_history(found, now=there.now)
+    of_comments(found, now=there.now)
     with of(who):
         numbers = _numbers(found)
     if is_fixed(there.versions[found.definition, found.version].distributed):  # else one that continues it would be planned for fewer
@@ -161,6 +231,24 @@ def of_history(found: Run, *, now: dt.datetime) -> list[states.Past]:
         reason = row.reason if not row.by or row.by in row.reason else f"{row.reason} ({row.by})"
         rows.append(states.Past(time_of(row.at, who, now), row.old, row.new, reason))
     return rows
+
+
+def of_comments(found: Run, *, now: dt.datetime) -> list[dict[str, Any]]:
+    if len(found.comments) > comments.MOST:
+        raise TransferRefused(
+            f"Run {found.number} has {len(found.comments)} comments, at most {comments.MOST} are taken: delete some first."
+        )
+    return [_comment(each, f"A comment on run {found.number}", now) for each in found.comments]
+
+
+def _comment(found: Comment, who: str, now: dt.datetime) -> dict[str, Any]:
+    times = {
+        "at": time_of(found.at, who, now),
+        "edited_at": None if found.edited_at is None else time_of(found.edited_at, who, now),
+    }
+    with of(who):
+        author = checks.name(found.by, field="by", limit=NAME_LIMIT) if found.by else ""
+        return {**times, "imported_author": author, "text": comments.checked(found.text)}
 
 
 def at(said: str) -> dt.datetime:
@@ -181,6 +269,7 @@ def _texts(found: Run) -> dict[str, Any]:
         "environment": found.environment,
         "tags": [checks.name(tag, field="tags", limit=TAG_LIMIT) for tag in found.tags],
         "note": checks.text(found.note, field="note"),
+        "checkpoints": checkpoints.checked(found.checkpoints),
         "stop_reason": found.stop_reason[:500],
         "error_message": found.error_message[: journal_rows.TEXT_LIMIT],
         "error_traceback": found.error_traceback[: journal_rows.TRACEBACK_LIMIT],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from experiments import zipcheck
+from experiments.checkpoint_policy import Policy
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 
@@ -100,6 +101,18 @@ class Experiment:
     global_command: str
     environment: dict[str, str]
     parts: tuple[Part, ...]
+    checkpoints: Policy = dataclasses.field(default_factory=Policy)
+
+
+@dataclass(frozen=True)
+class View:
+    """A saved table of runs that all members see: of an `experiment`, by number, else of the whole project. `query`: of its address."""
+
+    name: str
+    query: str
+    experiment: int | None
+    by: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,7 @@ class Manifest:
     runs: tuple[Listed, ...]
     left_out: tuple[str, ...]
     models: tuple[Listed, ...] = ()
+    views: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,12 +158,19 @@ class File:
 
 @dataclass(frozen=True)
 class Data:
+    """`series`: of the same number are the versions of one data set, which have its name and description; None: it is one of its own, as
+    all were in archives of before there were versions. `last_version`: the highest number that the data set has given."""
+
     number: int
     name: str
     description: str
     by: str
     at: str
     files: tuple[File, ...]
+    series: int | None = None
+    version: int = 1
+    last_version: int = 1
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,9 +185,19 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Comment:
+    """`by`: a username, or empty where the account was deleted."""
+
+    by: str
+    at: str
+    edited_at: str | None
+    text: str
+
+
+@dataclass(frozen=True)
 class Run:
-    """`lines_of`: what the lines of its journal call it. `continues`: the number of another one. `parameters`, `tagged`: what its script
-    has logged of itself by name. `missing`: what is not among the files, a sentence each."""
+    """`lines_of`: what the lines of its journal call it. `continues`, `reproduces`: numbers of others, which need not travel. `parameters`,
+    `tagged`: what its script has logged of itself by name. `missing`: what is not among the files, a sentence each."""
 
     number: int
     lines_of: int
@@ -201,6 +232,9 @@ class Run:
     history: tuple[Change, ...]
     files: tuple[File, ...]
     missing: tuple[str, ...] = ()
+    reproduces: int | None = None
+    checkpoints: Policy = dataclasses.field(default_factory=Policy)
+    comments: tuple[Comment, ...] = ()
 
 
 @dataclass(frozen=True)

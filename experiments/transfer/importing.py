@@ -130,7 +130,7 @@ class _Teller:
 
 
 def _checker(found: Manifest, now: dt.datetime) -> Callable[[Data | Run | Model], None]:
-    there = facts.known(found, now=now)
+    there, sets = facts.known(found, now=now), facts.DataSets()
 
     def check(one: Data | Run | Model) -> None:
         if isinstance(one, Run):
@@ -139,6 +139,8 @@ def _checker(found: Manifest, now: dt.datetime) -> Callable[[Data | Run | Model]
             model_facts.check(one, now=now)
         else:
             facts.of_data(one, now=now)
+            facts.last_version(one)
+            sets.check(one)
 
     return check
 

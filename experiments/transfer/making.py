@@ -18,6 +18,7 @@ from experiments import bundles, environments, modelstore, run_values, runfiles,
 from experiments.models import (
     Bundle,
     DataAsset,
+    DataSeries,
     DefinitionVersion,
     EnvironmentVariable,
     Experiment,
@@ -26,6 +27,8 @@ from experiments.models import (
     NamedVersion,
     Project,
     ProjectImport,
+    RunComment,
+    SavedView,
     TrainingDefinition,
     TrainingRun,
 )
@@ -74,7 +77,9 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         )
         _variables({"project": made}, found.variables, making)
         _definitions(making, made)
+        _data(making, made)
         _experiments(making, made)
+        _views(making, made)
         numbers = _runs(making)
         for model in models:
             model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
@@ -203,14 +208,25 @@ def _definitions(making: _Making, project: Project) -> None:
             making.versions[each.number, version.number] = made
 
 
-def _experiments(making: _Making, project: Project) -> None:
-    by = making.order.created_by
+def _data(making: _Making, project: Project) -> None:
+    sets: dict[int, DataSeries] = {}
     for listed in making.found.data:
         asset = reading.data(making.top, listed)
+        of_set = sets.get(asset.series) if asset.series is not None else None
+        series = of_set or DataSeries(project=project)
+        series.last_version = max(series.last_version, facts.last_version(asset))
+        series.save()
+        if asset.series is not None:
+            sets[asset.series] = series
+        of_project = {"project": project, "series": series, "sha256": _vouched(asset), "created_by": making.order.created_by}
         key, said = files.key_of_data(making.order.key, asset.number), facts.of_data(asset, now=making.now)
-        row = DataAsset.objects.create(project=project, key=key, sha256=_vouched(asset), created_by=by, **said)
+        row = DataAsset.objects.create(key=key, **of_project, **said)
         DataAsset.objects.filter(pk=row.pk).update(created_at=facts.at(asset.at))
         making.data[asset.number] = row
+
+
+def _experiments(making: _Making, project: Project) -> None:
+    by = making.order.created_by
     for each in making.found.experiments:
         data = making.data[each.data] if each.data is not None else None
         made = Experiment.objects.create(project=project, data_asset=data, created_by=by, **facts.of_experiment(each, now=making.now))
@@ -222,6 +238,18 @@ def _experiments(making: _Making, project: Project) -> None:
             )
             for place, part in enumerate(each.parts)
         )
+
+
+def _views(making: _Making, project: Project) -> None:
+    SavedView.objects.bulk_create(
+        SavedView(
+            project=project,
+            experiment=making.experiments[each.experiment] if each.experiment is not None else None,
+            saved_by=making.order.created_by,
+            **fields,
+        )
+        for each, fields in zip(making.found.views, facts.of_views(making.found, now=making.now), strict=True)
+    )
 
 
 def _vouched(asset: format.Data) -> str:
@@ -243,8 +271,10 @@ def _runs(making: _Making) -> dict[int, int]:
         JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
         states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
         for run, row in zip(some, rows, strict=True):
-            if run.continues in numbers:  # which is older
-                TrainingRun.objects.filter(pk=row.pk).update(continues=numbers[run.continues])
+            RunComment.objects.bulk_create(RunComment(run=row, **fields) for fields in facts.of_comments(run, now=making.now))
+            others = {name: numbers.get(getattr(run, name), row.pk) for name in ("continues", "reproduces")}
+            if older := {name: other for name, other in others.items() if other < row.pk}:
+                TrainingRun.objects.filter(pk=row.pk).update(**older)
     if numbers:
         runfiles.remember(max(numbers.values()))
     return numbers

@@ -68,12 +68,12 @@ def keep_code_of(form: forms.BaseForm, user: User, project: Project, *, refused:
     return _kept_of(form, user, project, keep, for_code=True, refused=refused)
 
 
-def keep_data_of(form: forms.BaseForm, user: User, project: Project) -> DataUpload | None:
-    """The same of a form that adds data."""
+def keep_data_of(form: forms.BaseForm, user: User, project: Project, *, name: str) -> DataUpload | None:
+    """The same of a form that adds data, or a version of it. `name`: that is typed so far."""
 
     def keep(sent: list[Any]) -> DataUpload:
-        name = str(form["name"].value() or "").strip()[:120] or _base(sent[0].name)[:120]
-        return services.keep_files(project, by=user, name=name, files=[(_base(each.name), each.size, each) for each in sent])
+        called = name.strip()[:120] or _base(sent[0].name)[:120]
+        return services.keep_files(project, by=user, name=called, files=[(_base(each.name), each.size, each) for each in sent])
 
     return _kept_of(form, user, project, keep, for_code=False)
 

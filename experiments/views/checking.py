@@ -19,8 +19,9 @@ from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
 from experiments import access, services
+from experiments.data_forms import DataForm, DataVersionForm
 from experiments.definition_forms import AttributesForm, DefinitionForm, VersionForm
-from experiments.forms import DataForm, ExperimentForm, ProjectForm, RerunForm
+from experiments.forms import ExperimentForm, ProjectForm, RerunForm
 from experiments.models import DefinitionVersion, Project
 from experiments.services import grid
 from experiments.views.experiments import Part, associated, choices_of, commands_of
@@ -90,6 +91,12 @@ def data(request: HttpRequest, pk: int) -> HttpResponse:
     into = access.project(person(request), pk, need="write")
     form = DataForm(request.POST)
     return _told(form, taken=_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
+
+
+@require_POST
+def data_version(request: HttpRequest, pk: int) -> HttpResponse:
+    access.data_asset(person(request), pk, need="write")
+    return _told(DataVersionForm(request.POST), chosen=_chosen(request))
 
 
 @require_POST

@@ -1,4 +1,4 @@
-"""Data assets: adding one, looking into it, renaming and deleting; and a look into the shared data root.
+"""Data assets: adding one or its next version, looking into it, renaming and deleting; and a look into the shared data root.
 
 What a person uploaded is shown as text or as a picture of a known kind, never as a page of its own.
 """
@@ -6,6 +6,7 @@ What a person uploaded is shown as text or as a picture of a known kind, never a
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,7 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.forms import DataForm, DataSettingsForm, attempt
+from experiments.data_forms import DataFilesForm, DataForm, DataSettingsForm, DataVersionForm
+from experiments.forms import attempt
 from experiments.models import DataAsset, Project, User
 from experiments.selectors import data
 from experiments.views import arrived
@@ -31,26 +33,50 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     project = access.project(user, pk, need="write")
     form = DataForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
-        asset = attempt(form, lambda: _make(project, user, form))
+        named = {name: form.cleaned_data[name] for name in ("name", "description")}
+        asset = attempt(form, lambda: _make(project, user, form, **named))
         if asset:
             return done(request, f"{asset.name} is there: experiments of this project can read it.", to=reverse("data", args=[asset.pk]))
-    kept = arrived.keep_data_of(form, user, project)
+    kept = arrived.keep_data_of(form, user, project, name=str(form["name"].value() or ""))
     begun(form, check=reverse("check_data", args=[pk]))
     context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     return page(request, "data/new.html", context)
 
 
-def _make(project: Project, user: User, form: DataForm) -> DataAsset:
-    """Of the files that came with the form, or of those that came with it before and were kept."""
-    said = form.cleaned_data
-    named = {"name": said["name"], "description": said["description"]}
-    if not said["upload"]:
-        if (upload := arrived.find(user, project, said["kept"], for_code=False)) is not None:
-            return services.finish_kept(upload, by=user, **named)
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_version(request: HttpRequest, pk: int) -> HttpResponse:
+    """The next version of a data set, of which `pk` is any version; as `new`."""
+    user = person(request)
+    asset = access.data_asset(user, pk, need="write")
+    form = DataVersionForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        made = attempt(form, lambda: _make(asset.project, user, form, next_of=asset, note=form.cleaned_data["note"]))
+        if made:
+            said = f"{made} is there: experiments of this project can read it. What reads an older version goes on reading that."
+            return done(request, said, to=reverse("data", args=[made.pk]))
+    kept = arrived.keep_data_of(form, user, asset.project, name=asset.name)
+    begun(form, check=reverse("check_data_version", args=[pk]))
+    context = {
+        "section": "projects",
+        "asset": asset,
+        "newest": data.newer_than(asset) or asset,
+        "form": form,
+        "arrived": kept,
+        "crumbs": [*project_crumbs(asset.project), (asset.name, reverse("data", args=[pk]))],
+    }
+    return page(request, "data/new_version.html", context)
+
+
+def _make(project: Project, user: User, form: DataFilesForm, **said: Any) -> DataAsset:
+    """Of the files that came with the form, or of those that came with it before and were kept. `said`: beside the files."""
+    sent = form.cleaned_data
+    if not sent["upload"]:
+        if (upload := arrived.find(user, project, sent["kept"], for_code=False)) is not None:
+            return services.finish_kept(upload, by=user, **said)
         with contextlib.suppress(Http404):  # the form is sent again
-            return access.finished_upload(user, said["kept"])
-    files = [(file.name or "", file.size or 0, file) for file in said["upload"]]
-    asset = services.add_data(project, by=user, files=files, **named)
+            return access.finished_upload(user, sent["kept"])
+    files = [(file.name or "", file.size or 0, file) for file in sent["upload"]]
+    asset = services.add_data(project, by=user, files=files, **said)
     arrived.spent(form, user, project, for_code=False)
     return asset
 
@@ -59,8 +85,10 @@ def _make(project: Project, user: User, form: DataForm) -> DataAsset:
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     """A folder of the data asset, or one of its files: ?path=."""
     asset = access.data_asset(person(request), pk)
-    context = {
+    context: dict[str, object] = {
         "asset": asset,
+        "newer": later(lambda: data.newer_than(asset)),
+        "versions": later(lambda: list(data.versions(asset)[:500])),
         "here": reverse("data", args=[pk]),
         "to_download": reverse("data_download", args=[pk]),
         "to_picture": reverse("data_image", args=[pk]),
@@ -118,11 +146,23 @@ def update(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """This version alone."""
+    user = person(request)
+    asset = access.data_asset(user, pk, need="write")
+    newest = data.versions(asset).exclude(pk=pk).first()
+    to = reverse("data", args=[newest.pk]) if newest is not None else reverse("assets", args=[asset.project.pk])
+    said = f"{asset} is deleted with its files."
+    return act(request, lambda: services.delete_asset(asset, by=user), said=said, to=to, back=reverse("data", args=[pk]))
+
+
+@require_POST
+def delete_all(request: HttpRequest, pk: int) -> HttpResponse:
+    """All versions of the data set."""
     user = person(request)
     asset = access.data_asset(user, pk, need="write")
     to = reverse("assets", args=[asset.project.pk])
-    said = f"{asset.name} is deleted with its files."
-    return act(request, lambda: services.delete_asset(asset, by=user), said=said, to=to, back=reverse("data", args=[pk]))
+    said = f"{asset.name} is deleted with all its versions and their files."
+    return act(request, lambda: services.delete_versions(asset, by=user), said=said, to=to, back=reverse("data", args=[pk]))
 
 
 def _browse(request: HttpRequest, asset: DataAsset | None, context: dict[str, object]) -> HttpResponse:

@@ -42,7 +42,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     again = _template(user, project, request.GET.get("like", ""))
-    form = ExperimentForm(request.POST or None, request.FILES or None, initial=_initial(again) or _named(request))
+    form = ExperimentForm(request.POST or None, request.FILES or None, initial=_initial(again) | _named(request))
     form.fields["data_asset"].queryset = project.data_assets.all()  # type: ignore[attr-defined]
     choices = choices_of(project, again)
     form.fields["versions"].queryset = choices  # type: ignore[attr-defined]
@@ -103,7 +103,8 @@ def _template(user: User, project: Project, raw: str) -> Experiment | None:
 
 def _named(request: HttpRequest) -> dict[str, object]:
     """What another page has asked for by ?data= and ?version=; what there is not in the project is in none of the form's choices."""
-    return {"data_asset": request.GET.get("data", "")[:18], "versions": [pk[:18] for pk in request.GET.getlist("version")[:20]]}
+    named = {"data_asset": request.GET.get("data", "")[:18], "versions": [pk[:18] for pk in request.GET.getlist("version")[:20]]}
+    return {name: asked for name, asked in named.items() if asked}
 
 
 def _initial(again: Experiment | None) -> dict[str, object]:
@@ -293,6 +294,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "parts": later(lambda: list(experiment.parts.select_related("version__definition"))),
+        "newer_data": later(lambda: data.newer_than(experiment.data_asset)),
         "watches": later(lambda: list(experiment.watches.filter(person=person(request)))),
         "line": WatchForm(auto_id=False),
         "metric_names": later(lambda: selectors.metric_names(experiment) or selectors.recent_metric_names(experiment.project)),

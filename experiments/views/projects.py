@@ -83,6 +83,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "experiments": later(lambda: projects.experiments(project, limit=5)),
         "jobs": later(lambda: projects.project_jobs(project, JobFilter(state="live", limit=10), now=timezone.now())[0]),
         "feed": later(lambda: selectors.feed(limit=12, project=project)),
+        "comparable": later(lambda: projects.comparable(project)),
         "newest_run": later(lambda: TrainingRun.objects.filter(experiment__project=project).order_by("-submitted_at", "-id").first()),
     }
     return page(request, "projects/overview.html", context, parts={"body": "projects/_overview.html"})

@@ -15,7 +15,7 @@ from experiments import access, accounting, selectors, services
 from experiments.forms import CheckpointsForm, WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import checkpoints as selected
-from experiments.selectors import comments, environments, present, reproductions, run_pages
+from experiments.selectors import comments, data, environments, present, reproductions, run_pages
 from experiments.selectors.effective import effective
 from experiments.selectors.use import Use, known, missing, slots_used, use
 from experiments.variables import Secrets
@@ -114,6 +114,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
     held = later(lambda: run_pages.grants(run, now=now))
     context = {
         **tab,
+        "newer_data": later(lambda: data.newer_than(run.experiment.data_asset)),
         "generations": later(lambda: selectors.generations(run)),
         "arguments": later(lambda: effective(run, run_pages.logged_facts(run))),
         "logged": later(lambda: run_pages.logged_facts(run)),

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, datastore, services
 from experiments.datastore import Part, WrongOffset
-from experiments.models import DataAsset, DataUpload
+from experiments.models import DataAsset, DataUpload, Project, User
 from experiments.services import code
 from experiments.views.shown import done, number, page, person, project_crumbs
 
@@ -30,7 +30,8 @@ MOST_LIST_BYTES = 64 << 20  # the names, sizes and hashes of an upload's files, 
 def begin(request: HttpRequest, pk: int) -> HttpResponse:
     """{"name", "description", "files": [{"path", "size"}, ...]} -> 201 {"upload": address, "received": [...]}
 
-    With "code": true it is the one zip of a training definition, and what was begun of it before is gone on with.
+    With "code": true it is the one zip of a training definition, and what was begun of it before is gone on with. With "next_of": the
+    number of a data asset and "note" it is the next version of that, and has its name.
     """
     user = person(request)
     project = access.project(user, pk, need="write")
@@ -41,9 +42,8 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
             [zip_] = parts
             upload = code.begin_code(project, by=user, file_name=zip_.path, size_bytes=zip_.size_bytes)
         else:
-            upload = services.begin_upload(
-                project, by=user, name=str(said.get("name", "")), description=str(said.get("description", "")), parts=parts
-            )
+            texts = {name: str(said.get(name, "")) for name in ("name", "description", "note")}
+            upload = services.begin_upload(project, by=user, parts=parts, next_of=_next_of(user, project, said), **texts)
     except (KeyError, TypeError, ValueError):
         return told({"upload": ["These are not files as the page sends them: reload it and try again."]})
     except ValidationError as error:
@@ -83,6 +83,7 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
 def finish(request: HttpRequest, pk: int) -> HttpResponse:
     """{"sha256": [of each file, or null]} -> {"to": address of the page to go on with}. Sent again, it answers the same.
 
+    Refused with "gone": true the upload was given up, and other files are another one.
     Of code it also says "kept", the number by which the form of a training definition names it.
     """
     user = person(request)
@@ -101,7 +102,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
             return JsonResponse({"to": to, "kept": upload.pk})
         asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
     except ValidationError as error:
-        return told(error.message_dict)
+        return told(error.message_dict, gone=upload.pk is None)
     return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 
@@ -113,6 +114,15 @@ def drop(request: HttpRequest, pk: int) -> HttpResponse:
     if request.headers.get("Accept") == "application/json":
         return redirect(to)
     return done(request, "The upload is removed.", to=to)
+
+
+def _next_of(user: User, project: Project, said: dict[str, Any]) -> DataAsset | None:
+    if (number := said.get("next_of")) is None:
+        return None
+    asset = access.data_asset(user, size_of(number), need="write")
+    if asset.project.pk != project.pk:
+        raise Http404("There is no such data in this project.")
+    return asset
 
 
 def _state(upload: DataUpload) -> dict[str, object]:
@@ -139,6 +149,6 @@ def size_of(said: object) -> int:
     return said
 
 
-def told(errors: dict[str, list[str]], *, status: int = 400) -> JsonResponse:
-    """What is refused, for the script."""
-    return JsonResponse({"errors": errors}, status=status)
+def told(errors: dict[str, list[str]], *, status: int = 400, gone: bool = False) -> JsonResponse:
+    """What is refused, for the script. `gone`: and the upload was given up with it."""
+    return JsonResponse({"errors": errors, **({"gone": True} if gone else {})}, status=status)

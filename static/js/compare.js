@@ -8,9 +8,7 @@ import { Curves } from './curves.js';
 import { Groups } from './groups.js';
 import { keep, keepAll, kept, keptAll } from './kept.js';
 import { Overlay, dashes } from './overlay.js';
-import { Parallel } from './parallel.js';
 import * as feed from './points.js';
-import { Scatter } from './scatter.js';
 
 const HEIGHT = 340;
 const LOW = 240; // of each, where there are several
@@ -190,24 +188,32 @@ function follow(item) {
   });
 }
 
-/** Drawn anew whenever the table, which brings the data, has been. @param {HTMLElement} list */
+/** Drawn anew whenever the table, which brings the data, has been. What stands below the curves is loaded after them. @param {HTMLElement} list */
 function coordinates(list) {
   const runs = [...list.querySelectorAll('tr[data-run]')].map((item) => ({ id: Number(item.getAttribute('data-run')), name: item.getAttribute('data-name') || '' }));
   const element = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
-  const drawing = new Parallel(element('parallel'), element('parallel-said'), element('parallel-all'), runs);
-  const scatter = new Scatter(element('scatter'), /** @type {HTMLSelectElement} */ (element('across')), /** @type {HTMLSelectElement} */ (element('up')), runs);
-  const groups = new Groups(/** @type {HTMLSelectElement} */ (element('group-by')), choice, () => overlays.length && draw(overlays.map((overlay) => overlay.metric)));
+  const select = (/** @type {string} */ id) => /** @type {HTMLSelectElement} */ (element(id));
+  const groups = new Groups(select('group-by'), choice, () => overlays.length && draw(overlays.map((overlay) => overlay.metric)));
+  /** @type {{show: (axes: any[]) => void}[]} */
+  const shown = [groups];
   let known = '';
+  /** @type {any[]} */
+  let axes = [];
   const renew = () => {
     const data = document.getElementById('parallel-data')?.dataset.axes || '[]';
     if (data === known) return;
-    const axes = JSON.parse((known = data));
-    drawing.show(axes);
-    scatter.show(axes);
-    groups.show(axes);
+    axes = JSON.parse((known = data));
+    for (const each of shown) each.show(axes);
   };
   document.addEventListener('htmx:after:swap', renew);
   renew();
+  /** @param {{show: (axes: any[]) => void}} each */
+  const add = (each) => {
+    shown.push(each);
+    each.show(axes);
+  };
+  import('./parallel.js').then(({ Parallel }) => add(new Parallel(element('parallel'), element('parallel-said'), element('parallel-all'), runs)));
+  import('./scatter.js').then(({ Scatter }) => add(new Scatter(element('scatter'), select('across'), select('up'), runs)));
 }
 
 /** Rows that are the same for all can be left out. */

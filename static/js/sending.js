@@ -11,7 +11,13 @@ const LONGEST_WAIT_MS = 15000;
 /** @typedef {{path: string, file: File}} Chosen */
 
 /** What cannot be helped by trying again; its message is for people. */
-class Refused extends Error {}
+class Refused extends Error {
+  /** @param {string} message @param {boolean} [gone] whether the upload was given up with it */
+  constructor(message, gone = false) {
+    super(message);
+    this.gone = gone;
+  }
+}
 
 /** @param {number} bytes */
 export const readable = (bytes) => {
@@ -44,7 +50,8 @@ async function answer(response) {
   const said = await response.json().catch(() => ({}));
   if (response.ok) return said;
   const errors = Object.values(said.errors || {}).flat().join(' ');
-  throw new Refused(errors || (response.redirected || response.status === 403 ? 'You are no longer logged in, or may not add data here.' : 'The studio refused it: reload the page and try again.'));
+  if (errors) throw new Refused(errors, said.gone === true);
+  throw new Refused(response.redirected || response.status === 403 ? 'You are no longer logged in, or may not add data here.' : 'The studio refused it: reload the page and try again.');
 }
 
 export class Sending {
@@ -100,6 +107,7 @@ export class Sending {
       return await this.send(this.match(chosen, state), state);
     } catch (error) {
       this.say('what', 'The upload has stopped.');
+      if (error instanceof Refused && error.gone) this.address = '';
       this.say('error', error instanceof Refused ? error.message : `This browser cannot read the files: ${error}`);
       this.lock(false);
       return null;

@@ -90,7 +90,9 @@ function start(form) {
   const send = async () => {
     if (!chosen.length) return sending.complain('Choose a .zip file, or the files themselves.');
     const fields = new FormData(form);
-    const said = await sending.run(chosen, { name: fields.get('name'), description: fields.get('description') });
+    const next_of = form.dataset.nextOf ? Number(form.dataset.nextOf) : null;
+    const texts = Object.fromEntries(['name', 'description', 'note'].map((name) => [name, fields.get(name) || '']));
+    const said = await sending.run(chosen, { ...texts, next_of });
     if (said) location.assign(said.to);
   };
   form.addEventListener('submit', (event) => {

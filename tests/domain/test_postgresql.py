@@ -13,7 +13,19 @@ from tests.domain import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHERE_IT_MATTERS = [
-    ["database", "deletion", "concurrency", "scheduling", "many_runs", "ingest", "fleet", "selectors", "run_values", "run_filters"],
+    [
+        "database",
+        "deletion",
+        "concurrency",
+        "data_versions",
+        "scheduling",
+        "many_runs",
+        "ingest",
+        "fleet",
+        "selectors",
+        "run_values",
+        "run_filters",
+    ],
     ["transfer"],
 ]
 

@@ -180,6 +180,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a wrong hash": (_weights(sha256="0" * 64), "did not arrive as it was exported"),
     "a wrong size": (_weights(size_bytes=99), "did not arrive as it was exported"),
     "data without files": (lambda archive: archive.data().update(files=[]), "has no files"),
+    "a version of data that is none": (lambda archive: archive.data().update(version=0), "0 is not possible"),
+    "the last version of data that no number follows": (lambda archive: archive.data().update(last_version=2**31 - 1), "is not possible"),
+    "a note of many lines on data": (lambda archive: archive.data().update(note="n" * 201), "use at most 200"),
     "data that leads out": (lambda archive: archive.data()["files"][0].update(path="../../evil"), "leads out of the folder"),
 }  # fmt: skip
 

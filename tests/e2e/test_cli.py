@@ -89,8 +89,10 @@ def shell(studio: Studio, tmp_path: Path) -> Iterator[Shell]:
     folder = tmp_path / "letters"
     (folder / "data").mkdir(parents=True)
     (folder / "main.py").write_text(SCRIPT)
-    (folder / ".gitignore").write_text("data/\n*.log\n*.zip\n")
+    (folder / ".gitignore").write_text("data/\nmore-data/\n*.log\n*.zip\n")
     (folder / "data" / "letters.csv").write_text("a,b\n")
+    (folder / "more-data").mkdir()
+    (folder / "more-data" / "letters.csv").write_text("a,b\nc,d\n")
     bin_ = str(Path(sys.executable).parent)
     own = {"PATH": f"{bin_}:{os.environ['PATH']}", "XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path), "TERM": "dumb"}
     yield Shell(studio, folder, own)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from edt_client import receipts
-from tests.e2e.studio import Studio, wait_until
+from tests.e2e.studio import IMPORTS, Studio, wait_until
 from tests.e2e.test_story import run_number
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(420)]
@@ -129,3 +129,36 @@ def test_a_stranger_tries_compares_decides_and_shares(studio: Studio, person: Ca
     register(page, studio, best)
     send_the_receipt(page, studio, best, tmp_path / "receipt.json")
     reproduce(page)
+
+
+def test_the_guide_of_the_sample_ends_in_a_comparison_of_two_runs(studio: Studio, person: Callable[..., Page]) -> None:
+    """As it is written there, with fewer epochs. Whatever the browser's console says against it fails the test."""
+    page = person("bob")
+    sample = run_the_sample(page)
+    page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Sample").click()
+    guide = page.get_by_role("region", name="What to try with this sample")
+    expect(guide).to_contain_text("Compare the two, once they have completed")
+    overview = page.url
+    guide.get_by_role("link", name="Run it with changes").click()
+    page.get_by_text("Arguments of main.py").click()
+    page.get_by_label("--lr").fill("0.001, 0.003")
+    for argument, value in (("--epochs", "2"), ("--width", "8")):
+        page.get_by_label(argument).fill(value)
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url("**/experiments/*/**")
+    studio.manage(
+        "shell", "--no-imports", "-c", f"{IMPORTS}\nrun = TrainingRun.objects.get(pk={sample})\nservices.stop_run(run, by=run.submitted_by)"
+    )
+    pair = [number for (number,) in studio.rows("SELECT id FROM experiments_trainingrun ORDER BY id DESC LIMIT 2")][::-1]
+    page.goto(overview)
+    guide.get_by_role("link", name="Compare the two newest that have completed").click(timeout=240_000)  # it comes by itself
+    page.wait_for_url(f"**/compare/?run={pair[0]}&run={pair[1]}")
+    assert {state for run in pair for (state,) in studio.rows("SELECT state FROM experiments_trainingrun WHERE id = ?", run)} == {
+        "completed"
+    }
+    expect(page.locator("#overlay .plot canvas")).to_have_count(1)
+    for row in page.locator(".legend-box tbody tr").all():
+        expect(row.locator("td").first).to_have_text(re.compile(r"^[0-9.e-]+$"))
+    expect(page.locator(".parallel-line")).to_have_count(2)
+    rates = page.locator("#table tr.differs", has=page.locator("th", has_text="--lr"))
+    expect(rates.locator("td")).to_have_text(["0.001", "0.003"])

@@ -38,12 +38,13 @@ CALLS = {
     "drop_upload": "drop_upload",
     "data": "data_asset files_of_data preview_file_of_data", "data_download": "file_of_data", "data_image": "file_of_data",
     "update_data": "change_data", "delete_data": "delete_data",
+    "new_data_version": "begin_data_version versions_of_data", "delete_data_versions": "delete_data_versions",
     "shared_data": "shared_files preview_shared_file", "shared_data_download": "shared_file", "shared_data_image": "shared_file",
     "new_experiment": "make_experiment", "experiment": "experiment runs", "experiment_overview": "experiment",
     "run_experiment": "run_experiment",
     "duplicate_experiment": "duplicate_experiment", "delete_experiment": "delete_experiment",
     "compare": "compare_of_experiment", "compare_runs": "compare_runs",
-    "compared_series": "points",
+    "compared_series": "points_of_runs",
     "selected_runs": "stop_run pause_run resume_run delete_run change_run",
     "run": "run points", "run_overview": "run setup generations slots events", "run_logs": "logs search_log", "run_log": "log",
     "run_log_file": "log_file", "run_results": "files metrics", "run_look": "preview_file", "run_picture": "file", "run_file": "file",
@@ -77,7 +78,7 @@ CALLS = {
 }  # fmt: skip
 WITHOUT = {
     **dict.fromkeys(
-        ("check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun"),
+        ("check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_data_version", "check_rerun"),
         "says while a form is filled in what its sending would be refused for; the calls that make the same say it when they are made",
     ),
     "logout": "ends the login of a browser; a token is ended by its own call",

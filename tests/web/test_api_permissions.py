@@ -56,6 +56,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/projects/{project}/variables/{name}"): {"value": "1"},
     ("PUT", "/definitions/{definition}/variables/{name}"): {"value": "1"},
     ("POST", "/projects/{project}/uploads"): {"kind": "data", "name": "n", "files": [{"path": "a", "size": 1}]},
+    ("POST", "/data/{data}/versions"): {"files": [{"path": "a", "size": 1}]},
     ("POST", "/projects/{project}/definitions/git"): {"name": "n", "git_address": "https://example.org/a.git"},
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
@@ -108,7 +109,7 @@ def filled(path: str, studio: Seeded) -> str:
 
 def sent(script: Script, call: tuple[str, str], studio: Seeded) -> int:
     method, path = call
-    asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1"}
+    asked = {"/stream": "?topic=cluster", "/search": "?q=digits", "/compare": "?run=1", "/points": f"?run={studio.completed.pk}"}
     asked |= {"/runs/{run}/media/shown": "?kind=text&name=notes", "/runs/{run}/media/picture": "?file=a&offset=0&size=1"}
     asked |= dict.fromkeys(("/uploads/{upload}/files/{number}", "/projects/imports/{imported}/archive"), "?offset=0")
     query = asked.get(path, "")

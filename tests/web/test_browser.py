@@ -186,7 +186,7 @@ def test_a_large_file_goes_on_after_a_lost_connection_and_after_the_page_was_clo
     expect(page.get_by_role("alert")).to_contain_text("large.bin is missing")
     page.get_by_label("Files").set_input_files(tmp_path / "large.bin")
     page.get_by_role("button", name="Resume upload").last.click()
-    expect(page.get_by_role("heading", name="large.bin", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="large.bin v1", exact=True)).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("10.2 MB")
     assert len(tries) == 4
 

@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from experiments import services
-from experiments.models import DataAsset, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
+from experiments.models import DataAsset, DataSeries, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from tests import cast
 from tests.web.conftest import As, code, definition_form
 from tests.web.seed import Seeded
@@ -101,7 +101,8 @@ def test_a_run_with_changes_says_that_least_is_more_than_most(studio: Seeded, as
 
 def test_a_full_disk_quota_is_said_before_anything_is_sent(project: Project, bob: User, dora: User, as_: As) -> None:
     services.set_policy(by=dora, policy="fair_share", project_disk={str(project.pk): 1})
-    DataAsset.objects.create(project=project, name="large", files=1, size_bytes=2 * 10**9, sha256="0" * 64, created_by=bob)
+    facts = {"files": 1, "size_bytes": 2 * 10**9, "sha256": "0" * 64, "created_by": bob}
+    DataAsset.objects.create(project=project, series=DataSeries.objects.create(project=project), version=1, name="large", **facts)
     said = as_(bob).post(reverse("check_definition", args=[project.pk]), typed()).json()["errors"]["upload"]
     assert "takes 2.0 GB of the 1.0 GB of disk" in said[0]
     form = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form()).context["form"]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
+from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from edt_client import points
+from edt_client.calls import Answer
 from experiments import ingest, selectors, services
 from experiments.models import Metric, TrainingRun, User
 from experiments.selectors import curves
 from experiments.selectors.compare import MOST_METRICS
 from tests import cast
 from tests.conftest import Said
+from tests.web import api
 from tests.web.conftest import As
 from training_runtime import journal
 
@@ -98,3 +105,66 @@ def test_of_a_run_that_one_may_not_see_nothing_is_said(short: TrainingRun, charl
     answer = as_(short.submitted_by).get(reverse("compared_series"), {"run": [short.pk, theirs.pk]})
     assert [each["run"] for each in answer.json()["runs"]] == [short.pk]
     assert "secret" not in answer.content.decode()
+
+
+def test_a_script_gets_the_curves_that_the_page_draws(short: TrainingRun, long: TrainingRun, alice: User, as_: As) -> None:
+    asked = {"run": f"{long.pk},{short.pk}", "metric": ["train loss", "train accuracy"]}
+    page = as_(alice).get(reverse("compared_series"), asked).json()
+    found = api.of(alice, "read").get(f"/points?{urlencode(asked, doseq=True)}").json()
+    assert found["metrics"] == page["metrics"]
+    for told, drawn in zip(found["runs"], page["runs"], strict=True):
+        assert [told[name] for name in ("run", "seq", "metrics")] == [drawn[name] for name in ("run", "seq", "metrics")]
+        assert told["started"] == pytest.approx(drawn["start"])
+        assert [(f"{one['group']} {one['name']}", one["steps"], one["values"]) for one in told["curves"]] == [
+            (one["name"], one["steps"], one["values"]) for one in drawn["curves"]
+        ]
+    (first, _) = found["runs"]
+    assert [(one["name"], one["total"], one["sampled"]) for one in first["curves"]] == [("accuracy", LONG, True), ("loss", LONG, True)]
+    thin = api.of(alice, "read").get(f"/points?run={long.pk}&max_points=20").json()["runs"][0]["curves"]
+    assert [one["name"] for one in thin] == ["loss"], "the first, where none is asked for"
+    assert len(thin[0]["steps"]) < 50
+
+
+def test_a_script_gets_all_points_of_several_runs_as_a_table(short: TrainingRun, long: TrainingRun, alice: User) -> None:
+    script, at = api.of(alice, "read"), f"/points?run={short.pk},{long.pk}&metric=train%20loss"
+    rows = list(csv.DictReader(io.StringIO(b"".join(script.get(at, Accept="text/csv")).decode())))
+    arrow = pa.ipc.open_stream(b"".join(script.get(f"{at}&format=arrow"))).read_all().to_pylist()
+    assert [(int(row["run"]), int(row["step"])) for row in rows] == [(row["run"], row["step"]) for row in arrow]
+    assert [(row["run"], row["step"]) for row in arrow[:6]] == [*((short.pk, step) for step in range(1, 6)), (long.pk, 1)]
+    assert len(arrow) == 5 + LONG
+    assert {(row["group"], row["name"]) for row in arrow} == {("train", "loss")}
+
+
+def test_a_script_is_refused_runs_that_it_may_not_see_and_too_many(short: TrainingRun, alice: User, charlie: User) -> None:
+    theirs = trained(services.create_project(by=charlie, name="Theirs"), charlie, step(1, loss=0.5))
+    script = api.of(alice, "read")
+    for number in (theirs.pk, 10**9):
+        for kind in ("json", "csv", "arrow"):
+            refused = script.get(f"/points?run={short.pk},{number}&format={kind}")
+            assert (refused.status_code, f"no such run, or you may not see it: {number}." in refused.content.decode()) == (404, True)
+    for wrong in ("", "run=", "run=x", "run=" + ",".join(map(str, range(1, 102))), f"run={short.pk}&{'&'.join(['metric=a'] * 7)}"):
+        assert script.get(f"/points?{wrong}").status_code in (400, 422), wrong
+    assert script.get(f"/points?run={short.pk}&max_points=1000000").status_code in (400, 422)
+    nothing = script.get(f"/points?run={short.pk}&metric=test%00").json()["runs"]
+    assert [each["curves"] for each in nothing] == [[]]
+
+
+def test_the_client_asks_once_for_all_runs(short: TrainingRun, long: TrainingRun, alice: User) -> None:
+    """Its operation, whose call is answered by the studio."""
+    script = api.of(alice, "read")
+
+    def done(operation: Any) -> Any:
+        call = next(operation)
+        answer = script.send(call.method, f"{call.path}?{urlencode(call.query, doseq=True)}")
+        body = b"".join(answer) if answer.streaming else answer.content
+        with pytest.raises(StopIteration) as end:
+            operation.send(Answer(answer.status_code, body))
+        return end.value.value
+
+    found = done(points.curves([long.pk, short.pk, long.pk], ["train loss"]))
+    assert [(each.run, each.metrics, [curve.name for curve in each.curves]) for each in found] == [
+        (long.pk, ["train accuracy", "train loss"], ["loss"]),
+        (short.pk, ["train loss"], ["loss"]),
+    ]
+    assert found[1].curves[0].values[2] is None
+    assert done(points.table([short.pk])).splitlines()[0] == b"run,group,name,step,epoch,time,value,workers"

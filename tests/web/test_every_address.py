@@ -78,6 +78,7 @@ MEMBERS = {
     "project_webhooks", "duplicate_experiment", "selected_runs", "run_notes",
     "new_data", "begin_upload", "upload", "upload_piece", "finish_upload", "drop_upload",
     "data", "data_download", "data_image", "update_data", "delete_data",
+    "new_data_version", "check_data_version", "delete_data_versions",
     "watch_metric", "watch_experiment", "run_log_file", "run_file", "run_archive", "run_look", "run_picture",
     "add_package",
     "run_with_changes",
@@ -91,6 +92,7 @@ MEMBERS = {
 WRITES = {
     "set_prices",
     "check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun",  # of a form, by POST
+    "check_data_version", "delete_data_versions",
     "begin_import", "finish_import", "drop_import",
     "delete_trigger",
     "selected_project_runs", "save_view", "delete_view",
@@ -118,6 +120,7 @@ FORMS = {
     "shortcuts",
     "project_webhooks",
     "new_data",
+    "new_data_version",
     "new_project",
     "import_project",
     "members",
@@ -201,6 +204,7 @@ def sample(name: str, studio: Seeded) -> str:
         owners[name] = view_of(studio).pk
     owners |= {name: studio.upload.pk for name in ("upload", "upload_piece", "finish_upload", "drop_upload")}
     owners |= {name: studio.data.pk for name in ("data", "data_download", "data_image", "update_data", "delete_data")}
+    owners |= {name: studio.data.pk for name in ("new_data_version", "check_data_version", "delete_data_versions")}
     owners |= {name: studio.version.definition.pk for name in ("definition_variables", "delete_definition_variable")}
     owners |= {"environment": studio.environment.pk, "drop_environment": studio.environment.pk}
     offered = NamedEnvironment.objects.get().pk
@@ -280,6 +284,7 @@ def test_a_member_who_only_looks_can_open_what_is_to_look_at(studio: Seeded, as_
         "change_run",
         "preview_run",
         "new_data",
+        "new_data_version",
         "upload",
         "project_webhooks",
     }

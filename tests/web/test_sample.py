@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from experiments import datastore, fleet, scheduling
 from experiments.models import Experiment, Node, Project, TrainingRun, User
+from experiments.services import reruns
 from tests.web.conftest import As
 
 pytestmark = pytest.mark.usefixtures("said")
@@ -34,6 +36,28 @@ def test_its_overview_guides_on(charlie: User, as_: As) -> None:
     page = client.get(reverse("project", args=[Project.objects.get().pk])).content.decode()
     assert "What to try with this sample" in page
     assert reverse("run", args=[TrainingRun.objects.get().pk]) in page
+
+
+def test_its_guide_ends_in_a_comparison_of_the_two_newest_runs_that_have_completed(charlie: User, as_: As) -> None:
+    client = as_(charlie)
+    client.post(reverse("sample"), {"request_id": str(uuid.uuid4())})
+    first, now = TrainingRun.objects.get(), timezone.now()
+    pair = reruns.run_with_changes(first, by=charlie, commands=[f"main.py --lr {rate}" for rate in ("0.001", "0.003")], now=now)
+    address = reverse("project", args=[first.experiment.project_id])
+
+    def end(run: TrainingRun, state: str) -> None:
+        TrainingRun.objects.filter(pk=run.pk).update(state=state, started_at=now, ended_at=now)
+
+    def offered() -> list[str]:
+        return re.findall(r'href="/compare/\?([^"]*)"', client.get(address).content.decode())
+
+    end(first, "failed")
+    end(pair[0], "completed")
+    assert offered() == [], "one alone is compared with nothing"
+    end(pair[1], "completed")
+    assert offered() == [f"run={pair[0].pk}&amp;run={pair[1].pk}"]
+    end(first, "completed")
+    assert offered() == [f"run={pair[0].pk}&amp;run={pair[1].pk}"]
 
 
 def test_asked_for_again_it_leads_to_the_one_there_is(charlie: User, as_: As) -> None:
