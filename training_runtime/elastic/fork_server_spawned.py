@@ -26,7 +26,10 @@ from training_runtime.elastic.seat import Place, place_of
 from training_runtime.elastic.segment import Layout
 from training_runtime.errors import UserError
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from training_runtime.elastic import fresh; fresh.main(int(sys.argv[2]))"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from training_runtime.elastic import fork_server_spawned as spawned; spawned.main(int(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True)
