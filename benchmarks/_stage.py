@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks._network import LOOPBACK, Machine, linked, plug
 from tests.engine.faults import FAULTS
 from tests.engine.harness import Run, Station, Warm, in_session, until_gone
-from training_runtime.elastic.kinship import is_stopped
+from training_runtime.elastic.process_handles import is_stopped
 
 HANG_S = 1.0
 GRACE_S = 20.0  # the host's is 30 s
@@ -32,8 +32,8 @@ REFUSED = "refused"
 
 HOLD = """
 import json as _json, os as _os, time as _time
-from training_runtime.elastic import orphans as _orphans, worker as _holding
-from training_runtime.elastic.arena import WANTED as _WANTED
+from training_runtime.elastic import emergency_checkpoint as _orphans, worker as _holding
+from training_runtime.elastic.segment import WANTED as _WANTED
 _HOLDS = _json.loads(_os.environ.get("HOLDS", "[]"))
 def _hold(inner):
     def step(self, unit):
@@ -41,9 +41,9 @@ def _hold(inner):
         if unit.step in _HOLDS and not _os.path.exists(mark):
             end = _time.monotonic() + 4
             with self._excused():
-                while self.arena.words[_WANTED] <= self.group.number and _time.monotonic() < end and not _os.path.exists(mark):
+                while self.segment.words[_WANTED] <= self.group.number and _time.monotonic() < end and not _os.path.exists(mark):
                     _time.sleep(0.002)
-                    _orphans.look(self.arena, self.place.driver)
+                    _orphans.look(self.segment, self.place.driver)
             open(mark, "w").close()
         return inner(self, unit)
     return step

@@ -108,7 +108,7 @@ def drivers(warm: Warm, count: int) -> tuple[list[float], int, int]:
 
 
 @dataclass
-class Deaths:
+class FailureCauses:
     """Seconds from each signal to the next finished step, steps lost or done again, and samples that were not used exactly once."""
 
     kills: list[float] = field(default_factory=list)
@@ -166,7 +166,7 @@ def peer_strike(peer: Peer, rank: int, number: int) -> float:
 
 
 def ours(warm: Warm, rows: list[tuple[object, ...]], quick: bool) -> dict[str, float | int | None]:
-    found = Deaths()
+    found = FailureCauses()
     for workers in (2, 4):
         times, *wrong = kills(warm, workers, 4 if quick else 25)
         found.kills += times
@@ -179,7 +179,7 @@ def ours(warm: Warm, rows: list[tuple[object, ...]], quick: bool) -> dict[str, f
 
 
 def theirs(name: str, start: Start, rows: list[tuple[object, ...]], quick: bool) -> dict[str, float | int | None]:
-    found = Deaths()
+    found = FailureCauses()
     strikes = [(2, 1, signal.SIGKILL)] if quick else [(2, 5, signal.SIGKILL), (4, 5, signal.SIGKILL), (4, 2, signal.SIGSTOP)]
     for workers, count, number in strikes:
         times, *wrong = peer_strikes(start, workers, count, number)

@@ -3,7 +3,8 @@ own. Each fault happens once in a run, unless it is to happen `always`. `do` nam
 
 FAULTS = """
 import json, os, signal
-from training_runtime.elastic import chronicle as _chronicle, coordinator as _coordinator, exchange as _exchange, recorder as _recorder
+from training_runtime.elastic import coordinator as _coordinator, exchange as _exchange
+from training_runtime.elastic import recorder as _recorder, recorder_feed as _recorder_feed
 from training_runtime.elastic import worker as _worker
 
 _faults = json.loads(os.environ.get("FAULTS", "[]"))
@@ -96,7 +97,7 @@ def _wrap_driver(cls, name):
         return result
     setattr(cls, name, outer)
 
-for _cls, _name in ((_chronicle.Chronicle, "steps"), (_chronicle.Chronicle, "note"), (_chronicle.Chronicle, "begun"),
+for _cls, _name in ((_recorder_feed.RecorderFeed, "steps"), (_recorder_feed.RecorderFeed, "note"), (_recorder_feed.RecorderFeed, "begun"),
                     (_coordinator.Coordinator, "_publish"), (_coordinator.Coordinator, "_start"), (_coordinator.Coordinator, "_done"),
                     (_coordinator.Coordinator, "_exited"), (_recorder.Recorder, "flush"), (_recorder.Recorder, "test")):
     _wrap_driver(_cls, _name)

@@ -10,7 +10,7 @@ import torch
 
 from tests.engine.scripts import SMALL
 from training_runtime.elastic import digest
-from training_runtime.elastic.arena import Arena, Layout
+from training_runtime.elastic.segment import Layout, Segment
 from training_runtime.errors import UserError
 
 LARGE = 3 * (1 << 16) + 5  # more than one row of words, the last one not full
@@ -101,7 +101,7 @@ def layout() -> Layout:
 @pytest.fixture
 def replicas():
     fd = os.memfd_create("words")
-    yield digest.Replicas(Arena(fd, layout(), create=True))
+    yield digest.Replicas(Segment(fd, layout(), create=True))
     os.close(fd)
 
 

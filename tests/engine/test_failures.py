@@ -13,13 +13,13 @@ LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 # Workers on one slot fail in their start, where the file `grow` says so.
 BAD_SLOT = """
 import os, signal
-from training_runtime.elastic import life as _life
-_inner = _life.Life._prepare
+from training_runtime.elastic import lifecycle as _life
+_inner = _life.Lifecycle._prepare
 def _prepare(self):
     if self.place.slot == 2 and os.path.exists(os.environ["RESULT_DIR"] + "/bad"):
         {fails}
     _inner(self)
-_life.Life._prepare = _prepare
+_life.Lifecycle._prepare = _prepare
 """
 RAISES_ONCE = """
 import os

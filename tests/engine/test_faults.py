@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.faults import FAULTS, PHASES
 from tests.engine.scripts import HELD, SMALL
-from training_runtime.elastic.watch import Patience, Sign, Watch, deadline_s
+from training_runtime.elastic.hang_rules import Patience, Sign, Watch, deadline_s
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL

@@ -8,7 +8,7 @@ import signal
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
-from tests.engine.test_orphans import template_of
+from tests.engine.test_emergency_checkpoint import template_of
 from training_runtime.elastic.complaints import Complaints
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all

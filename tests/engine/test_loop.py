@@ -93,14 +93,14 @@ def test_deaths_in_the_body_and_a_suspension_cost_no_bit(start, alone):
 LATE = """
 import os, signal, time
 from training_runtime.elastic import worker as _worker
-from training_runtime.elastic.arena import COMMITTED
+from training_runtime.elastic.segment import COMMITTED
 _results, _leave_before = os.environ["RESULT_DIR"], _worker.Worker._leave_before
 def _late(self, agreed):
     if self.shape.step_at(self.tick) + 1 == 10 and self.group.size == 3:
         open(f"{_results}/rank-{self.group.rank}", "w").write(str(os.getpid()))
         if self.group.rank == 1 and not os.path.exists(_results + "/late"):
             open(_results + "/late", "w").close()
-            while self.arena.get(self.group.record.members[0], COMMITTED) <= self.tick or not os.path.exists(_results + "/rank-2"):
+            while self.segment.get(self.group.record.members[0], COMMITTED) <= self.tick or not os.path.exists(_results + "/rank-2"):
                 time.sleep(0.002)
             os.kill(int(open(_results + "/rank-2").read()), signal.SIGKILL)
             while True:

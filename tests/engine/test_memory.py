@@ -12,8 +12,8 @@ import torch
 
 from tests.engine.harness import ROOT
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.arena import Arena, Lane, Layout
-from training_runtime.elastic.pages import Pages
+from training_runtime.elastic.prefault import Prefault
+from training_runtime.elastic.segment import Lane, Layout, Segment
 
 ROW_BYTES = 8 << 20
 LAYOUT = Layout(2, 3, 4, 1, 0, 0, (Lane(torch.float32, ROW_BYTES // 4, 0),))
@@ -26,12 +26,12 @@ def faults() -> int:
 def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
     fd = os.memfd_create("test")
     try:
-        newcomer, member = Arena(fd, LAYOUT, create=True), Arena(fd, LAYOUT)
+        newcomer, member = Segment(fd, LAYOUT, create=True), Segment(fd, LAYOUT)
         first = LAYOUT.offsets["rows"]
-        Pages(newcomer).allocate([1])
+        Prefault(newcomer).allocate([1])
         held = [row for row in range(4) if os.lseek(fd, first + row * ROW_BYTES, os.SEEK_DATA) == first + row * ROW_BYTES]
         assert held == [1, 3], "its own row and the sum, and no other"
-        Pages(member).some(1e6)
+        Prefault(member).some(1e6)
         before = faults()
         member.lane(1, LAYOUT.lanes[0]).fill_(1.0)
         assert faults() - before < 500, "2048 pages were there"

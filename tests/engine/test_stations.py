@@ -12,9 +12,9 @@ from tests.engine.harness import HERE, until_gone
 from tests.engine.scripts import HELD, LOOP, SMALL
 from tests.engine.test_loop import same
 from tests.engine.test_streams import SCRIPTS
-from training_runtime.elastic.spread import rendezvous
-from training_runtime.elastic.spread.station import AGAIN
-from training_runtime.elastic.spread.wire import Wire
+from training_runtime.elastic.multinode import rendezvous
+from training_runtime.elastic.multinode.station import AGAIN
+from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.errors import ProtocolError
 
 LONG = ("--epochs", "24", "--samples", "115")

@@ -11,13 +11,13 @@ import pytest
 from tests.engine.scripts import SMALL
 from training_runtime import journal
 from training_runtime.elastic import heartbeat
-from training_runtime.elastic.arena import BEAT, COMMITTED, Arena, GenerationRecord, Layout
+from training_runtime.elastic.hang_detector import HangDetector
+from training_runtime.elastic.hang_rules import Sign, Watch, excused_s
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.release import Holder, Release
-from training_runtime.elastic.roster import Seated
+from training_runtime.elastic.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
 from training_runtime.elastic.supervision import Supervision
-from training_runtime.elastic.vigil import Vigil
-from training_runtime.elastic.watch import Sign, Watch, excused_s
+from training_runtime.elastic.worker_table import WorkerProcess
 from training_runtime.protocol import SlotRef
 
 SLOW_METRIC = """
@@ -134,15 +134,15 @@ def test_who_gives_its_state_away_has_until_no_more_bytes_move():
     assert next((now, [h.seat for h in found]) for now, found in last if found) == (1010.5, [1])
 
 
-def test_who_left_before_the_end_has_no_longer_for_it_while_the_model_is_written(arena):
+def test_who_left_before_the_end_has_no_longer_for_it_while_the_model_is_written(segment):
     supervision = Supervision(0.0)
-    writes, stays = (Seated(seat, SlotRef(seat, "", seat, "cpu"), 0, state, pid=1) for seat, state in ((0, "member"), (1, "left")))
+    writes, stays = (WorkerProcess(seat, SlotRef(seat, "", seat, "cpu"), 0, state, pid=1) for seat, state in ((0, "member"), (1, "left")))
 
     def ended(at: float) -> list[int]:
         for seat in (0, 1):
-            arena.set(seat, BEAT, int(at * 1000))
+            segment.set(seat, BEAT, int(at * 1000))
         record, facts = GenerationRecord(1, (0,), ()), {"wanted": (0,), "durations": [], "done": False, "retiring": True}
-        return [seat for seat, _ in supervision.to_end(at, arena, (writes, stays), record, **facts)]
+        return [seat for seat, _ in supervision.to_end(at, segment, (writes, stays), record, **facts)]
 
     assert [at for at in looks(31.5) if ended(at)] == [30.5, 31.0]
 
@@ -181,64 +181,64 @@ def test_what_may_take_long_gets_longer_where_somebody_wants_long_deadlines():
 
 
 @pytest.fixture
-def arena(tmp_path: Path):
-    with open(tmp_path / "arena", "w+b") as file:
-        made = Arena(file.fileno(), Layout(2, 1, 3, 1, 0, 0, ()), create=True)
+def segment(tmp_path: Path):
+    with open(tmp_path / "segment", "w+b") as file:
+        made = Segment(file.fileno(), Layout(2, 1, 3, 1, 0, 0, ()), create=True)
         made.clear_seat(0)
         made.set(0, COMMITTED, 5)
         yield made
 
 
-def member(pid: int = 1) -> Seated:
-    return Seated(0, SlotRef(7, "node", 0, "cpu"), 1, "member", pid)  # of another machine: its /proc is not looked at
+def member(pid: int = 1) -> WorkerProcess:
+    return WorkerProcess(0, SlotRef(7, "node", 0, "cpu"), 1, "member", pid)  # of another machine: its /proc is not looked at
 
 
-def look(vigil: Vigil, arena: Arena, now: float, durations=(0.1,), seated=None) -> bool:
-    return bool(vigil.look(now, arena, [seated or member()], members=[0], durations=list(durations), done=False))
+def look(hang_detector: HangDetector, segment: Segment, now: float, durations=(0.1,), seated=None) -> bool:
+    return bool(hang_detector.look(now, segment, [seated or member()], members=[0], durations=list(durations), done=False))
 
 
-def hangs_after(vigil: Vigil, arena: Arena, begin: float, durations=(0.1,)) -> float:
+def hangs_after(hang_detector: HangDetector, segment: Segment, begin: float, durations=(0.1,)) -> float:
     """Seconds without a beat until the member is found, looked at every half second."""
-    arena.set(0, BEAT, arena.get(0, BEAT) + 1)
+    segment.set(0, BEAT, segment.get(0, BEAT) + 1)
     now = begin
-    while not look(vigil, arena, now, durations):
+    while not look(hang_detector, segment, now, durations):
         now += 0.5
     return now - begin
 
 
-def test_each_worker_that_is_ended_doubles_the_deadline_for_an_hour(arena):
-    vigil = Vigil(None)
-    assert hangs_after(vigil, arena, 0.0) == pytest.approx(60, abs=1)
-    assert hangs_after(vigil, arena, 100.0) == pytest.approx(120, abs=1)
+def test_each_worker_that_is_ended_doubles_the_deadline_for_an_hour(segment):
+    hang_detector = HangDetector(None)
+    assert hangs_after(hang_detector, segment, 0.0) == pytest.approx(60, abs=1)
+    assert hangs_after(hang_detector, segment, 100.0) == pytest.approx(120, abs=1)
     quiet = 0.0
     while quiet < 3700:
-        arena.set(0, BEAT, arena.get(0, BEAT) + 1)
-        assert not look(vigil, arena, 300.0 + quiet)
+        segment.set(0, BEAT, segment.get(0, BEAT) + 1)
+        assert not look(hang_detector, segment, 300.0 + quiet)
         quiet += 0.5
-    assert hangs_after(vigil, arena, 300.0 + quiet) == pytest.approx(60, abs=1)
+    assert hangs_after(hang_detector, segment, 300.0 + quiet) == pytest.approx(60, abs=1)
 
 
-def test_a_deadline_that_somebody_has_set_is_not_doubled(arena):
-    vigil = Vigil(3.0)
-    assert hangs_after(vigil, arena, 0.0) == pytest.approx(3, abs=1)
-    assert hangs_after(vigil, arena, 10.0) == pytest.approx(3, abs=1)
+def test_a_deadline_that_somebody_has_set_is_not_doubled(segment):
+    hang_detector = HangDetector(3.0)
+    assert hangs_after(hang_detector, segment, 0.0) == pytest.approx(3, abs=1)
+    assert hangs_after(hang_detector, segment, 10.0) == pytest.approx(3, abs=1)
 
 
-def test_the_time_in_which_the_driver_could_not_look_does_not_count(arena):
-    vigil = Vigil(None)
-    assert not look(vigil, arena, 0.0)
-    assert not look(vigil, arena, 0.2)
-    assert not look(vigil, arena, 500.0), "the driver was stopped, or waited for a disk"
+def test_the_time_in_which_the_driver_could_not_look_does_not_count(segment):
+    hang_detector = HangDetector(None)
+    assert not look(hang_detector, segment, 0.0)
+    assert not look(hang_detector, segment, 0.2)
+    assert not look(hang_detector, segment, 500.0), "the driver was stopped, or waited for a disk"
 
 
-def test_a_large_piece_of_state_beats_on_its_way(arena, tmp_path):
-    heartbeat.begin(arena, 0)
+def test_a_large_piece_of_state_beats_on_its_way(segment, tmp_path):
+    heartbeat.begin(segment, 0)
     with open(tmp_path / "state", "wb") as file:
         heartbeat.Beating(file).write(bytes(3 * heartbeat.PIECE_BYTES))
-        assert arena.get(0, BEAT) == 3
+        assert segment.get(0, BEAT) == 3
         assert file.tell() == 3 * heartbeat.PIECE_BYTES
     assert b"".join(heartbeat.pieces(memoryview(io.BytesIO(b"small").getvalue()))) == b"small"
-    assert arena.get(0, BEAT) == 4
+    assert segment.get(0, BEAT) == 4
 
 
 class Silent:

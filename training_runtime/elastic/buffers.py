@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.segment import Segment
 from training_runtime.elastic.state import Buffers
 
 _WORD = 8
@@ -80,12 +80,12 @@ def shared_bytes(modules: Sequence[nn.Module]) -> int:
 class SharedBuffers:
     """`apart`: they are on `device`, away from the shared memory."""
 
-    def __init__(self, arena: Arena, modules: Sequence[nn.Module], device: torch.device, *, apart: bool) -> None:
+    def __init__(self, segment: Segment, modules: Sequence[nn.Module], device: torch.device, *, apart: bool) -> None:
         self._found, self._apart, self.numbers = Buffers(modules), apart, Numbers(modules)
-        size, all_bytes = _tensor_bytes(modules), arena.layout.buffer_bytes
-        self._shared = [arena.tensor("buffers", torch.uint8, size, parity * all_bytes) for parity in (0, 1)]
-        first = arena.layout.offsets["buffers"] + size
-        self._words = [arena.memory(first + parity * all_bytes, self.numbers.size) for parity in (0, 1)]
+        size, all_bytes = _tensor_bytes(modules), segment.layout.buffer_bytes
+        self._shared = [segment.tensor("buffers", torch.uint8, size, parity * all_bytes) for parity in (0, 1)]
+        first = segment.layout.offsets["buffers"] + size
+        self._words = [segment.memory(first + parity * all_bytes, self.numbers.size) for parity in (0, 1)]
         self._packed = torch.empty(size, dtype=torch.uint8, device=device) if apart else torch.empty(0, dtype=torch.uint8)
         self._views = [self._shaped(self._packed)] * 2 if apart else [self._shaped(flat) for flat in self._shared]
         self._start: list[torch.Tensor] = []

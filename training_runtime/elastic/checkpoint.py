@@ -171,7 +171,8 @@ def _write_by_path(path: Path, save: Callable[[Path], None]) -> int:
 
 
 def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:
-    """All that is needed to go on with the unit after `tick`, bit for bit. By one process at a time (see `orphans.one_at_a_time`)."""
+    """All that is needed to go on with the unit after `tick`, bit for bit. By one process at a time (see
+    `emergency_checkpoint.one_at_a_time`)."""
     live = job.live
     tree = state.capture(live)
 

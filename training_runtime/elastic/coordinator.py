@@ -16,18 +16,18 @@ from typing import Any
 
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, digest, membership
-from training_runtime.elastic.arena import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, Arena, GenerationRecord
 from training_runtime.elastic.becoming import at_the_end
-from training_runtime.elastic.chronicle import Chronicle, Published
 from training_runtime.elastic.failures import Recent
+from training_runtime.elastic.fork_server import ForkServer
 from training_runtime.elastic.hostlink import HostLink
-from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.multinode.remote_nodes import WORDS, Outposts
 from training_runtime.elastic.outcome import Failure, Outcome
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.roster import Roster
-from training_runtime.elastic.spread.outposts import WORDS, Outposts
+from training_runtime.elastic.recorder_feed import Published, RecorderFeed
+from training_runtime.elastic.segment import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, GenerationRecord, Segment
 from training_runtime.elastic.supervision import Supervision
+from training_runtime.elastic.worker_table import WorkerTable
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
@@ -49,8 +49,8 @@ class Coordinator:
         self.done = self.retiring = False
         self.last_tick = 0  # of the training, when it is at its end
         self.failure = Failure()
-        self.arena: Arena | None = None
-        self.household: Household | None = None
+        self.segment: Segment | None = None
+        self.fork_server: ForkServer | None = None
         self.template_deaths = Recent(WITHIN_S)
         self.unforkable: dict[str, Any] | None = None
         self.supervision = Supervision(time.monotonic())
@@ -59,54 +59,54 @@ class Coordinator:
 
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
-        self.household = household = Household(self.job, self.link.leave if self.link is not None else lambda: None)
-        self.outposts = Outposts(self.job, household)
-        self.roster = Roster(household, self.outposts)
-        with at_the_end(lambda: self._end(household)):
+        self.fork_server = fork_server = ForkServer(self.job, self.link.leave if self.link is not None else lambda: None)
+        self.outposts = Outposts(self.job, fork_server)
+        self.worker_table = WorkerTable(fork_server, self.outposts)
+        with at_the_end(lambda: self._end(fork_server)):
             while not self._finished():
-                self._wait(household)
+                self._wait(fork_server)
                 self._read_all()
                 if self.unforkable is not None:
-                    self._start_fresh(household, self.unforkable)
-                if household.inbox.severed:
-                    self._start_anew(household, "the workers could not be heard any more, something in the script shut down their socket")
-                self._look_after(household, time.monotonic())
+                    self._start_fresh(fork_server, self.unforkable)
+                if fork_server.inbox.severed:
+                    self._start_anew(fork_server, "the workers could not be heard any more, something in the script shut down their socket")
+                self._look_after(fork_server, time.monotonic())
                 self._act()
                 self.recorder.flush_if_due(time.monotonic())
             return self._close()
 
-    def _end(self, household: Household) -> None:
+    def _end(self, fork_server: ForkServer) -> None:
         self.outposts.end()
-        household.end(self.roster.on(0))
+        fork_server.end(self.worker_table.on(0))
         if self.link is not None:
             self.link.hold((), forking=False)
 
     def interrupt(self, reason: str) -> None:
         """Stop at the next step boundary. From a signal handler."""
         self.stopping = self.reason = reason
-        if self.household is not None:
-            os.eventfd_write(self.household.wake_fd, 1)
+        if self.fork_server is not None:
+            os.eventfd_write(self.fork_server.wake_fd, 1)
 
     def _lay_out(self, samples: int, test_samples: int) -> None:
         job = self.job
         shape = job.shape(samples, test_samples)
         self.recorder.started(shape, self.attempt)
-        self.chronicle = Chronicle(job, shape, self.recorder)
-        tick = self.chronicle.take_up()
+        self.recorder_feed = RecorderFeed(job, shape, self.recorder)
+        tick = self.recorder_feed.take_up()
         self.generation = self.recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
-        assert self.household is not None
-        self.arena = Arena(self.household.arena_fd, job.layout(shape), create=True)
+        assert self.fork_server is not None
+        self.segment = Segment(self.fork_server.segment_fd, job.layout(shape), create=True)
         self.recorder.pause()
-        self.outposts.open(self.arena.layout, (samples, test_samples))
+        self.outposts.open(self.segment.layout, (samples, test_samples))
         self.has_state = tick is not None
-        self.arena.begin_ring(shape.step_at(tick or 0))
-        self.chronicle.continues(tick)
+        self.segment.begin_ring(shape.step_at(tick or 0))
+        self.recorder_feed.continues(tick)
         steps = shape.step_at(shape.ticks)
         self.done = bool(steps) and self.recorder.trained_step == steps  # by an attempt that died over what follows
 
     def _finished(self) -> bool:
-        return not self.roster.alive() and bool(self.failure or self.done or self.stopping)
+        return not self.worker_table.alive() and bool(self.failure or self.done or self.stopping)
 
     def _close(self) -> Outcome:
         self.recorder.write_pending()
@@ -125,52 +125,52 @@ class Coordinator:
 
     # -- events
 
-    def _wait(self, household: Household) -> None:
+    def _wait(self, fork_server: ForkServer) -> None:
         """Sleep until something happens. Finished steps wake the driver at most once in FLUSH_S: between flushes the ring is not
         waited for."""
         due_s = self.recorder.due(time.monotonic())
         poll = select.poll()
-        for fd in (household.inbox.fileno(), household.handle, *self.outposts.handles, *(self.link.readable() if self.link else ())):
+        for fd in (fork_server.inbox.fileno(), fork_server.handle, *self.outposts.handles, *(self.link.readable() if self.link else ())):
             poll.register(fd, select.POLLIN)
         if due_s <= 0:
-            poll.register(household.wake_fd, select.POLLIN)
+            poll.register(fork_server.wake_fd, select.POLLIN)
         events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
-        if household.handle in events:
-            self._start_anew(household, "the process that workers are forked from died")
+        if fork_server.handle in events:
+            self._start_anew(fork_server, "the process that workers are forked from died")
         elif any(handle in events for handle in self.outposts.handles):
             self.recorder.pause()
             for machine in self.outposts.begin_anew():
                 self._lose(machine)
 
-    def _start_anew(self, household: Household, why: str) -> None:
+    def _start_anew(self, fork_server: ForkServer, why: str) -> None:
         """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
         self._read_all()  # who was forked last
         too_often = self.template_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_TEMPLATE
         self.outposts.end(over=False)
-        household.bury(self.arena, [seated for seated in self.roster.on(0) if seated.pid], self._hear_host)
+        fork_server.bury(self.segment, [seated for seated in self.worker_table.on(0) if seated.pid], self._hear_host)
         self._read_all()  # what they have said since
-        self.roster.bury_all()
+        self.worker_table.bury_all()
         self._tell_holding()
         if self.failure or self.done:
             return None
         if too_often:
             return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
-        household.hang_up()
+        fork_server.hang_up()
         self.recorder.pause()
-        household.start()
-        if self.arena is not None:
-            self.arena.words[ORPHANED] = 0
+        fork_server.start()
+        if self.segment is not None:
+            self.segment.words[ORPHANED] = 0
             self.recorder.pause()
             self.outposts.begin_anew()
-            self.chronicle.take_up()  # of what they wanted to say, not everything may have come through
+            self.recorder_feed.take_up()  # of what they wanted to say, not everything may have come through
             self._begin_again(why)
         return None
 
-    def _start_fresh(self, household: Household, report: dict[str, Any]) -> None:
+    def _start_fresh(self, fork_server: ForkServer, report: dict[str, Any]) -> None:
         """The datasets function has made a fork of its process unsafe."""
         self.unforkable = None
-        self.recorder.write(journal.Warned(household.start_fresh(report)))
+        self.recorder.write(journal.Warned(fork_server.start_fresh(report)))
 
     def _hear_host(self) -> None:
         if self.link is None:
@@ -184,46 +184,46 @@ class Coordinator:
 
     def _read_all(self) -> None:
         self._hear_host()
-        assert self.household is not None
-        for report in self.household.inbox.handled():
+        assert self.fork_server is not None
+        for report in self.fork_server.inbox.handled():
             self._drain_ring()  # steps come before what followed them
             self._handle(report)
         self._read_ring()
 
     def _read_ring(self) -> None:
-        if self.arena is not None and (self.arena.is_filling() or self.recorder.due(time.monotonic()) <= 0):
+        if self.segment is not None and (self.segment.is_filling() or self.recorder.due(time.monotonic()) <= 0):
             self._drain_ring()
 
     def _drain_ring(self) -> None:
-        if self.arena is None:
+        if self.segment is None:
             return
-        assert self.household is not None
+        assert self.fork_server is not None
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.household.wake_fd)
-        if self.chronicle.steps(self.arena):
+            os.eventfd_read(self.fork_server.wake_fd)
+        if self.recorder_feed.steps(self.segment):
             for seat in self.record.members[:1]:
-                self.arena.bells[seat].ring()  # it may wait for room
+                self.segment.bells[seat].ring()  # it may wait for room
 
     def _handle(self, report: dict[str, Any]) -> None:
         """One report of the template (seat -1) or of a worker."""
         kind, seat = report["kind"], report.get("seat", -1)
         if kind == "sized":
-            if self.arena is None:
+            if self.segment is None:
                 self._lay_out(report["samples"], report["test_samples"])
         elif kind == "unforkable":
             self.unforkable = report
         elif kind == "forked":
-            self.roster.forked(seat, report["pid"])
+            self.worker_table.forked(seat, report["pid"])
             self._tell_holding()
         elif kind == "ready":
-            self.roster.ready(seat, time.monotonic())
+            self.worker_table.ready(seat, time.monotonic())
         elif kind == "begun":
-            self.chronicle.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
+            self.recorder_feed.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
             self._begun(report["generation"])
         elif kind == "suspended":
-            self.chronicle.suspended(self.record.number, report, stopping=bool(self.stopping))
+            self.recorder_feed.suspended(self.record.number, report, stopping=bool(self.stopping))
             self.begun = self.has_state = True
-            self.roster.settle()
+            self.worker_table.settle()
             self._discard_newcomers()
         elif kind == "exited":
             self._exited(seat, report["code"])
@@ -233,33 +233,33 @@ class Coordinator:
             self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
         elif kind == "diverged":
             self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
-            self.failure.add("workers", "", digest.sentence(report, lambda seat: self.roster[seat].slot.id))
+            self.failure.add("workers", "", digest.sentence(report, lambda seat: self.worker_table[seat].slot.id))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
             self._lose(report["machine"])
         elif kind == "pull_limit":
-            self.roster.gives_up(seat)
+            self.worker_table.gives_up(seat)
         elif kind == "retired":
-            self.roster.retires(seat)
+            self.worker_table.retires(seat)
             self._retire(RETIRED, report["tick"])
         elif kind == "done":
             self._done(report["tick"])
         else:
-            self.chronicle.note(report)
+            self.recorder_feed.note(report)
             self.outposts.heard(report)
 
     def _begun(self, generation: int) -> None:
         if generation == self.record.number:  # else an abort has overtaken it
             self.begun = True
-            self.roster.settle()
+            self.worker_table.settle()
 
     def _retire(self, word: int, tick: int) -> None:
         """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
         the final model they may go (RETIRED); when that is written as well, that one too (CLOSED)."""
-        assert self.arena is not None
+        assert self.segment is not None
         self.retiring, self.last_tick = True, tick
-        self.arena.say(word)
+        self.segment.say(word)
 
     def _done(self, tick: int) -> None:
         self.done = True
@@ -267,11 +267,11 @@ class Coordinator:
 
     def _exited(self, seat: int, code: int) -> None:
         """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
-        ended = self.supervision.ended(self.roster, seat, code, arena=self.arena, generation=self.record.number)
-        goodbye = self.arena is not None and self.arena.get(seat, STATE) == STATE_LEFT
-        died = self.roster.exited(seat, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
+        ended = self.supervision.ended(self.worker_table, seat, code, segment=self.segment, generation=self.record.number)
+        goodbye = self.segment is not None and self.segment.get(seat, STATE) == STATE_LEFT
+        died = self.worker_table.exited(seat, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
         self._tell_holding()
-        self.outposts.heard_of(self.roster[seat].machine)
+        self.outposts.heard_of(self.worker_table[seat].machine)
         if not died or ended.slot not in self._wanted_ids():
             return
         verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
@@ -281,20 +281,20 @@ class Coordinator:
         elif verdict.warning:
             self.recorder.write(journal.Warned(verdict.warning))
 
-    def _look_after(self, household: Household, now: float) -> None:
+    def _look_after(self, fork_server: ForkServer, now: float) -> None:
         """Who hangs or keeps a slot for too long is killed; its death is then answered like any other."""
         if self.failure or not self.supervision.is_due(now):
             return
         durations = self.recorder.durations()
-        if self.supervision.template_hangs(now, household.pid, durations):
-            os.kill(household.pid, signal.SIGKILL)  # our child and not reaped
-        if self.arena is None:
+        if self.supervision.template_hangs(now, fork_server.pid, durations):
+            os.kill(fork_server.pid, signal.SIGKILL)  # our child and not reaped
+        if self.segment is None:
             return
-        forked = [seated for seated in self.roster.alive() if seated.pid and not seated.killed]
+        forked = [seated for seated in self.worker_table.alive() if seated.pid and not seated.killed]
         wanted, ends = self._wanted_ids(), {"done": self.done, "retiring": self.retiring}
-        for seat, why in self.supervision.to_end(now, self.arena, forked, self.record, wanted=wanted, durations=durations, **ends):
+        for seat, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
             self.recorder.write(journal.Warned(why))
-            self.roster.kill((seat,))
+            self.worker_table.kill((seat,))
         self.outposts.give_up_the_deaf(now)
 
     @property
@@ -308,37 +308,37 @@ class Coordinator:
     def _lose(self, machine: int) -> None:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
         self.outposts.lose(machine)
-        for seated in self.roster.on(machine):
+        for seated in self.worker_table.on(machine):
             self._exited(seated.seat, -signal.SIGKILL)
 
     # -- decisions
 
     def _act(self) -> None:
-        if self.arena is None:
+        if self.segment is None:
             return None
         if self.failure:
-            return self.roster.kill(s.seat for s in self.roster.alive())
+            return self.worker_table.kill(s.seat for s in self.worker_table.alive())
         if self.done or self.retiring:
-            return self._wind_up(self.arena)
+            return self._wind_up(self.segment)
         decision = membership.decide(self._facts(time.monotonic()))
         if decision.lost:
             self._begin_again("all workers died")
             return self._act()
-        self.roster.discard(decision.discard)
+        self.worker_table.discard(decision.discard)
         for slot in decision.start:
             self._start(next(s for s in self.wanted if s.id == slot))
         if decision.publish is not None:
             self._publish(decision.publish)
         return None
 
-    def _wind_up(self, arena: Arena) -> None:
+    def _wind_up(self, segment: Segment) -> None:
         """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
         final model dies, another does that."""
-        alive = self.roster.alive()
-        late = (s.seat for s in alive if s.state in ("starting", "ready") or arena.get(s.seat, COMMITTED) < self.last_tick)
-        self.roster.discard(seat for seat in late if self.roster[seat].state != "left")
+        alive = self.worker_table.alive()
+        late = (s.seat for s in alive if s.state in ("starting", "ready") or segment.get(s.seat, COMMITTED) < self.last_tick)
+        self.worker_table.discard(seat for seat in late if self.worker_table[seat].state != "left")
         if not (alive or self.done or self.stopping):
-            self.retiring, arena.words[RETIRED] = False, 0
+            self.retiring, segment.words[RETIRED] = False, 0
             self._begin_again("the worker that wrote the final model died")
 
     def _facts(self, now: float) -> membership.Facts:
@@ -349,48 +349,50 @@ class Coordinator:
             generation=self.record.number,
             members=self.record.members,
             begun=self.begun,
-            workers=self.roster.facts(),
+            workers=self.worker_table.facts(),
             barred=self.supervision.failures.resting(now),
             now=now,
         )
 
     def _start(self, slot: SlotRef) -> None:
-        assert self.arena is not None
-        avoid = self.chronicle.still_read()
+        assert self.segment is not None
+        avoid = self.recorder_feed.still_read()
         workers = min(len(self.wanted), self.job.engines)
-        if self.has_state and not self.roster.those("member", "starting", "ready"):  # the first of those who begin with the checkpoint
+        if self.has_state and not self.worker_table.those(
+            "member", "starting", "ready"
+        ):  # the first of those who begin with the checkpoint
             self._drain_ring()
-            self.tick = self.chronicle.take_up() or 0
-            self.arena.begin_ring(self.chronicle.shape.step_at(self.tick))
-        begin = -1 if self.roster.those("member") else self.tick
+            self.tick = self.recorder_feed.take_up() or 0
+            self.segment.begin_ring(self.recorder_feed.shape.step_at(self.tick))
+        begin = -1 if self.worker_table.those("member") else self.tick
         machine = self.outposts.machine_of(slot)
-        self.roster.start(slot, machine, arena=self.arena, avoid=avoid, begin=begin, after=self.generation, workers=workers)
+        self.worker_table.start(slot, machine, segment=self.segment, avoid=avoid, begin=begin, after=self.generation, workers=workers)
         self._tell_holding()
 
     def _discard_newcomers(self) -> None:
         """Those that count on others for the state, who will not give it to them any more."""
-        self.roster.discard(self.roster.those("starting", "ready"))
+        self.worker_table.discard(self.worker_table.those("starting", "ready"))
 
     def _publish(self, publish: membership.Publish) -> None:
-        assert self.arena is not None
+        assert self.segment is not None
         self.generation += 1
         self.record = GenerationRecord(self.generation, publish.members, publish.visitors)
-        self.roster.publish(publish.members)
-        identities = {s: (self.roster[s].slot.id, self.roster[s].pid) for s in publish.members}
-        self.chronicle.announce(self.arena, Published(self.record, publish.reason, identities))
+        self.worker_table.publish(publish.members)
+        identities = {s: (self.worker_table[s].slot.id, self.worker_table[s].pid) for s in publish.members}
+        self.recorder_feed.announce(self.segment, Published(self.record, publish.reason, identities))
         self.begun = False
         if publish.abort:
             self.reason = "a new worker replaces the one that died"
-        self.arena.publish(self.record, abort=publish.abort)
+        self.segment.publish(self.record, abort=publish.abort)
 
     def _begin_again(self, why: str) -> None:
         """No worker holds the state any more: from the engine checkpoint, or from the start."""
-        self.roster.forget_the_dead()
+        self.worker_table.forget_the_dead()
         self._discard_newcomers()
-        self.record, self.begun, self.chronicle.workers = GenerationRecord(self.generation, (), ()), True, 0
+        self.record, self.begun, self.recorder_feed.workers = GenerationRecord(self.generation, (), ()), True, 0
         self.has_state = checkpoint.exists(self.job.result_dir)
-        self.chronicle.resumed = f"{why}; continued from the {'last checkpoint' if self.has_state else 'start'}"
+        self.recorder_feed.resumed = f"{why}; continued from the {'last checkpoint' if self.has_state else 'start'}"
 
     def _tell_holding(self) -> None:
         if self.link is not None:
-            self.link.hold(known := self.roster.holding(), forking=len(known) < len(self.roster.on(0)))
+            self.link.hold(known := self.worker_table.holding(), forking=len(known) < len(self.worker_table.on(0)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic.arena import DIGESTS, Arena
+from training_runtime.elastic.segment import DIGESTS, Segment
 from training_runtime.errors import UserError
 
 EVERY_STEPS = 100  # a digest reads the state once, a step several times for each sample: less than one percent
@@ -75,8 +75,8 @@ class Replicas:
     """Those of one run, compared through the words of their seats. There are two sets of words, by the parity of the barrier that follows:
     a worker may be one barrier ahead of who still reads, never two."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena, self.every_steps = arena, every_steps()
+    def __init__(self, segment: Segment) -> None:
+        self._segment, self.every_steps = segment, every_steps()
 
     def is_due(self, index: int) -> bool:
         """Whether to compare in step `index` of an epoch."""
@@ -85,12 +85,12 @@ class Replicas:
     def tell(self, seat: int, parity: int, parts: Mapping[str, int]) -> None:
         """Before the barrier."""
         for place, value in enumerate(parts.values()):
-            self._arena.set(seat, _word(parity, place), value)
+            self._segment.set(seat, _word(parity, place), value)
 
     def compare(self, seats: Sequence[int], parity: int) -> tuple[tuple[str, ...], list[list[int]]]:
         """After the barrier: the parts that are not the same everywhere, and the seats in groups that agree on them, the largest group
         first. Nothing and one group where all agree."""
-        told = {seat: [self._arena.get(seat, _word(parity, place)) for place in range(len(SECTIONS))] for seat in seats}
+        told = {seat: [self._segment.get(seat, _word(parity, place)) for place in range(len(SECTIONS))] for seat in seats}
         differ = [place for place in range(len(SECTIONS)) if len({words[place] for words in told.values()}) > 1]
         groups: dict[tuple[int, ...], list[int]] = {}
         for seat, words in told.items():

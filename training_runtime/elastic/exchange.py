@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.arena import Arena, Lane
+from training_runtime.elastic.segment import Lane, Segment
 from training_runtime.elastic.strides import laid_out_as, strides_of
 from training_runtime.errors import UserError
 
@@ -70,7 +70,7 @@ class Exchange:
 
     def __init__(
         self,
-        arena: Arena,
+        segment: Segment,
         parameters: Sequence[torch.Tensor],
         device: torch.device,
         *,
@@ -78,10 +78,10 @@ class Exchange:
         others: Sequence[torch.Tensor] = (),
         own_step: bool = False,
     ) -> None:
-        self._arena, self._parameters, self._others, self._device = arena, tuple(parameters), tuple(others), device
-        self._engines = arena.layout.engines
+        self._segment, self._parameters, self._others, self._device = segment, tuple(parameters), tuple(others), device
+        self._engines = segment.layout.engines
         self._apart = apart
-        self._flat = [[arena.lane(row, lane) for lane in arena.layout.lanes] for row in range(self._engines + 1)]
+        self._flat = [[segment.lane(row, lane) for lane in segment.layout.lanes] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
         self._spare: list[Row] = []
@@ -115,10 +115,10 @@ class Exchange:
         return self._held[place]
 
     def _new(self) -> Row:
-        return self._shaped([torch.empty(lane.size, dtype=lane.dtype, device=self._device) for lane in self._arena.layout.lanes])
+        return self._shaped([torch.empty(lane.size, dtype=lane.dtype, device=self._device) for lane in self._segment.layout.lanes])
 
     def _shaped(self, flats: list[torch.Tensor]) -> Row:
-        places = {lane.dtype: i for i, lane in enumerate(self._arena.layout.lanes)}
+        places = {lane.dtype: i for i, lane in enumerate(self._segment.layout.lanes)}
         at = [0] * len(places)
         views = []
         for p in self._parameters:
@@ -169,7 +169,7 @@ class Exchange:
             elif p.requires_grad and not self._times[i]:
                 # Another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0.
                 view.add_(0) if self._adding else view.zero_()
-        self._arena.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
+        self._segment.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
         self._drop_others()
         self._target = []
         for left, right in tree.own_merges(mine, engines)[engine]:
@@ -193,7 +193,7 @@ class Exchange:
         """Add up the shard of `rank`. Between the two barriers of a step."""
         self.read_used(engines)
         joint = tree.joint_merges(workers, engines)
-        for i, lane in enumerate(self._arena.layout.lanes):
+        for i, lane in enumerate(self._segment.layout.lanes):
             chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
             for start in range(mine.start, mine.stop, chunk):
                 self._add_piece(i, slice(start, min(start + chunk, mine.stop)), joint)
@@ -201,7 +201,7 @@ class Exchange:
     def read_used(self, engines: int) -> None:
         """Note which parameters any engine has used. Before the second barrier: after it a fast worker may already write those of its
         next step."""
-        self._used = self._arena.used[:engines].amax(0).tolist()
+        self._used = self._segment.used[:engines].amax(0).tolist()
 
     def _add_piece(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
         total = self._flat[self._engines][lane][part]

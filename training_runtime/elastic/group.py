@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 
-from training_runtime.elastic import orphans
-from training_runtime.elastic.arena import ABORT, COMMITTED, GIVEN, PHASE, SEEN, WANTED, Arena, GenerationRecord
+from training_runtime.elastic import emergency_checkpoint
 from training_runtime.elastic.pull import Pull
+from training_runtime.elastic.segment import ABORT, COMMITTED, GIVEN, PHASE, SEEN, WANTED, GenerationRecord, Segment
 
 SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
 
@@ -29,8 +29,8 @@ class Moved(Exception):
 class Group:
     """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
 
-    def __init__(self, arena: Arena, record: GenerationRecord, seat: int, driver: int) -> None:
-        self.arena, self.record, self.seat, self.driver = arena, record, seat, driver
+    def __init__(self, segment: Segment, record: GenerationRecord, seat: int, driver: int) -> None:
+        self.segment, self.record, self.seat, self.driver = segment, record, seat, driver
         self.number = record.number
         self.rank = record.members.index(seat) if seat in record.members else -1
         self.size = len(record.members)
@@ -53,67 +53,67 @@ class Group:
         return 1 - self.parity
 
     def barrier(self, waiting_for: Pull | None = None, *, given: int = 0) -> int:
-        """Wait for all; returns the newest generation that every one of them had seen. `given`: what this worker has made that other
-        machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the state
-        and took too long too often."""
-        arena, bell = self.arena, self.arena.bells[self.seat]
+        """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
+        other machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the
+        state and took too long too often."""
+        segment, bell = self.segment, self.segment.bells[self.seat]
         self._count += 1
         seen = SEEN + self._count % 2
-        arena.set(self.seat, seen, arena.words[WANTED])
+        segment.set(self.seat, seen, segment.words[WANTED])
         phase = self.number << 32 | self._count
-        if given and arena.layout.machines > 1:
+        if given and segment.layout.machines > 1:
             # Entering has places of its own: what was given at the last barrier before it may not have been passed on yet.
             pair = GIVEN + 2 * (self._count % 2) + 4 * self._entering
-            arena.set(self.seat, pair + 1, given)
-            arena.set(self.seat, pair, phase)
-        arena.set(self.seat, PHASE, phase)
+            segment.set(self.seat, pair + 1, given)
+            segment.set(self.seat, pair, phase)
+        segment.set(self.seat, PHASE, phase)
         for peer in self._peers:
-            arena.bells[peer].ring()
-        arena.stir()
+            segment.bells[peer].ring()
+        segment.stir()
         bell.drain()
         waiting = self._peers
         while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
             # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
             self.check_abort()
-            orphans.check(arena)
+            emergency_checkpoint.check(segment)
             slice_s = SLICE_S if waiting_for is None else min(SLICE_S, waiting_for.left_s(time.monotonic()))
             if not bell.wait(slice_s):
-                orphans.look(arena, self.driver)
+                emergency_checkpoint.look(segment, self.driver)
             if waiting_for is not None:
                 waiting_for.look(time.monotonic())
-        return min([arena.get(peer, seen) for peer in self._peers] + [arena.get(self.seat, seen)])
+        return min([segment.get(peer, seen) for peer in self._peers] + [segment.get(self.seat, seen)])
 
     def _arrived(self, peer: int, phase: int) -> bool:
         """At this phase or past it. A peer seen in a later generation went there by agreement, past this barrier; or by an abort,
         which shows first."""
-        word = self.arena.get(peer, PHASE)
+        word = self.segment.get(peer, PHASE)
         if word >= phase and word >> 32 != self.number:
             self.check_abort()
         return word >= phase
 
     def check_abort(self) -> None:
-        abort = self.arena.words[ABORT]
+        abort = self.segment.words[ABORT]
         if abort > self.number:
             raise Moved(abort, abort=True)
 
     def is_ahead(self) -> bool:
         """Whether anybody else has done more units than this worker, which therefore waits for the state."""
-        return max(self.committed().values()) > self.arena.get(self.seat, COMMITTED)
+        return max(self.committed().values()) > self.segment.get(self.seat, COMMITTED)
 
     def committed(self) -> dict[int, int]:
         """The tick of every member and visitor; stable between the barriers of entering."""
-        return {seat: self.arena.get(seat, COMMITTED) for seat in self.record.seats}
+        return {seat: self.segment.get(seat, COMMITTED) for seat in self.record.seats}
 
 
-def await_membership(arena: Arena, seat: int, *, driver: int, after: int, pull: Pull) -> int:
+def await_membership(segment: Segment, seat: int, *, driver: int, after: int, pull: Pull) -> int:
     """Wait until a generation newer than `after` has `seat` in it. Raises PullFailed when that took too long too often."""
     while True:
-        arena.bells[seat].drain()
-        wanted = int(arena.words[WANTED])
+        segment.bells[seat].drain()
+        wanted = int(segment.words[WANTED])
         if wanted > after:
-            record = arena.generation(wanted)
+            record = segment.generation(wanted)
             if seat in record.members or seat in record.visitors:
                 return wanted
-        orphans.look(arena, driver)
+        emergency_checkpoint.look(segment, driver)
         pull.look(time.monotonic())
-        arena.bells[seat].wait(min(SLICE_S, pull.left_s(time.monotonic())))
+        segment.bells[seat].wait(min(SLICE_S, pull.left_s(time.monotonic())))

@@ -1,6 +1,6 @@
 """The heartbeat of a worker: a word in shared memory that moves with every engine of a step, every batch of a validation and every piece of
-state that is written or read. The driver's hang detector looks at it (see `vigil`), and whoever gives a worker time to write its state
-counts from its last beat.
+state that is written or read. The driver looks at it (`hang_detector`), and whoever gives a worker time to write its state counts from its
+last beat.
 
 One a process, like the worker itself; in a process that is no worker nothing happens.
 """
@@ -11,24 +11,24 @@ import os
 from collections.abc import Iterator
 from typing import IO, Any
 
-from training_runtime.elastic.arena import BEAT, Arena
+from training_runtime.elastic.segment import BEAT, Segment
 
 PIECE_BYTES = 16 << 20  # moved between two beats: a second's worth on a slow disk
 
-_own: tuple[int, Arena, int] | None = None  # the process, and where its word is
+_own: tuple[int, Segment, int] | None = None  # the process, and where its word is
 
 
-def begin(arena: Arena, seat: int) -> None:
+def begin(segment: Segment, seat: int) -> None:
     """This process is the worker on `seat`."""
     global _own
-    _own = os.getpid(), arena, seat
+    _own = os.getpid(), segment, seat
 
 
 def beat() -> None:
     """Something has been done. What was forked from a worker (a loader) has no part in its heartbeat."""
     if _own is not None and _own[0] == os.getpid():
-        _, arena, seat = _own
-        arena.set(seat, BEAT, arena.get(seat, BEAT) + 1)
+        _, segment, seat = _own
+        segment.set(seat, BEAT, segment.get(seat, BEAT) + 1)
 
 
 def pieces(data: memoryview) -> Iterator[memoryview]:

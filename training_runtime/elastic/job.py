@@ -15,13 +15,13 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from training_runtime.elastic import batched, buffers, digest, drawn, exchange, optimizers, state, streams, transfer
-from training_runtime.elastic.arena import Layout
 from training_runtime.elastic.measures import Measures
 from training_runtime.elastic.order import Order
 from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.script import Script
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.segment import Layout
 from training_runtime.errors import UserError
 
 
@@ -206,7 +206,7 @@ class Job:
         return tuple(f"{name}_{n}" if n > 1 else name for name, n in zip(given, counts, strict=True))  # two of one class are two metrics
 
     def layout(self, shape: Shape) -> Layout:
-        """The arena that this job needs. Row columns: samples, one flag for accuracy, a sum for each metric (or what measures count)."""
+        """The segment that this job needs. Row columns: samples, one flag for accuracy, a sum for each metric (or what measures count)."""
         self.trained = optimizers.parameters(self.optimizer)
         sums = len(self.metric_names()) if self.measures is None else 1 + self.measures.width
         buffer_bytes = buffers.shared_bytes(self.live.modules())

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from training_runtime.elastic.kinship import die_with_parent
+from training_runtime.elastic.process_handles import die_with_parent
 from training_runtime.elastic.transfer import bytes_of, read_all, write_all
 
 Load = Callable[[Any], Any]  # a task, which can be pickled -> its batch

@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import torch
 
 from training_runtime.elastic import becoming, state
-from training_runtime.elastic.arena import EXCUSED, RING_WRITTEN, Arena, GenerationRecord
 from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import Moved
 from training_runtime.elastic.job import Job
@@ -28,6 +27,7 @@ from training_runtime.elastic.loop_step import NO_UPDATE, OUTSIDE, TOO_EARLY, Ba
 from training_runtime.elastic.registered import Registered
 from training_runtime.elastic.sampler import Shape, Unit
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.segment import EXCUSED, RING_WRITTEN, GenerationRecord, Segment
 from training_runtime.elastic.stepping import Doing
 from training_runtime.elastic.streams import Stream
 from training_runtime.elastic.worker import Worker, fail
@@ -77,8 +77,8 @@ class LoopWorker(Worker):
     computes = LoopCompute
     compute: LoopCompute
 
-    def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
-        super().__init__(job, shape, place, arena)
+    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
+        super().__init__(job, shape, place, segment)
         self.warm_up = None  # the body cannot be run ahead
         self.exchange.refused, self.exchange.copies = OUTSIDE, True  # the body may clip what it finds
         self.optimizers: tuple[torch.optim.Optimizer, ...] = getattr(job.optimizer, "optimizers", (job.optimizer,))
@@ -122,7 +122,7 @@ class LoopWorker(Worker):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self.feed.approach(max(self.shape.step_at(max(self.tick, 0)), self.arena.words[RING_WRITTEN]))
+        self.feed.approach(max(self.shape.step_at(max(self.tick, 0)), self.segment.words[RING_WRITTEN]))
 
     def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
         if self.seat == sources[0]:
@@ -134,11 +134,11 @@ class LoopWorker(Worker):
         step = Step(self, self._begin_step(unit))
         self._lines, self._number = [], unit.step
         self.seed(unit, BEGINS)
-        self.arena.set(self.seat, EXCUSED, 1)
+        self.segment.set(self.seat, EXCUSED, 1)
         yield step
         if not step._updated:
             self.refuse(NO_UPDATE if step._summed else TOO_EARLY.format("update()"))
-        self.arena.set(self.seat, EXCUSED, 0)
+        self.segment.set(self.seat, EXCUSED, 0)
         self.compute.refuse_changes()  # before anybody may get, or write down, a state that says nothing of it
         self.exchange.refuse_changes(self.job.optimizer)
         self.exchange.drop()
@@ -157,7 +157,7 @@ class LoopWorker(Worker):
     def _look_for_the_end(self, step: Step) -> None:
         """Where one of the workers has asked for it in the step before, as this step's rows say to all of them, it is here."""
         doing = step._doing
-        if self.arena.metrics[doing.parity, : len(doing.sizes), ASKED].any():
+        if self.segment.metrics[doing.parity, : len(doing.sizes), ASKED].any():
             self.ended.update(asked=1, tick=self.tick + 1 + step.is_last_of_epoch)
         elif step._stops:
             self.ended["asked"] = 1
@@ -170,7 +170,7 @@ class LoopWorker(Worker):
     def parts(self, step: Step) -> Iterator[Batch]:
         """The batches of this worker's parts, and those of who dies; then the sum over all parts. Where this worker is needed no more its
         process ends in here: the rest of the body is not its to run."""
-        self.arena.set(self.seat, EXCUSED, 0)
+        self.segment.set(self.seat, EXCUSED, 0)
         with self._or_exit():
             while not step._summed:
                 try:
@@ -186,7 +186,7 @@ class LoopWorker(Worker):
                 self._take_buffers(doing)
             self.whole = False
             self.seed(doing.unit, "optimizer")
-            self.arena.set(self.seat, EXCUSED, 1)
+            self.segment.set(self.seat, EXCUSED, 1)
 
     def _own_parts(self, step: Step) -> Iterator[Batch]:
         doing = step._doing
@@ -237,7 +237,7 @@ class LoopWorker(Worker):
         self.compute.seed((unit.epoch, unit.index, 0), purpose)
 
     def means(self, doing: Doing) -> dict[str, float]:
-        sums = self.arena.metrics[doing.parity, : len(doing.sizes)].sum(0).tolist()
+        sums = self.segment.metrics[doing.parity, : len(doing.sizes)].sum(0).tolist()
         return self.job.means(sums)
 
     def _test(self, unit: Unit) -> list[float]:
@@ -310,7 +310,7 @@ def work(job: Job, place: Place, lengths: tuple[int, int]) -> Iterator[LoopWorke
     """The rest of this process: the worker, then its steps. It does not come to an end, the process does."""
     try:
         shape = job.shape(*lengths)
-        worker = LoopWorker(job, shape, place, Arena(place.arena_fd, job.layout(shape)))
+        worker = LoopWorker(job, shape, place, Segment(place.segment_fd, job.layout(shape)))
     except BaseException as error:
         fail(place, error)
     becoming.concluded_by(worker.conclude)

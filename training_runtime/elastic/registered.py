@@ -22,7 +22,7 @@ CANNOT = (
 
 
 class Registered:
-    """The `given` objects by name. UserError where one cannot be carried."""
+    """The `multinode.payloads` objects by name. UserError where one cannot be carried."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         for name, value in given.items():

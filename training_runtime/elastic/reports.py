@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from training_runtime.elastic import kinship
+from training_runtime.elastic import process_handles
 
 MAX_BYTES = 64 * 1024
 
@@ -87,7 +87,7 @@ class Outbox:
                 self.unsent.append(report)
                 return
             except BlockingIOError:
-                if kinship.has_ended(self._driver):
+                if process_handles.has_ended(self._driver):
                     self.unsent.append(report)
                     return
                 poll = select.poll()

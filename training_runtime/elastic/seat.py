@@ -1,4 +1,4 @@
-"""Where a worker sits: its seat in the arena, its slot and device, and the descriptors it inherited."""
+"""Where a worker sits: its seat in the segment, its slot and device, and the descriptors it inherited."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from training_runtime import console
-from training_runtime.elastic import kinship
+from training_runtime.elastic import process_handles
 from training_runtime.elastic.reports import Inbox, Outbox
 
 DYING_S = 0.1
@@ -35,7 +35,7 @@ class Place:
     begin: int
     after: int
     workers: int
-    arena_fd: int
+    segment_fd: int
     state_fd: int
     wake_fd: int
     driver: int
@@ -63,7 +63,7 @@ class Place:
         torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
 
     def _descriptors(self) -> tuple[int, ...]:
-        return self.arena_fd, self.state_fd, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
+        return self.segment_fd, self.state_fd, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
 
     def intact(self) -> bool:
         """Whether all that this worker inherited is still open: user code that tidies up may close what it does not know."""
@@ -75,7 +75,7 @@ class Place:
     def unread(self) -> list[dict[str, Any]]:
         """Take out the reports that no driver will read any more; none while it lives. One that is being killed has closed its sockets, by
         which its death is noticed, a moment before it has ended. What could not even be sent is nobody else's in any case."""
-        return [*(self.inbox.receive() if kinship.wait(self.driver, DYING_S) else ()), *self.reports.unsent]
+        return [*(self.inbox.receive() if process_handles.wait(self.driver, DYING_S) else ()), *self.reports.unsent]
 
     @property
     def apart(self) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from training_runtime import journal
-from training_runtime.elastic import kinship
+from training_runtime.elastic import process_handles
 from training_runtime.elastic.hostlink import HostLink
 from training_runtime.elastic.torchrun.agent import generations
 from training_runtime.elastic.torchrun.workers import gpus
@@ -55,7 +55,7 @@ def set_threads(slots: int, said: Mapping[str, str]) -> None:
 def hold(slots: tuple[SlotRef, ...], link: HostLink, writer: journal.Writer) -> None:
     """Says to the host that this process is on these slots, and into the journal that it begins."""
     pid = os.getpid()
-    ticks = kinship.start_ticks(pid)
+    ticks = process_handles.start_ticks(pid)
     link.hold(tuple(Worker(slot.id, pid, ticks) for slot in slots), forking=False)
     assert link.wanted is not None
     number = generations(Path(writer.path)) + 1

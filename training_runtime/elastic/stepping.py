@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import digest, heartbeat, orphans, state, transfer, tree
-from training_runtime.elastic.arena import BUSY_TICK, STATE_BYTES
+from training_runtime.elastic import digest, emergency_checkpoint, heartbeat, state, transfer, tree
 from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import Group, Moved
 from training_runtime.elastic.ledger import Ledger
-from training_runtime.elastic.life import Left, Life
+from training_runtime.elastic.lifecycle import Left, Lifecycle
 from training_runtime.elastic.loading import Feed, Task
+from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.sampler import Unit
-from training_runtime.elastic.spread import given
+from training_runtime.elastic.segment import BUSY_TICK, STATE_BYTES
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Doing:
         return self.unit.step % 2
 
 
-class Stepping(Life):
+class Stepping(Lifecycle):
     """What a step is made of."""
 
     feed: Feed
@@ -59,7 +59,7 @@ class Stepping(Life):
 
     def _begin_step(self, unit: Unit) -> Doing:
         started, group = time.monotonic(), self.group
-        self.arena.set(self.seat, BUSY_TICK, self.tick + 1)
+        self.segment.set(self.seat, BUSY_TICK, self.tick + 1)
         sizes = self.shape.sizes(unit.index)
         alone = self._is_alone(sizes)
         if not alone:
@@ -100,12 +100,12 @@ class Stepping(Life):
         if group.size > 1:
             self._read(doing)
             self.exchange.offer()
-        doing.agreed = self._sync(given.parts(engines, doing.parity))
+        doing.agreed = self._sync(payloads.parts(engines, doing.parity))
         if doing.compared:
             self._compare(unit.step - 1)
         if group.size > 1:
             self.exchange.merge_joint(group.rank, group.size, engines)
-            group.barrier(given=given.SUM)
+            group.barrier(given=payloads.SUM)
             self._leave_before(doing.agreed)
         if doing.alone:
             self.exchange.deliver_alone()
@@ -137,19 +137,19 @@ class Stepping(Life):
     def _leave_before(self, agreed: int) -> None:
         """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
         overwritten while it reads them."""
-        if agreed > self.group.number and self.seat not in self.arena.generation(agreed).seats:
+        if agreed > self.group.number and self.seat not in self.segment.generation(agreed).seats:
             raise Moved(agreed, abort=False)
 
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
-        if not self.arena.words[STATE_BYTES]:
-            self.arena.words[STATE_BYTES] = transfer.packed_bytes(state.capture(self.job.live))
+        if not self.segment.words[STATE_BYTES]:
+            self.segment.words[STATE_BYTES] = transfer.packed_bytes(state.capture(self.job.live))
 
     def _read(self, doing: Doing) -> None:
         """What came of this worker's engines, also for whoever records the step."""
         doing.rows = [each.row() for each in doing.figures]
         for m, row in zip(doing.mine, doing.rows, strict=True):
-            self.arena.metrics[doing.parity, m] = torch.tensor(row, dtype=torch.float64)
+            self.segment.metrics[doing.parity, m] = torch.tensor(row, dtype=torch.float64)
 
     def _tell_digest(self) -> dict[str, int]:
         live, numbers = self.job.live, self.buffers.numbers.values()
@@ -178,7 +178,7 @@ class Stepping(Life):
             return
         try:
             with self._excused():
-                paths, size = orphans.save(self.job, self.shape, self.arena, self.tick, self.told)
+                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told)
         except OSError as error:
             if error.errno not in storage.UNAVAILABLE:
                 raise

@@ -9,21 +9,21 @@ from typing import Any
 import torch
 
 from training_runtime.elastic import heartbeat
-from training_runtime.elastic.arena import Arena
 from training_runtime.elastic.compute import Compute
 from training_runtime.elastic.group import Group
 from training_runtime.elastic.hooks import WorkerHooks
 from training_runtime.elastic.loading import Feed, Task
+from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.sampler import Unit
-from training_runtime.elastic.spread import given
+from training_runtime.elastic.segment import Segment
 
 
 class Validation:
-    """One worker's part in it. The row of every test batch goes into the arena's table, and a mark beside it. `apart`: a device computes
+    """One worker's part in it. The row of every test batch goes into the segment's table, and a mark beside it. `apart`: a device computes
     beside the processor."""
 
-    def __init__(self, compute: Compute, feed: Feed, arena: Arena, hooks: WorkerHooks, *, apart: bool) -> None:
-        self._compute, self._feed, self._arena, self._hooks, self._apart = compute, feed, arena, hooks, apart
+    def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, apart: bool) -> None:
+        self._compute, self._feed, self._segment, self._hooks, self._apart = compute, feed, segment, hooks, apart
 
     def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
@@ -37,8 +37,8 @@ class Validation:
             if mine:
                 later = chain((feed.test(epoch, j) for j in mine[1:]), feed.following(tick + 1, group.rank, group.size))
                 self._batch(feed.test(epoch, mine[0]), later, group.size)
-            meet(given.test(mine[0]) if mine else 0)
-        return list(self._arena.tests.sum(0).tolist())
+            meet(payloads.test(mine[0]) if mine else 0)
+        return list(self._segment.tests.sum(0).tolist())
 
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
         epoch, batch, _ = task.place
@@ -46,8 +46,8 @@ class Validation:
         if self._apart:
             self._feed.ahead(later)
         row = figures.row()
-        self._arena.tests[batch] = torch.tensor(row, dtype=torch.float64)
-        self._arena.tested[batch] = epoch + 1
+        self._segment.tests[batch] = torch.tensor(row, dtype=torch.float64)
+        self._segment.tested[batch] = epoch + 1
         self._hooks.tested(row, epoch)
         heartbeat.beat()
 

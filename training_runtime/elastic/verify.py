@@ -28,8 +28,8 @@ from training_runtime.elastic.compute import Compute, is_compiled
 from training_runtime.elastic.generators import Watched
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.keras import kind
-from training_runtime.elastic.kinship import die_with_parent
 from training_runtime.elastic.loading import Task, load_task
+from training_runtime.elastic.process_handles import die_with_parent
 from training_runtime.elastic.sampler import Shape
 
 LIMIT_S = 10.0  # for which the training waits for the child

@@ -1,7 +1,7 @@
 """A worker: one process on one slot that computes its share of the engines.
 
 Everything it does is a row of units (see `sampler`); its place is the number of units done, its tick. Members may change at any barrier and
-at the end of each unit: how a worker lives through that is `life`.
+at the end of each unit: how a worker lives through that is `lifecycle`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from training_runtime import storage
-from training_runtime.elastic import advice, checkpoint, deaths, digest, orphans, state, verify
-from training_runtime.elastic.arena import (
-    BUSY_TICK,
-    CLOSED,
-    RETIRED,
-    STATE,
-    STATE_LEFT,
-    Arena,
-)
+from training_runtime.elastic import advice, checkpoint, digest, emergency_checkpoint, failure_causes, state, verify
 from training_runtime.elastic.compute import Compute, Figures
 from training_runtime.elastic.group import SLICE_S
 from training_runtime.elastic.job import Job
@@ -28,6 +20,14 @@ from training_runtime.elastic.ledger import Ledger
 from training_runtime.elastic.loading import Feed
 from training_runtime.elastic.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.seat import Place
+from training_runtime.elastic.segment import (
+    BUSY_TICK,
+    CLOSED,
+    RETIRED,
+    STATE,
+    STATE_LEFT,
+    Segment,
+)
 from training_runtime.elastic.stepping import Stepping
 from training_runtime.elastic.validation import Validation
 from training_runtime.errors import RuntimeFailure
@@ -40,19 +40,19 @@ class Worker(Stepping):
 
     computes = Compute
 
-    def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
+    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
         twice = place.seat == 0 and place.begin == 0 and verify.is_worth_it(job, apart=place.apart)
         found = verify.look_twice(job, shape, place.device()) if twice else None
         self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
-        super().__init__(job, shape, place, arena)
+        super().__init__(job, shape, place, segment)
         self.compute = self.computes(job, shape, place.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
-        self.validation = Validation(self.compute, self.feed, arena, self.hooks, apart=place.apart)
+        self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=place.apart)
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
         self.exactness.begin(found, apart=place.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
-        self.replicas, self._warned = digest.Replicas(arena), False
+        self.replicas, self._warned = digest.Replicas(segment), False
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
         self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
@@ -73,7 +73,7 @@ class Worker(Stepping):
 
     def _resume(self) -> None:
         """A generation has begun."""
-        self.arena.set(self.seat, BUSY_TICK, 0)
+        self.segment.set(self.seat, BUSY_TICK, 0)
         self.compute.refuse_changes()
         if self.unsaved >= 0 and self.group.rank == 0:
             self._save_in_hook_again(self.shape.unit(self.unsaved))
@@ -164,7 +164,7 @@ class Worker(Stepping):
 
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
-        paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
+        paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
         self._saved(unit, paths, size)
 
     def _validate(self, unit: Unit) -> None:
@@ -195,7 +195,7 @@ class Worker(Stepping):
         die over that, another worker takes up the state and does the rest."""
         last = self.shape.unit(self.tick - 1)
         if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
-            self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, self.tick, self.told))
+            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
         self._sync()
         if self.group.rank == 0:
             self._save("model_epoch_final", last)
@@ -211,10 +211,10 @@ class Worker(Stepping):
     def _take_leave(self, kind: str, word: int) -> None:
         """Not before the driver has read this and all that was said before."""
         self._report(kind, tick=self.tick)
-        while not self.arena.words[word]:
-            self.arena.bells[self.seat].wait(SLICE_S)
-            orphans.look(self.arena, self.place.driver)
-        self.arena.set(self.seat, STATE, STATE_LEFT)
+        while not self.segment.words[word]:
+            self.segment.bells[self.seat].wait(SLICE_S)
+            emergency_checkpoint.look(self.segment, self.place.driver)
+        self.segment.set(self.seat, STATE, STATE_LEFT)
 
     def _save_example(self) -> None:
         """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
@@ -230,8 +230,8 @@ def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
     from its end is decided by the driver (see `failures`)."""
     try:
         shape = job.shape(*lengths)
-        arena = Arena(place.arena_fd, job.layout(shape))
-        worker = Worker(job, shape, place, arena)
+        segment = Segment(place.segment_fd, job.layout(shape))
+        worker = Worker(job, shape, place, segment)
         try:
             worker.run()
         finally:
@@ -245,8 +245,8 @@ def fail(place: Place, error: BaseException) -> NoReturn:
 
     if not place.intact():
         traceback.print_exc()
-        raise SystemExit(deaths.DISCONNECTED)
-    lacks = deaths.is_lack_of_memory(error)
+        raise SystemExit(failure_causes.DISCONNECTED)
+    lacks = failure_causes.is_lack_of_memory(error)
     try:
         said = {
             "traceback": "".join(traceback.format_exception(error)),
@@ -259,5 +259,5 @@ def fail(place: Place, error: BaseException) -> NoReturn:
         lacks = True
     if lacks:
         traceback.print_exception(error)
-        raise SystemExit(deaths.EXHAUSTED)
+        raise SystemExit(failure_causes.EXHAUSTED)
     raise error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_runtime.elastic import driver, fresh
+from training_runtime.elastic import driver, fork_server_spawned
 from training_runtime.elastic.job import Job, Terms, schedulers_of
 from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
@@ -92,7 +92,7 @@ class FabricModel:
         check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
         others_whole = {"num_dataloader_threads": num_dataloader_threads, "validation_freq": validation_freq}
         check_whole({**others_whole, "checkpoint_freq": checkpoint_freq}, least=0)
-        session, part = driver.current(), fresh.current()
+        session, part = driver.current(), fork_server_spawned.current()
         if part is not None and not part.is_turn():
             return None
         if session is None and part is None and kernel.running():
@@ -147,7 +147,9 @@ class FabricModel:
     def download(self, out_dir: str | os.PathLike[str] | None = None) -> str:
         """What the last train() has made (the folder `model`) as a zip in `out_dir`, or else in the folder for temporary files. Its path.
         UserError where nothing was trained."""
-        if (part := fresh.current()) is not None:  # a worker that runs the script to come to a later train(): the driver has done it
+        if (
+            part := fork_server_spawned.current()
+        ) is not None:  # a worker that runs the script to come to a later train(): the driver has done it
             return str(download.path_of(part.terms.result_dir, out_dir))
         if self.training is not None:
             return str(self.training.download(out_dir))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from training_runtime.elastic import becoming, checkpoint, drawn, driver, fresh, loop
+from training_runtime.elastic import becoming, checkpoint, drawn, driver, fork_server_spawned, loop
 from training_runtime.elastic.becoming import Becomes
 from training_runtime.elastic.job import Job, schedulers_of
 from training_runtime.elastic.loop_step import Batch, Step
@@ -92,12 +92,14 @@ def elastic(
         registered={"state": Registered(state or {}), **loop.own_state(data.dataset)},
         script={**caller.f_globals, **caller.f_locals},
     )
-    session, part = driver.current(), fresh.current()
+    session, part = driver.current(), fork_server_spawned.current()
     _prepare_here(session or part)
     return _steps(make, parts, session, part)
 
 
-def _steps(make: Callable[..., Job], parts: int, session: driver.Session | None, part: fresh.Part | None) -> Generator[Step, None, None]:
+def _steps(
+    make: Callable[..., Job], parts: int, session: driver.Session | None, part: fork_server_spawned.Part | None
+) -> Generator[Step, None, None]:
     """In the script's own process the whole training, and no step; in a worker the steps that it does."""
     if part is None:
         most, slots = running.most_slots(session)

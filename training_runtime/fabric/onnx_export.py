@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from training_runtime.elastic import checkpoint
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.kinship import die_with_parent
+from training_runtime.elastic.process_handles import die_with_parent
 from training_runtime.errors import ExportFailed
 
 NEEDED = ("onnx", "onnxscript")

@@ -17,13 +17,13 @@ from types import FrameType
 
 from training_runtime import journal
 from training_runtime.elastic import checkpoint, driver, script
-from training_runtime.elastic.arena import check_order
 from training_runtime.elastic.becoming import at_the_end
 from training_runtime.elastic.coordinator import Coordinator
 from training_runtime.elastic.job import Job, Rerun, Terms
+from training_runtime.elastic.multinode import remote_nodes
+from training_runtime.elastic.multinode.station import Station
 from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.spread import outposts
-from training_runtime.elastic.spread.station import Station
+from training_runtime.elastic.segment import check_order
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
 from training_runtime.fabric.console import Console
@@ -64,7 +64,7 @@ def most_slots(session: driver.Session | None) -> tuple[int, tuple[SlotRef, ...]
 def terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
     result_dir = Path(session.spec.result_dir) if session else laptop.results()
-    machines = outposts.MACHINES if outposts.address() else 1
+    machines = remote_nodes.MACHINES if remote_nodes.address() else 1
     check_order(platform.machine(), most * machines)
     return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
 
@@ -155,7 +155,7 @@ class Training:
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.logger or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder, job)
-        if outposts.address():
+        if remote_nodes.address():
             console.say(f"other machines that see this folder join with {JOIN}={job.result_dir} and the same command")
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=self.slots)
         outcome = "failed"

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from training_runtime.host import keeper, seccomp
+from training_runtime.host import seccomp, shim
 
 MAX_MESSAGE_BYTES = 4096
 
@@ -71,7 +71,7 @@ def _fork(gate: int, listener: int, *, exit_file: str) -> None:
         return  # the gate closes, by which the host learns that there is no driver
     if child == 0:
         try:
-            keeper.keep(socket.socket(fileno=gate), socket.socket(fileno=listener), Path(exit_file))
+            shim.keep(socket.socket(fileno=gate), socket.socket(fileno=listener), Path(exit_file))
         finally:
             os._exit(1)
 

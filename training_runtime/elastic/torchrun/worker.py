@@ -14,14 +14,14 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from training_runtime import console, storage
-from training_runtime.elastic import advice, kinship
+from training_runtime.elastic import advice, process_handles
 from training_runtime.elastic.script import module_paths, user_traceback
 from training_runtime.elastic.seat import OOM_SCORE
 
 
 def main() -> None:
     agent, begins, name, *arguments = sys.argv[1:]
-    kinship.die_with_parent(int(agent))
+    process_handles.die_with_parent(int(agent))
     with suppress(OSError):  # of a run's processes the kernel should kill a worker first
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     console.forgive_full_disks()

@@ -21,7 +21,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from training_runtime import console, storage
 from training_runtime.crashes import ended_how
-from training_runtime.elastic import kinship
+from training_runtime.elastic import process_handles
 from training_runtime.protocol import RunSpec, SlotRef, Worker
 
 ADDRESS = "127.0.0.1"  # all workers of a run are on one machine
@@ -46,7 +46,7 @@ class WorkerProcess:
 
     def look(self) -> bool:
         """Whether it has ended since it was last looked at. What it has forked (loaders of data, say) goes with it."""
-        if self.status is not None or not kinship.has_ended(self.handle):
+        if self.status is not None or not process_handles.has_ended(self.handle):
             return False
         self.signal(signal.SIGKILL)  # not reaped yet, so the group is still its own
         self.status = self.process.wait()
@@ -169,7 +169,7 @@ def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_
         )
     finally:
         os.close(log)
-    return WorkerProcess(rank, slot, process, os.pidfd_open(process.pid), kinship.start_ticks(process.pid), error_file)
+    return WorkerProcess(rank, slot, process, os.pidfd_open(process.pid), process_handles.start_ticks(process.pid), error_file)
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic import checkpoint, fresh, kinship
+from training_runtime.elastic import checkpoint, fork_server_spawned, process_handles
 from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.errors import UserError
 from training_runtime.fabric.model import FabricModel
@@ -33,8 +33,8 @@ OTHER_VERSION = "the notebook's EDT Studio is of another version than this one: 
 def train(script: str) -> None:
     """Beside `script` lies the payload."""
     parent = int(os.environ.get(PARENT) or 0)
-    if parent and fresh.current() is None:
-        kinship.die_with_parent(parent)
+    if parent and fork_server_spawned.current() is None:
+        process_handles.die_with_parent(parent)
     content = read(Path(script).parent)
     made, called = content["made"], content["called"]
     if parent and made["driver_logger_callback"] is None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, orphans
-from training_runtime.elastic.arena import RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena, GenerationRecord
+from training_runtime.elastic import checkpoint, emergency_checkpoint
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.recorder import Recorder
 from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.segment import RING, RING_GENERATION, RING_READ, RING_WRITTEN, GenerationRecord, Segment
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Published:
     identities: Mapping[int, tuple[int, int]]
 
 
-class Chronicle:
+class RecorderFeed:
     """`resumed`: why the next generation goes on from a checkpoint or anew, empty where it just goes on; "resumed" after a suspension."""
 
     def __init__(self, job: Job, shape: Shape, recorder: Recorder) -> None:
@@ -38,11 +38,11 @@ class Chronicle:
         self.workers = 0
 
     def take_up(self) -> int | None:
-        """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `orphans`). The tick of the engine
-        checkpoint to which the journal now knows the way; None where there is none."""
-        with orphans.one_at_a_time(self._job.result_dir):
-            if self._take_up(orphans.read(self._job.result_dir)):
-                orphans.forget(self._job.result_dir)
+        """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `emergency_checkpoint`). The tick
+        of the engine checkpoint to which the journal now knows the way; None where there is none."""
+        with emergency_checkpoint.one_at_a_time(self._job.result_dir):
+            if self._take_up(emergency_checkpoint.read(self._job.result_dir)):
+                emergency_checkpoint.forget(self._job.result_dir)
             found = checkpoint.find(self._job, self.shape)
         for damaged in found.damaged:
             self._recorder.write(journal.Warned(f"{damaged}; the run goes on from {self._told(found.kept)}"))
@@ -51,7 +51,7 @@ class Chronicle:
     def _told(self, kept: checkpoint.Kept | None) -> str:
         return f"{kept.path.name}, the state after step {self.shape.step_at(kept.tick)}" if kept is not None else "the start"
 
-    def _take_up(self, unwritten: orphans.Unwritten) -> bool:
+    def _take_up(self, unwritten: emergency_checkpoint.Unwritten) -> bool:
         """Whether it is in the journal's file."""
         words = {word["generation"]: word for word in unwritten.generations}
         for row in unwritten.rows:
@@ -74,12 +74,12 @@ class Chronicle:
         elif self._recorder.last_step:
             self.resumed = "continued from the start, there was no checkpoint"
 
-    def announce(self, arena: Arena, published: Published) -> None:
+    def announce(self, segment: Segment, published: Published) -> None:
         """A generation is about to be published. Its line is written when it works; word of it is left in case nobody here can do that."""
         self.published[published.record.number] = published
         members = [(rank, *published.identities[seat]) for rank, seat in enumerate(published.record.members)]
         word = {"generation": published.record.number, "members": members, "before": self.workers, "reason": published.reason}
-        arena.note(published.record.number, json.dumps(word).encode())
+        segment.note(published.record.number, json.dumps(word).encode())
 
     def _begun_before(self, word: Mapping[str, Any], *, step: int, epoch: int) -> None:
         """A generation that did `step` under a driver that has died since."""
@@ -103,11 +103,11 @@ class Chronicle:
         elif report["kind"] == "warning":
             self._recorder.write(journal.Warned(report["message"]))
 
-    def steps(self, arena: Arena) -> bool:
+    def steps(self, segment: Segment) -> bool:
         """Hand finished steps to the recorder, up to the first of a generation whose beginning has not been reported yet; whether any left
         the ring."""
-        first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
-        rows = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
+        first, last = segment.words[RING_READ] + 1, segment.words[RING_WRITTEN]
+        rows = [segment.ring[step % RING].tolist() for step in range(first, last + 1)]
         rows = list(itertools.takewhile(lambda row: row[RING_GENERATION] <= self.begun_number, rows))
         if rows:
             self._recorder.steps(rows, self.shape)
@@ -115,7 +115,7 @@ class Chronicle:
             # the workers would not wait. The recorder takes a step that it is given again only once.
             if not self._recorder.flush():
                 return False
-            arena.words[RING_READ] = first + len(rows) - 1
+            segment.words[RING_READ] = first + len(rows) - 1
         return bool(rows)
 
     def begun(self, generation: int, tick: int, *, redone: int, stood_s: float) -> None:

@@ -1,8 +1,9 @@
-"""What of one arena has to be in that of another machine, and when: the view of one relay, from `here` towards `there`.
+"""What of one segment has to be in that of another machine, and when: the view of one relay, from `here` towards `there`.
 
 A worker's phase says that it has arrived at a barrier, so everything that others read past that barrier has to be there before its phase
-is: `outgoing` first gives what was made (see `given`), then news of the driver's, then the words of the seats. Nothing is lost by looking
-late, because nobody can make the next thing of a kind in the same place before the other side has passed the barrier of the last one.
+is: `outgoing` first gives what was made (see `payloads`), then news of the driver's, then the words of the seats. Nothing is lost by
+looking late, because nobody can make the next thing of a kind in the same place before the other side has passed the barrier of the last
+one.
 
 Phases are read before what was made, so what belongs to a phase is there when it is passed on. And who has died in between cannot leave
 something behind that arrives later: whoever is in a newer generation went there after that death, so what the dead made is found in the
@@ -18,7 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.arena import (
+from training_runtime.elastic.exchange import shard
+from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.segment import (
     ABORT,
     BEAT,
     CLOSED,
@@ -35,11 +38,9 @@ from training_runtime.elastic.arena import (
     SEAT_WORDS,
     STATE_BYTES,
     WANTED,
-    Arena,
     GenerationRecord,
+    Segment,
 )
-from training_runtime.elastic.exchange import shard
-from training_runtime.elastic.spread import given
 
 HOME = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
@@ -71,8 +72,8 @@ class Seen:
 class Mirror:
     """`state_fd`: the memfd of the state on this machine. `wake_fd` wakes the driver where this is home."""
 
-    def __init__(self, arena: Arena, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
-        self.arena, self.layout, self.here, self.there = arena, arena.layout, here, there
+    def __init__(self, segment: Segment, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
+        self.segment, self.layout, self.here, self.there = segment, segment.layout, here, there
         self._state_fd, self._wake_fd = state_fd, wake_fd
         self._own = self.layout.seats_of(here)
         self._beyond = self.layout.seats_of(there)  # of the other end; what stands there comes from it
@@ -92,8 +93,8 @@ class Mirror:
         """Where everybody is. What follows is done with what was seen here."""
         seats = self._looked_at()
         phases = {seat: self._words(seat)[PHASE] for seat in seats}
-        head = {word: self.arena.words[word] for word in (ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES, RING_WRITTEN)}
-        head[WANTED] = self.arena.words[WANTED]  # after ABORT: never older
+        head = {word: self.segment.words[word] for word in (ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES, RING_WRITTEN)}
+        head[WANTED] = self.segment.words[WANTED]  # after ABORT: never older
         return Seen(phases, head)
 
     def outgoing(self, seen: Seen) -> tuple[list[Piece], list[Piece]]:
@@ -104,24 +105,24 @@ class Mirror:
 
     def _words(self, seat: int) -> list[int]:
         at = self._first + seat * SEAT_WORDS
-        return self.arena.words[at : at + SEAT_WORDS].tolist()
+        return self.segment.words[at : at + SEAT_WORDS].tolist()
 
     def _looked_at(self) -> list[int]:
         """Seats whose words may have to be passed on."""
         if self.here != HOME:
             return list(self._own)
-        newest = self.arena.words[WANTED]
+        newest = self.segment.words[WANTED]
         recent = (self._record(number) for number in range(max(1, newest - RECENT + 1), newest + 1))
         return sorted({seat for record in recent if record for seat in record.seats if seat not in self._beyond})
 
     def _record(self, number: int) -> GenerationRecord | None:
-        """None where it has been overwritten, or was before this arena's time."""
+        """None where it has been overwritten, or was before this segment's time."""
         if number not in self._records:
             at = self.layout.offsets["table"] // _WORD + number % GENERATIONS * self.layout.generation_words
-            if not number or self.arena.words[at] != number:
+            if not number or self.segment.words[at] != number:
                 return None
             self._records = {n: record for n, record in self._records.items() if n > number - GENERATIONS}
-            self._records[number] = self.arena.generation(number)
+            self._records[number] = self.segment.generation(number)
         return self._records[number]
 
     def _concerns(self, record: GenerationRecord | None) -> bool:
@@ -145,22 +146,22 @@ class Mirror:
             self._passed[seat] = phase
             record = self._record(phase >> 32)
             if record is not None and seat in record.seats and self._concerns(record):
-                yield from self._given(record, seat, phase, given.read(word))
+                yield from self._given(record, seat, phase, payloads.read(word))
 
-    def _given(self, record: GenerationRecord, seat: int, phase: int, made: given.Given) -> Iterator[Piece]:
-        if made.kind == given.PARTS:
+    def _given(self, record: GenerationRecord, seat: int, phase: int, made: payloads.Given) -> Iterator[Piece]:
+        if made.kind == payloads.PARTS:
             yield from self._parts(record, seat, made.first, made.second)
-        elif made.kind == given.SUM:
+        elif made.kind == payloads.SUM:
             for lane in self.layout.lanes:
                 mine = shard(lane, record.members.index(seat), len(record.members))
                 yield from self._row(self.layout.engines, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
-        elif made.kind == given.TEST:
+        elif made.kind == payloads.TEST:
             row = self.layout.columns * _WORD
             yield self._bytes("tests", made.first * row, row)
             yield self._bytes("tested", made.first * _WORD, _WORD)
-        elif made.kind == given.MARKS and self.layout.test_batches:
+        elif made.kind == payloads.MARKS and self.layout.test_batches:
             yield self._marks()
-        elif made.kind == given.STATE and (self.here != HOME or made.first >> self.there & 1):
+        elif made.kind == payloads.STATE and (self.here != HOME or made.first >> self.there & 1):
             yield from self._state(phase, made.second)
 
     def _parts(self, record: GenerationRecord, seat: int, engines: int, parity: int) -> Iterator[Piece]:
@@ -186,12 +187,12 @@ class Mirror:
 
     def _bytes(self, part: str, at: int, length: int) -> Piece:
         at += self.layout.offsets[part]
-        return Piece("bytes", at, length, self.arena.memory(at, length))
+        return Piece("bytes", at, length, self.segment.memory(at, length))
 
     def _marks(self) -> Piece:
         count = self.layout.test_batches
         sizes = {"tested": count * _WORD, "tests": count * self.layout.columns * _WORD}
-        data = b"".join(self.arena.memory(self.layout.offsets[part], size) for part, size in sizes.items())
+        data = b"".join(self.segment.memory(self.layout.offsets[part], size) for part, size in sizes.items())
         return Piece("marks", 0, len(data), data)
 
     def _state(self, phase: int, writers: int) -> Iterator[Piece]:
@@ -227,7 +228,7 @@ class Mirror:
                     yield self._bytes(
                         "table", number % GENERATIONS * self.layout.generation_words * _WORD, self.layout.generation_words * _WORD
                     )
-                    yield self._bytes("notes", number % GENERATIONS * NOTE_BYTES, 16 + len(self.arena.noted(number)))
+                    yield self._bytes("notes", number % GENERATIONS * NOTE_BYTES, 16 + len(self.segment.noted(number)))
         self._head.update(changed)
         if changed:
             yield _told([(word, changed[word]) for word in words if word in changed])
@@ -264,18 +265,18 @@ class Mirror:
         """Words in their order, then everybody here looks at them."""
         values = memoryview(told).cast("q")
         for i in range(0, len(values), 2):
-            self.arena.words[values[i]] = values[i + 1]
+            self.segment.words[values[i]] = values[i + 1]
             if values[i] == STATE_BYTES:
                 self._head[STATE_BYTES] = values[i + 1]
         for seat in self._own:
-            self.arena.bells[seat].ring()
-        self.arena.stir()
+            self.segment.bells[seat].ring()
+        self.segment.stir()
 
     def take_ring(self, written: int) -> None:
         """The rows up to this step are there."""
         self._ring = max(self._ring, written)
-        if written > self.arena.words[RING_WRITTEN]:
-            self.arena.words[RING_WRITTEN] = written
+        if written > self.segment.words[RING_WRITTEN]:
+            self.segment.words[RING_WRITTEN] = written
             if self.here == HOME:
                 os.eventfd_write(self._wake_fd, 1)
 
@@ -283,8 +284,8 @@ class Mirror:
         """Test batches that were done elsewhere: whoever has marked one later knows better. Without torch, whose threads do not work in
         those of a forked process."""
         count, row = self.layout.test_batches, self.layout.columns * _WORD
-        tests = self.arena.memory(self.layout.offsets["tests"], count * row)
-        tested = self.arena.memory(self.layout.offsets["tested"], count * _WORD).cast("q")
+        tests = self.segment.memory(self.layout.offsets["tests"], count * row)
+        tested = self.segment.memory(self.layout.offsets["tested"], count * _WORD).cast("q")
         for batch, mark in enumerate(memoryview(data)[: count * _WORD].cast("q")):
             if mark > tested[batch]:
                 at = count * _WORD + batch * row

@@ -15,7 +15,7 @@ import pytest
 from tests.engine.faults import DRIVER_PHASES, FAULTS
 from tests.engine.harness import Run, in_session, until_gone
 from tests.engine.scripts import SMALL
-from training_runtime.elastic import orphans
+from training_runtime.elastic import emergency_checkpoint
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -142,8 +142,8 @@ def test_a_killed_template_is_started_anew_in_the_same_attempt(start, fixed):
 
 SLOW_DISK = """
 import time
-from training_runtime.elastic import heartbeat, template
-template.LAST_WORDS_S = 0.5
+from training_runtime.elastic import heartbeat, fork_server_process
+fork_server_process.LAST_WORDS_S = 0.5
 _write = heartbeat.Beating.write
 def _slow(self, data):
     time.sleep(0.02)
@@ -254,7 +254,7 @@ def test_a_lock_that_cannot_be_had_now_is_not_taken_for_one_that_is_held(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "lockf", lockf)
-    with pytest.raises(OSError), orphans.one_at_a_time(tmp_path):
+    with pytest.raises(OSError), emergency_checkpoint.one_at_a_time(tmp_path):
         raise AssertionError("nobody holds it")
     monkeypatch.undo()
-    assert orphans.has_locks(tmp_path)
+    assert emergency_checkpoint.has_locks(tmp_path)

@@ -1,7 +1,8 @@
 """The life of a worker: it becomes a member, moves from generation to generation, and ends. What it does in between is `worker`.
 
 A change of members and a death both arrive as `Moved`, at any barrier; the worker then enters the next generation, where the most advanced
-members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see `orphans`).
+members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see
+`emergency_checkpoint`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,18 @@ from typing import Any, TypeVar
 import torch
 
 from training_runtime import storage
-from training_runtime.elastic import heartbeat, kinship, orphans, state, transfer, tree
-from training_runtime.elastic.arena import (
+from training_runtime.elastic import emergency_checkpoint, heartbeat, process_handles, state, transfer, tree
+from training_runtime.elastic.buffers import SharedBuffers
+from training_runtime.elastic.exchange import Exchange
+from training_runtime.elastic.group import Group, Moved, await_membership
+from training_runtime.elastic.hooks import WorkerHooks
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.prefault import Prefault
+from training_runtime.elastic.pull import CAME_BETWEEN, Pull
+from training_runtime.elastic.sampler import Shape, Unit
+from training_runtime.elastic.seat import Place
+from training_runtime.elastic.segment import (
     BUSY_TICK,
     COMMITTED,
     EXCUSED,
@@ -33,19 +44,9 @@ from training_runtime.elastic.arena import (
     STATE_LEFT,
     WAITS,
     WANTED,
-    Arena,
     GenerationRecord,
+    Segment,
 )
-from training_runtime.elastic.buffers import SharedBuffers
-from training_runtime.elastic.exchange import Exchange
-from training_runtime.elastic.group import Group, Moved, await_membership
-from training_runtime.elastic.hooks import WorkerHooks
-from training_runtime.elastic.job import Job
-from training_runtime.elastic.pages import Pages
-from training_runtime.elastic.pull import CAME_BETWEEN, Pull
-from training_runtime.elastic.sampler import Shape, Unit
-from training_runtime.elastic.seat import Place
-from training_runtime.elastic.spread import given
 from training_runtime.errors import PullFailed
 
 T = TypeVar("T")
@@ -56,22 +57,22 @@ class Left(Exception):
     """This worker is not needed any more."""
 
 
-class Life(ABC):
+class Lifecycle(ABC):
     """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits. `worked`: the group that did the last
     unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has begun."""
 
-    def __init__(self, job: Job, shape: Shape, place: Place, arena: Arena) -> None:
-        self.job, self.shape, self.place, self.arena, self.seat = job, shape, place, arena, place.seat
-        heartbeat.begin(arena, self.seat)
+    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
+        self.job, self.shape, self.place, self.segment, self.seat = job, shape, place, segment, place.seat
+        heartbeat.begin(segment, self.seat)
         state.move(job.live, place.device())
         self.tick = place.begin
         self.exchange = Exchange(
-            arena, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
+            segment, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
         )
-        self.buffers = SharedBuffers(arena, job.live.modules(), place.device(), apart=place.apart)
+        self.buffers = SharedBuffers(segment, job.live.modules(), place.device(), apart=place.apart)
         self.hooks = WorkerHooks(job, self._report)
-        self.group = self.worked = Group(arena, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
-        self.pages = Pages(arena)
+        self.group = self.worked = Group(segment, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
+        self.pages = Prefault(segment)
         self.last_commit = self.last_unit_s = 0.0
         self.landing: transfer.Landing | None = None
         self.pull: Pull | None = None  # until it is a member that holds the state
@@ -116,7 +117,7 @@ class Life(ABC):
             self._take_up()
         self._prepare()
         self._commit(self.tick)
-        kinship.outlive_parent()  # from here on it may be the last one who knows something
+        process_handles.outlive_parent()  # from here on it may be the last one who knows something
         self._report("ready")
 
     @contextmanager
@@ -125,11 +126,11 @@ class Life(ABC):
         try:
             yield
         except Left:
-            self.arena.set(self.seat, STATE, STATE_LEFT)
+            self.segment.set(self.seat, STATE, STATE_LEFT)
         except PullFailed:
             self._report("pull_limit")
-            self.arena.set(self.seat, STATE, STATE_LEFT)
-        except orphans.Orphaned:
+            self.segment.set(self.seat, STATE, STATE_LEFT)
+        except emergency_checkpoint.Orphaned:
             self._write_down()
         except Exception:
             self._leave_state()
@@ -150,15 +151,17 @@ class Life(ABC):
         self.buffers.ensure_kept()
         self.buffers.rewind()
         self.exchange.drop()
-        tick, row = self.arena.get(self.seat, COMMITTED), None
-        if self.shape.step_at(max(tick, 0)) > self.arena.words[RING_WRITTEN]:  # its recorder is dead, or found no room
+        tick, row = self.segment.get(self.seat, COMMITTED), None
+        if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
             row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
         unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
-        self._patiently(lambda: orphans.write_down(self.job, self.shape, self.arena, tick, row=row, reports=unread))
+        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, reports=unread))
 
     def _take_up(self) -> None:
         """The state on the disk, as a newcomer takes that of the others: after on_train_begin, which would begin anew with it."""
-        if not orphans.load(self.job, self.shape, self.arena, self.tick, lambda message: self._report("warning", message=message)):
+        if not emergency_checkpoint.load(
+            self.job, self.shape, self.segment, self.tick, lambda message: self._report("warning", message=message)
+        ):
             self.tick = -1  # the journal knows the way to that one, not to another that came in between
         self.buffers.keep()
 
@@ -167,7 +170,7 @@ class Life(ABC):
         to come."""
         live = self.job.live
         state.touch(live.parameters())
-        if expected_bytes := self.arena.words[STATE_BYTES]:
+        if expected_bytes := self.segment.words[STATE_BYTES]:
             self.landing = transfer.Landing(self.place.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
         self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
         self.pages.warm_heap(self.job.trained)
@@ -175,21 +178,21 @@ class Life(ABC):
     def _await_first(self) -> int:
         """The first generation that has this worker in it."""
         self.pull = Pull(self.place.slot, self._say, os.environ, time.monotonic())
-        return await_membership(self.arena, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
+        return await_membership(self.segment, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
 
     # -- members
 
     def _enter(self, number: int, *, abort: bool) -> None:
         """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
-        arena, record = self.arena, self.arena.generation(number)
+        segment, record = self.segment, self.segment.generation(number)
         self.buffers.ensure_kept()
         self.buffers.rewind()  # a step that was dropped may have touched them
         self.exchange.drop()
         if self.seat not in record.seats:
             raise Left
-        group = self.group = Group(arena, record, self.seat, self.place.driver)
+        group = self.group = Group(segment, record, self.seat, self.place.driver)
         self._passed = False
-        self._meet(given.MARKS)
+        self._meet(payloads.MARKS)
         ticks = group.committed()
         top = max(ticks.values())
         if top < 0:
@@ -198,8 +201,8 @@ class Life(ABC):
         sources = [seat for seat in record.seats if ticks[seat] == top]
         if abort:
             self._look_for_a_lost_hook(record)
-        redone = int(abort and any(arena.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
-        self._tested = arena.tested.tolist() if self.shape.test_batches else []
+        redone = int(abort and any(segment.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
+        self._tested = segment.tested.tolist() if self.shape.test_batches else []
         handed = self._hand_over(top, sources, record, ticks) if self.seat in sources else 0
         self._meet(handed)
         if self.seat not in record.members:
@@ -218,7 +221,7 @@ class Life(ABC):
         theirs: then the next first member does that part again. What the dead had committed last still stands in its seat."""
         first = self.worked.record.members[0]
         ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
-        if ends and first not in record.seats and 0 <= self.arena.get(first, COMMITTED) <= ends[0]:
+        if ends and first not in record.seats and 0 <= self.segment.get(first, COMMITTED) <= ends[0]:
             self.unsaved = ends[0]
 
     def _meet(self, made: int) -> None:
@@ -236,14 +239,14 @@ class Life(ABC):
         that gives to other machines."""
         first = self.seat == sources[0]
         step = self.shape.step_at(top)
-        if first and step > self.arena.words[RING_WRITTEN]:  # its recorder died between the step and its record
+        if first and step > self.segment.words[RING_WRITTEN]:  # its recorder died between the step and its record
             self._record(self.shape.unit(top - 1), self.worked, 0.0)
         if not record.members:
             if first:
-                paths, size = self._patiently(lambda: orphans.save(self.job, self.shape, self.arena, top, self.told))
+                paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, top, self.told))
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
             return 0
-        machine = self.arena.layout.machine
+        machine = self.segment.layout.machine
         here, give = machine(self.seat), {machine(seat) for seat in sources}
         lacking = {machine(seat) for seat, tick in ticks.items() if tick < top}
         elsewhere = lacking - give if here == min(give) else set()
@@ -251,11 +254,11 @@ class Life(ABC):
             return 0
         mine = [seat for seat in sources if machine(seat) == here]
         transfer.pack(self.place.state_fd, state.capture(self.job.live), mine.index(self.seat), len(mine))
-        return given.state(elsewhere, len(mine)) if elsewhere else 0
+        return payloads.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.whole = False
-        self.arena.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
+        self.segment.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
         fd = self.place.state_fd
         landing = self.landing or transfer.Landing(fd, 0)
         state.restore(transfer.index_of(fd), landing, self.job.live)
@@ -267,58 +270,58 @@ class Life(ABC):
 
     def _commit(self, tick: int) -> None:
         self.tick, self.whole = tick, True
-        self.arena.set(self.seat, COMMITTED, tick)
-        self.arena.set(self.seat, BUSY_TICK, 0)
+        self.segment.set(self.seat, COMMITTED, tick)
+        self.segment.set(self.seat, BUSY_TICK, 0)
         now = time.monotonic()
         self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
 
     def _sync(self, made: int = 0) -> int:
         """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
-        newest = self.group.barrier(given=made) if self.group.size > 1 else self.arena.words[WANTED]
+        newest = self.group.barrier(given=made) if self.group.size > 1 else self.segment.words[WANTED]
         if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
             self._passed = False
             os.ftruncate(self.place.state_fd, 0)
         return newest
 
     def _move_on(self, agreed: int) -> None:
-        orphans.look(self.arena, self.place.driver)
+        emergency_checkpoint.look(self.segment, self.place.driver)
         if agreed > self.group.number:
             raise Moved(agreed, abort=False)
         self.pages.some(self.last_unit_s)
 
     def _record(self, unit: Unit, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
-        words = self.arena.words
+        words = self.segment.words
         if unit.step <= words[RING_WRITTEN]:
             return  # done again after a loss: the same figures are there already
         if unit.step - words[RING_READ] >= RING:
             with self._excused(WAITS):  # the driver may wait for room on the disk
                 self._await_room(unit.step)
-        self.arena.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
+        self.segment.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
         os.eventfd_write(self.place.wake_fd, 1)
-        self.arena.stir()
+        self.segment.stir()
 
     def _await_room(self, step: int) -> None:
-        while step - self.arena.words[RING_READ] >= RING:
+        while step - self.segment.words[RING_READ] >= RING:
             os.eventfd_write(self.place.wake_fd, 1)
-            self.arena.bells[self.seat].wait(0.1)
-            orphans.look(self.arena, self.place.driver)
+            self.segment.bells[self.seat].wait(0.1)
+            emergency_checkpoint.look(self.segment, self.place.driver)
             heartbeat.beat()  # it is the driver who is late
 
     def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
         """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""
-        sums = self.arena.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
+        sums = self.segment.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
         return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
 
     @contextmanager
     def _excused(self, how: int = 1) -> Iterator[None]:
         """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
-        self.arena.set(self.seat, EXCUSED, how)
+        self.segment.set(self.seat, EXCUSED, how)
         try:
             yield
         finally:
-            self.arena.set(self.seat, EXCUSED, 0)
+            self.segment.set(self.seat, EXCUSED, 0)
 
     def _patiently(self, write: Callable[[], T]) -> T:
         """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
@@ -346,7 +349,7 @@ class Life(ABC):
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.place.reports.send(kind, seat=self.seat, **fields)
-        if kind in orphans.ONCE:
+        if kind in emergency_checkpoint.ONCE:
             self.told.append(json.loads(json.dumps({"kind": kind, "seat": self.seat, **fields})))
         if self.place.reports.unsent:
-            orphans.declare(self.arena)  # nobody hears us: the next driver or template will read what we write down
+            emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or template will read what we write down

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, kinship
-from training_runtime.elastic.arena import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Arena
+from training_runtime.elastic import checkpoint, process_handles
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.segment import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Segment
 
 Row = list[float]
 JOURNALED = ("digest", "tested", "checkpoint", "warning", "logged")  # the reports that are worth a line in whichever driver's journal
@@ -38,28 +38,28 @@ class Orphaned(Exception):
     """Nobody leads the run any more: write down what there is and go."""
 
 
-def declare(arena: Arena) -> None:
+def declare(segment: Segment) -> None:
     """Tell every worker. By whoever notices first: the template, the driver that lost its template, or a worker."""
-    arena.say(ORPHANED)
+    segment.say(ORPHANED)
 
 
-def check(arena: Arena) -> None:
+def check(segment: Segment) -> None:
     """Raises Orphaned when somebody has declared it."""
-    if arena.words[ORPHANED]:
+    if segment.words[ORPHANED]:
         raise Orphaned
 
 
-def look(arena: Arena, driver: int) -> None:
+def look(segment: Segment, driver: int) -> None:
     """The same, and whether the process of the pidfd `driver` has ended: the template may have died with it. Two microseconds."""
-    check(arena)
-    if kinship.has_ended(driver):
-        declare(arena)
+    check(segment)
+    if process_handles.has_ended(driver):
+        declare(segment)
         raise Orphaned
 
 
 @dataclass(frozen=True)
 class Unwritten:
-    """What a journal may lack: rows of finished steps (see `arena`), reports in the order in which they were made, and of each generation
+    """What a journal may lack: rows of finished steps (see `segment`), reports in the order in which they were made, and of each generation
     that did those steps what was left word of."""
 
     rows: tuple[Row, ...] = ()
@@ -85,50 +85,52 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: Shape, arena: Arena, tick: int, told: Iterable[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
+def save(job: Job, shape: Shape, segment: Segment, tick: int, told: Iterable[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `told`: what it
     has reported lately, of ONCE."""
-    with one_at_a_time(job.result_dir, arena.fd):
+    with one_at_a_time(job.result_dir, segment.fd):
         told = list(told)
         kept = [report for report in read(job.result_dir).reports if report not in told]
-        _write(job.result_dir, arena, [], [*kept[-_KEPT:], *told])
+        _write(job.result_dir, segment, [], [*kept[-_KEPT:], *told])
         _sync_journal(job.result_dir)
         return checkpoint.save_engine(job, shape, tick)
 
 
-def load(job: Job, shape: Shape, arena: Arena, tick: int, warn: Callable[[str], None]) -> bool:
+def load(job: Job, shape: Shape, segment: Segment, tick: int, warn: Callable[[str], None]) -> bool:
     """Restore the engine checkpoint of `tick`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
-    with one_at_a_time(job.result_dir, arena.fd):
+    with one_at_a_time(job.result_dir, segment.fd):
         return checkpoint.load_engine(job, shape, tick, warn)
 
 
 def write_down(
-    job: Job, shape: Shape, arena: Arena, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
+    job: Job, shape: Shape, segment: Segment, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
 ) -> None:
     """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
     state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
-    with one_at_a_time(job.result_dir, arena.fd):  # also for taking the reports out: of two who did at once, each would get a part of them
+    with one_at_a_time(
+        job.result_dir, segment.fd
+    ):  # also for taking the reports out: of two who did at once, each would get a part of them
         said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
-        _write(job.result_dir, arena, [row] if row else [], said)
+        _write(job.result_dir, segment, [row] if row else [], said)
         if tick > (checkpoint.peek(job, shape) or 0):
             _sync_journal(job.result_dir)
             checkpoint.save_engine(job, shape, tick)
 
 
-def add(result_dir: Path, arena: Arena, reports: Iterable[dict[str, Any]]) -> None:
+def add(result_dir: Path, segment: Segment, reports: Iterable[dict[str, Any]]) -> None:
     """What was said and not heard, when the workers are gone. By the station of a machine that has lost its driver."""
     if found := [report for report in reports if report["kind"] in JOURNALED]:
-        with one_at_a_time(result_dir, arena.fd):
-            _write(result_dir, arena, [], [*read(result_dir).reports, *found])
+        with one_at_a_time(result_dir, segment.fd):
+            _write(result_dir, segment, [], [*read(result_dir).reports, *found])
 
 
-def _write(result_dir: Path, arena: Arena, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
+def _write(result_dir: Path, segment: Segment, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
     """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
     before = read(result_dir)
-    first, last = arena.words[RING_READ] + 1, arena.words[RING_WRITTEN]
-    ring = [arena.ring[step % RING].tolist() for step in range(first, last + 1)]
+    first, last = segment.words[RING_READ] + 1, segment.words[RING_WRITTEN]
+    ring = [segment.ring[step % RING].tolist() for step in range(first, last + 1)]
     rows = {int(row[0]): row for row in (*before.rows, *found, *ring) if row[0] >= first}
-    words = {int(row[RING_GENERATION]): arena.noted(int(row[RING_GENERATION])) for row in rows.values()}
+    words = {int(row[RING_GENERATION]): segment.noted(int(row[RING_GENERATION])) for row in rows.values()}
     generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
     content = {"rows": [rows[step] for step in sorted(rows)], "reports": list(said), "generations": list(generations.values())}
     checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))

@@ -7,25 +7,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from training_runtime.elastic.arena import PHASE, SEAT_WORDS, Arena, GenerationRecord, Layout
-from training_runtime.elastic.spread.mirror import HOME, Mirror
+from training_runtime.elastic.multinode.replication import HOME, Mirror
+from training_runtime.elastic.segment import PHASE, SEAT_WORDS, GenerationRecord, Layout, Segment
 
 LAYOUT = Layout(seats=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
 AT_HOME, BEYOND = 0, 2  # a seat of each machine
 
 
 @pytest.fixture
-def home() -> Iterator[Arena]:
+def home() -> Iterator[Segment]:
     """The memory of the driver's machine; both machines have a worker in the first generation, which has begun."""
-    fd = os.memfd_create("arena")
-    arena = Arena(fd, LAYOUT, create=True)
-    arena.publish(GenerationRecord(1, (AT_HOME, BEYOND), ()), abort=False)
-    yield arena
+    fd = os.memfd_create("segment")
+    segment = Segment(fd, LAYOUT, create=True)
+    segment.publish(GenerationRecord(1, (AT_HOME, BEYOND), ()), abort=False)
+    yield segment
     os.close(fd)
 
 
-def arrives(arena: Arena, generation: int, barrier: int) -> None:
-    arena.set(AT_HOME, PHASE, generation << 32 | barrier)
+def arrives(segment: Segment, generation: int, barrier: int) -> None:
+    segment.set(AT_HOME, PHASE, generation << 32 | barrier)
 
 
 def told(mirror: Mirror) -> tuple[int, int] | None:

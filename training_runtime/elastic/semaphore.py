@@ -1,6 +1,6 @@
 """POSIX semaphores in shared memory, by which processes of a run wake each other: nobody polls, and every wait has a deadline.
 
-A doorbell carries no message. Who is woken looks at the words in shared memory again; an extra ring costs one more look. Linux with glibc.
+A semaphore carries no message. Who is woken looks at the words in shared memory again; an extra ring costs one more look. Linux with glibc.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-class Doorbell:
+class Semaphore:
     """The semaphore at `address` (of this process's mapping of memory that others map too)."""
 
     def __init__(self, address: int) -> None:

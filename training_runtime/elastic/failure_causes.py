@@ -21,7 +21,7 @@ FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, s
 _LATELY_S = 5.0
 
 
-class Deaths:
+class FailureCauses:
     """Those of one run. `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from training_runtime.elastic import membership
-from training_runtime.elastic.arena import Arena
-from training_runtime.elastic.kinship import start_ticks
+from training_runtime.elastic.process_handles import start_ticks
+from training_runtime.elastic.segment import Segment
 from training_runtime.protocol import SlotRef, Worker
 
-if TYPE_CHECKING:  # both know the roster's workers
-    from training_runtime.elastic.household import Household
-    from training_runtime.elastic.spread.outposts import Outposts
+if TYPE_CHECKING:  # both know the worker table's workers
+    from training_runtime.elastic.fork_server import ForkServer
+    from training_runtime.elastic.multinode.remote_nodes import Outposts
 
 
 @dataclass
-class Seated:
+class WorkerProcess:
     """A worker process on a machine, 0 being the driver's. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time
     there (see `start_ticks`)."""
 
@@ -35,24 +35,24 @@ class Seated:
     ready_at: float = 0.0
 
 
-class Roster:
+class WorkerTable:
     """`here` has the template's socket, `elsewhere` are the other machines."""
 
-    def __init__(self, here: Household, elsewhere: Outposts) -> None:
+    def __init__(self, here: ForkServer, elsewhere: Outposts) -> None:
         self._here, self._elsewhere = here, elsewhere
-        self.seated: dict[int, Seated] = {}
+        self.seated: dict[int, WorkerProcess] = {}
 
-    def __getitem__(self, seat: int) -> Seated:
+    def __getitem__(self, seat: int) -> WorkerProcess:
         return self.seated[seat]
 
-    def start(self, slot: SlotRef, machine: int, *, arena: Arena, avoid: set[int], begin: int, after: int, workers: int) -> None:
+    def start(self, slot: SlotRef, machine: int, *, segment: Segment, avoid: set[int], begin: int, after: int, workers: int) -> None:
         """Have a worker forked for `slot`, on a seat of its machine that is none of `avoid`; it will be one of `workers`. Where no seat is
         free yet, nothing: it is asked for again."""
-        seats = arena.layout.seats_of(machine)
+        seats = segment.layout.seats_of(machine)
         seat = next((i for i in seats if i not in avoid and (i not in self.seated or self.seated[i].gone)), None)
         if seat is not None:
-            arena.clear_seat(seat)
-            self.seated[seat] = Seated(seat, slot, machine, "starting")
+            segment.clear_seat(seat)
+            self.seated[seat] = WorkerProcess(seat, slot, machine, "starting")
             place = {"seat": seat, "slot": slot.id, "index": slot.index, "kind": slot.device}
             self._command(machine, do="fork", **place, begin=begin, after=after, workers=workers)
 
@@ -127,10 +127,10 @@ class Roster:
         """The seats of who is alive in one of these states."""
         return [s.seat for s in self.alive() if s.state in states]
 
-    def alive(self) -> list[Seated]:
+    def alive(self) -> list[WorkerProcess]:
         return [s for s in self.seated.values() if not s.gone]
 
-    def on(self, machine: int) -> list[Seated]:
+    def on(self, machine: int) -> list[WorkerProcess]:
         return [s for s in self.alive() if s.machine == machine]
 
     def holding(self) -> tuple[Worker, ...]:

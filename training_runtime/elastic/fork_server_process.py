@@ -2,7 +2,7 @@
 
 It calls the datasets function once, so that all workers of the machine share the dataset copy-on-write; then it only forks, kills and reaps
 on command of the driver and reports every exit. When the driver is gone it tells the workers, waits until they have written down what they
-know, and goes too. For a script that must not be forked, `fresh` makes one that holds nothing of the script's.
+know, and goes too. For a script that must not be forked, `fork_server_spawned` makes one that holds nothing of the script's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
-from training_runtime.elastic import advice, orphans
-from training_runtime.elastic.arena import BEAT, Arena, Layout
+from training_runtime.elastic import advice, emergency_checkpoint
 from training_runtime.elastic.becoming import Becomes
+from training_runtime.elastic.hang_rules import Grace
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.kinship import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
+from training_runtime.elastic.process_handles import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.reports import Outbox
 from training_runtime.elastic.script import why_not_fork
-from training_runtime.elastic.watch import Grace
+from training_runtime.elastic.segment import BEAT, Layout, Segment
 
 LAST_WORDS_S = 30.0  # how long workers without a driver may show nothing while they write down their state
 _LOOK_S = 0.5
@@ -38,7 +38,7 @@ _DYING_S = 5.0  # from the closing of a dead driver's sockets until it has ended
 class Child(Protocol):
     """How a worker's process begins. `driver` is its pidfd."""
 
-    arena_fd: int
+    segment_fd: int
     driver: int
 
     def leave(self) -> None: ...
@@ -80,7 +80,7 @@ def run(
     *,
     where: str,
 ) -> NoReturn:
-    """The whole life of a template, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the arena's layout;
+    """The whole life of a template, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the segment's layout;
     `where` names it in an error. Raises Becomes in a worker that goes on in a loop of the script's."""
     code = 1
     try:
@@ -93,7 +93,7 @@ def run(
         to_driver.send("sized", samples=lengths[0], test_samples=lengths[1])
         alive = _serve(child, commands, to_driver, lengths)
         if alive and wait(child.driver, _DYING_S):
-            _see_off(alive, Arena(child.arena_fd, layout))
+            _see_off(alive, Segment(child.segment_fd, layout))
         code = 0
     except Becomes:  # a worker's process
         raise
@@ -158,10 +158,10 @@ def _receive(commands: socket.socket) -> bytes:
         return b""
 
 
-def _see_off(alive: dict[int, int], arena: Arena) -> None:
+def _see_off(alive: dict[int, int], segment: Segment) -> None:
     """The driver is gone: `alive` (pidfd -> pid) are told and given time to write down their state, which begins anew while bytes are
     written. Who is stopped has none."""
-    orphans.declare(arena)
+    emergency_checkpoint.declare(segment)
     poll = select.poll()
     for fd in alive:
         poll.register(fd, select.POLLIN)
@@ -170,7 +170,7 @@ def _see_off(alive: dict[int, int], arena: Arena) -> None:
         for fd, _ in poll.poll(1000 * _LOOK_S):
             poll.unregister(fd)
             os.waitpid(alive.pop(fd), 0)
-        over = grace.is_over(time.monotonic(), tuple(arena.get(seat, BEAT) for seat in range(arena.layout.seats)))
+        over = grace.is_over(time.monotonic(), tuple(segment.get(seat, BEAT) for seat in range(segment.layout.seats)))
         for pid in alive.values():
             if over or is_stopped(pid):
                 os.kill(pid, signal.SIGKILL)

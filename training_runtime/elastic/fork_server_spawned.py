@@ -19,14 +19,17 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from training_runtime import console
-from training_runtime.elastic import becoming, script, template, transfer, worker
-from training_runtime.elastic.arena import Layout
+from training_runtime.elastic import becoming, fork_server_process, script, transfer, worker
 from training_runtime.elastic.job import Job, Terms
 from training_runtime.elastic.reports import Inbox, Outbox
 from training_runtime.elastic.seat import Place, place_of
+from training_runtime.elastic.segment import Layout
 from training_runtime.errors import UserError
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from training_runtime.elastic import fresh; fresh.main(int(sys.argv[2]))"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from training_runtime.elastic import fork_server_spawned as spawned; spawned.main(int(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Orders:
     lengths: tuple[int, int]
     layout: Layout
     parent: int
-    arena_fd: int
+    segment_fd: int
     state_fd: int
     start_fd: int
     wake_fd: int
@@ -58,7 +61,7 @@ def begin(orders: Orders) -> int:
     fd = os.memfd_create("edt-orders")
     transfer.write_all(fd, memoryview(pickle.dumps(orders)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
-    names = ("arena_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "keeper")
+    names = ("segment_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "keeper")
     passed = {number for name in names if (number := getattr(orders, name)) >= 0}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *passed])
     os.close(fd)
@@ -80,7 +83,7 @@ def main(fd: int) -> NoReturn:
     reports = Outbox(socket.socket(fileno=orders.outbox), orders.driver)
     child = _Child(orders, reports, Inbox(socket.socket(fileno=orders.inbox)))
     own = reports if orders.own_outbox == orders.outbox else Outbox(socket.socket(fileno=orders.own_outbox), orders.driver)
-    template.run(orders.parent, prepare, child, socket.socket(fileno=orders.commands), own, where="fresh interpreter")
+    fork_server_process.run(orders.parent, prepare, child, socket.socket(fileno=orders.commands), own, where="fresh interpreter")
 
 
 class _Child:
@@ -88,7 +91,7 @@ class _Child:
 
     def __init__(self, orders: Orders, reports: Outbox, inbox: Inbox) -> None:
         self._orders, self._reports, self._inbox = orders, reports, inbox
-        self.arena_fd, self.driver = orders.arena_fd, orders.driver
+        self.segment_fd, self.driver = orders.segment_fd, orders.driver
 
     def leave(self) -> None:
         """Nothing of the driver's own was passed on."""
@@ -96,7 +99,7 @@ class _Child:
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         global _part
         orders, terms = self._orders, self._orders.terms
-        fds = {name: getattr(orders, name) for name in ("arena_fd", "state_fd", "wake_fd", "driver")}
+        fds = {name: getattr(orders, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}
         place = place_of(command, **fds, reports=self._reports, inbox=self._inbox)
         try:
             place.settle(terms.result_dir, in_studio=terms.in_studio)

@@ -18,28 +18,38 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from training_runtime import console
-from training_runtime.elastic import fresh, kinship, orphans, reports, script, state, template, transfer, worker
-from training_runtime.elastic.arena import BEAT, Arena
+from training_runtime.elastic import (
+    emergency_checkpoint,
+    fork_server_process,
+    fork_server_spawned,
+    process_handles,
+    reports,
+    script,
+    state,
+    transfer,
+    worker,
+)
+from training_runtime.elastic.hang_rules import Grace
 from training_runtime.elastic.job import Job, Rerun
-from training_runtime.elastic.roster import Seated
 from training_runtime.elastic.seat import place_of
-from training_runtime.elastic.watch import Grace
+from training_runtime.elastic.segment import BEAT, Segment
+from training_runtime.elastic.worker_table import WorkerProcess
 
 _LOOK_S = 0.5
 
 
-class Household:
+class ForkServer:
     """The shared memory, the sockets and the template of one train(). `commands` is the template's socket; `leave` lets go, in the
     template, of what is the driver's own. `inbox` is where workers report, `template_inbox` where the template does: the same unless they
     are `apart`."""
 
     def __init__(self, job: Job, leave: Callable[[], None], *, apart: bool = False) -> None:
         self._job, self.leave, self._apart = job, leave, apart
-        self.arena_fd, self.state_fd = os.memfd_create("edt-arena"), os.memfd_create("edt-state")
+        self.segment_fd, self.state_fd = os.memfd_create("edt-segment"), os.memfd_create("edt-state")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
         self.start_fd = os.memfd_create("edt-start")
-        kinship.adopt_orphans(True)
+        process_handles.adopt_orphans(True)
         self.start()
 
     def start(self) -> None:
@@ -48,7 +58,7 @@ class Household:
         self.inbox, self._outbox = reports.pair(self.driver)
         self.template_inbox, self._template_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
         if self._job.rerun is None:
-            self.pid, self.commands = template.start(self._job, self, self._template_outbox)
+            self.pid, self.commands = fork_server_process.start(self._job, self, self._template_outbox)
         else:
             self.pid, self.commands = self._start_fresh(self._job.rerun)
         self.handle = os.pidfd_open(self.pid)
@@ -68,7 +78,7 @@ class Household:
     def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
         transfer.pack(self.start_fd, state.capture(self._job.live), 0, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        orders = fresh.Orders(
+        orders = fork_server_spawned.Orders(
             script=rerun.script,
             call=rerun.call,
             terms=self._job.terms,
@@ -84,10 +94,10 @@ class Household:
             keeper=console.keeper_fd(),
         )
         with theirs:
-            return fresh.begin(orders), ours
+            return fork_server_spawned.begin(orders), ours
 
     def _shared(self) -> dict[str, int]:
-        return {"arena_fd": self.arena_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
+        return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the template."""
@@ -95,17 +105,17 @@ class Household:
         place.settle(self._job.result_dir, in_studio=self._job.in_studio)
         (self._job.begin or worker.run)(self._job, place, lengths)
 
-    def bury(self, arena: Arena | None, workers: Iterable[Seated], hear: Callable[[], None]) -> None:
+    def bury(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
         """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
         Returns when all are gone. All have one time for it, which begins anew while bytes are written. `hear` is called meanwhile."""
         workers = list(workers)
-        if arena is not None:
-            orphans.declare(arena)
+        if segment is not None:
+            emergency_checkpoint.declare(segment)
         self._end_template()
-        if arena is not None:
-            _await_last_words(arena, workers, hear)
+        if segment is not None:
+            _await_last_words(segment, workers, hear)
         for seated in workers:
-            kinship.end(seated.pid, seated.ticks)
+            process_handles.end(seated.pid, seated.ticks)
 
     def tell(self, report: dict[str, Any]) -> None:
         """The driver, as template and workers do."""
@@ -116,18 +126,18 @@ class Household:
         for end in (self.inbox, self._outbox, self.template_inbox, self._template_outbox):
             end.close()
 
-    def end(self, workers: Collection[Seated]) -> None:
+    def end(self, workers: Collection[WorkerProcess]) -> None:
         """Leave nothing behind; `workers` are those that are still there, after an error."""
         for seated in workers:
-            kinship.end(seated.pid, seated.ticks)
+            process_handles.end(seated.pid, seated.ticks)
         if self.pid:
             self._end_template()
         for seated in workers:
-            kinship.reap(seated.pid)  # its parent may have died before it could
-        for fd in (self.arena_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
+            process_handles.reap(seated.pid)  # its parent may have died before it could
+        for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
             os.close(fd)
         self.hang_up()
-        kinship.adopt_orphans(False)
+        process_handles.adopt_orphans(False)
 
     def _end_template(self) -> None:
         signal.pidfd_send_signal(self.handle, signal.SIGKILL)  # not reaped yet, so this is it, alive or not
@@ -137,19 +147,19 @@ class Household:
         self.commands.close()
 
 
-def _await_last_words(arena: Arena, workers: Iterable[Seated], hear: Callable[[], None]) -> None:
+def _await_last_words(segment: Segment, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
     """Until all have ended, are stopped by a signal, or have shown nothing for too long."""
-    alive: dict[int, Seated] = {}  # by pidfd
+    alive: dict[int, WorkerProcess] = {}  # by pidfd
     for seated in workers:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(seated.pid)
-            if kinship.start_ticks(seated.pid) == seated.ticks:
+            if process_handles.start_ticks(seated.pid) == seated.ticks:
                 alive[handle] = seated
             else:
                 os.close(handle)
-    grace = Grace(template.LAST_WORDS_S, time.monotonic())
-    while going := [handle for handle, seated in alive.items() if not kinship.is_stopped(seated.pid)]:
-        if grace.is_over(time.monotonic(), tuple(arena.get(alive[handle].seat, BEAT) for handle in going)):
+    grace = Grace(fork_server_process.LAST_WORDS_S, time.monotonic())
+    while going := [handle for handle, seated in alive.items() if not process_handles.is_stopped(seated.pid)]:
+        if grace.is_over(time.monotonic(), tuple(segment.get(alive[handle].seat, BEAT) for handle in going)):
             break
         poll = select.poll()
         for handle in going:

@@ -1,5 +1,5 @@
-"""The process at each end of a wire: it keeps this machine's arena equal to the other one where it matters (see `mirror`), and passes on
-what driver and station say to each other.
+"""The process at each end of a wire: it keeps this machine's segment equal to the other one where it matters (see `replication`), and
+passes on what driver and station say to each other.
 
 A process of its own, because it has threads, and driver and station must be free to fork. It knows nothing of the training, and goes when
 the one goes that has started it, or when its only wire is cut. What a worker has done is passed on before what is said about it afterwards.
@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from training_runtime.elastic import orphans
-from training_runtime.elastic.arena import RELAYED, Arena, Layout
-from training_runtime.elastic.kinship import die_with_parent
+from training_runtime.elastic import emergency_checkpoint
+from training_runtime.elastic.multinode.replication import HOME, Mirror, Piece
+from training_runtime.elastic.multinode.wire import Wire
+from training_runtime.elastic.process_handles import die_with_parent
 from training_runtime.elastic.reports import Inbox
-from training_runtime.elastic.spread.mirror import HOME, Mirror, Piece
-from training_runtime.elastic.spread.wire import Wire
+from training_runtime.elastic.segment import RELAYED, Layout, Segment
 from training_runtime.errors import ProtocolError
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
@@ -43,13 +43,13 @@ class Ends:
     """What a relay works with. `orders`: the socket to driver or station, a JSON object a datagram; its end is the relay's."""
 
     layout: Layout
-    arena_fd: int
+    segment_fd: int
     state_fd: int
     wake_fd: int
     orders: socket.socket
 
-    def mirror(self, arena: Arena, *, here: int, there: int) -> Mirror:
-        return Mirror(arena, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
+    def mirror(self, segment: Segment, *, here: int, there: int) -> Mirror:
+        return Mirror(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
 
 
 class Line:
@@ -59,14 +59,14 @@ class Line:
     def __init__(self, wire: Wire, mirror: Mirror, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None) -> None:
         self._wire, self._mirror, self._state_fd, self._deliver, self._inbox = wire, mirror, state_fd, deliver, inbox
         self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
-        self._arena, self._bell = mirror.arena, mirror.arena.relay_bells[mirror.there]
+        self._segment, self._bell = mirror.segment, mirror.segment.relay_bells[mirror.there]
         self._said: deque[Message] = deque()
         self._ending = False
         self._sender = threading.Thread(target=self._send_all, name="relay-sender", daemon=True)
 
     def begin(self) -> None:
         """Pass on what is here, from now on."""
-        self._arena.words[RELAYED] |= 1 << self._mirror.there
+        self._segment.words[RELAYED] |= 1 << self._mirror.there
         self._sender.start()
 
     def post(self, message: Message) -> None:
@@ -135,7 +135,7 @@ class Line:
         before that, somebody else finds it."""
         for report in self._inbox.handled() if self._inbox is not None else ():
             self._wire.say(report)
-            if report["kind"] in orphans.JOURNALED:
+            if report["kind"] in emergency_checkpoint.JOURNALED:
                 self._heard.acquire()
         self._read.set()
 
@@ -147,11 +147,11 @@ class Line:
             self._gone.set()
 
     def _take_in(self) -> None:
-        wire, mirror, arena = self._wire, self._mirror, self._arena
+        wire, mirror, segment = self._wire, self._mirror, self._segment
         while True:
             kind, at, length = wire.header()
             if kind == "bytes":
-                target = arena.memory(at, length)
+                target = segment.memory(at, length)
                 if at < 0 or len(target) != length:
                     raise ProtocolError("the other side's memory is laid out in another way")
                 wire.into(target)
@@ -181,7 +181,7 @@ class Home:
 
     def __init__(self, ends: Ends, *, token: str, terms: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
         self._ends, self._token, self._terms, self._start_fd, self._to_driver = ends, token, terms, start_fd, to_driver
-        self._arena = Arena(ends.arena_fd, ends.layout)
+        self._segment = Segment(ends.segment_fd, ends.layout)
         self._lines: dict[int, Line] = {}
         self._start_is_there = threading.Event()
         self._lock = threading.Lock()
@@ -231,7 +231,7 @@ class Home:
                 if not self._start_is_there.wait(START_S):
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
-                mirror = self._ends.mirror(self._arena, here=HOME, there=machine)
+                mirror = self._ends.mirror(self._segment, here=HOME, there=machine)
                 line = Line(wire, mirror, self._ends.state_fd, lambda message: self._deliver(machine, message))
                 self._register(machine, line)
                 line.take_in()
@@ -262,11 +262,13 @@ class Home:
         if message["kind"] == "joined":
             with self._lock:
                 self._lines[machine].begin()
-        self._to_driver({**message, "machine": machine} if message["kind"] in ("joined", "slots", *orphans.JOURNALED) else message)
+        self._to_driver(
+            {**message, "machine": machine} if message["kind"] in ("joined", "slots", *emergency_checkpoint.JOURNALED) else message
+        )
 
     def _lose(self, machine: int, line: Line) -> None:
         with self._lock:
-            self._arena.words[RELAYED] &= ~(1 << machine)
+            self._segment.words[RELAYED] &= ~(1 << machine)
         line.finish()
         self._to_driver({"kind": "lost_machine", "machine": machine})
         with self._lock:
@@ -297,7 +299,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
 
     def live() -> None:
         leave()
-        mirror = ends.mirror(Arena(ends.arena_fd, ends.layout), here=machine, there=HOME)
+        mirror = ends.mirror(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
         line = Line(wire, mirror, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
 
         def take_in() -> None:

@@ -18,18 +18,18 @@ import sys
 import time
 from typing import Any
 
-from training_runtime.elastic import kinship, orphans
-from training_runtime.elastic.arena import Arena
+from training_runtime.elastic import emergency_checkpoint, process_handles
 from training_runtime.elastic.becoming import at_the_end
 from training_runtime.elastic.build import same_build
+from training_runtime.elastic.fork_server import ForkServer
+from training_runtime.elastic.hang_rules import STOPPED_S, Patience
 from training_runtime.elastic.hostlink import HostLink
-from training_runtime.elastic.household import Household
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.kinship import start_ticks
-from training_runtime.elastic.roster import Seated
-from training_runtime.elastic.spread import relay, rendezvous
-from training_runtime.elastic.spread.wire import Wire
-from training_runtime.elastic.watch import STOPPED_S, Patience
+from training_runtime.elastic.multinode import bridge, rendezvous
+from training_runtime.elastic.multinode.wire import Wire
+from training_runtime.elastic.process_handles import start_ticks
+from training_runtime.elastic.segment import Segment
+from training_runtime.elastic.worker_table import WorkerProcess
 from training_runtime.errors import ProtocolError, UserError
 from training_runtime.protocol import SlotRef, Worker
 
@@ -57,15 +57,15 @@ class Station:
         self._revision = -1
         self._leaving = False
         self._over = False
-        self._workers: dict[int, Seated] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._patience = Patience()
-        self._arena: Arena | None = None
-        self._household: Household | None = None
+        self._segment: Segment | None = None
+        self._fork_server: ForkServer | None = None
 
     def run(self) -> int:
         """Until the training is over, or this machine is not wanted any more; the exit code. Raises UserError where the script makes
         something else here than on the driver's machine."""
-        if not orphans.has_locks(self._job.result_dir):
+        if not emergency_checkpoint.has_locks(self._job.result_dir):
             raise UserError(_NO_LOCKS)
         try:
             wire, terms = self._find()
@@ -80,21 +80,21 @@ class Station:
             return self._say(AGAIN, f"the driver was lost: {error}")
 
     def _take_part(self, wire: Wire, terms: dict[str, Any]) -> int:
-        household = self._household = Household(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
-        with at_the_end(lambda: self._end(household)):
-            self._lay_out(household, terms)
-            return self._serve(household, wire, terms["machine"])
+        fork_server = self._fork_server = ForkServer(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
+        with at_the_end(lambda: self._end(fork_server)):
+            self._lay_out(fork_server, terms)
+            return self._serve(fork_server, wire, terms["machine"])
 
-    def _end(self, household: Household) -> None:
-        household.end(self._workers.values())
+    def _end(self, fork_server: ForkServer) -> None:
+        fork_server.end(self._workers.values())
         if self._link is not None:
             self._link.hold((), forking=False)
 
     def interrupt(self, _reason: str) -> None:
         """Leave at the next step boundary. From a signal handler."""
         self._leaving = True
-        if self._household is not None:
-            os.eventfd_write(self._household.wake_fd, 1)
+        if self._fork_server is not None:
+            os.eventfd_write(self._fork_server.wake_fd, 1)
 
     def _say(self, code: int, message: str) -> int:
         print(f"edt: {message}", file=sys.stderr, flush=True)  # noqa: T201 - for whoever reads this machine's log
@@ -140,90 +140,90 @@ class Station:
             raise UserError(_DIFFERENT)
         os.close(fd)
 
-    def _lay_out(self, household: Household, terms: dict[str, Any]) -> None:
-        """An arena like the driver's, when the template has the datasets."""
-        lengths = self._sized(household)
+    def _lay_out(self, fork_server: ForkServer, terms: dict[str, Any]) -> None:
+        """An segment like the driver's, when the template has the datasets."""
+        lengths = self._sized(fork_server)
         layout = self._job.layout(self._job.shape(*lengths))
         if list(lengths) != terms["lengths"] or repr(layout) != terms["layout"]:
             raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {terms['lengths']})")
-        self._arena = Arena(household.arena_fd, layout, create=True)
+        self._segment = Segment(fork_server.segment_fd, layout, create=True)
 
-    def _sized(self, household: Household) -> tuple[int, int]:
+    def _sized(self, fork_server: ForkServer) -> tuple[int, int]:
         while True:
-            self._wait((household.template_inbox.fileno(), household.handle), None)
-            for report in household.template_inbox.receive():
+            self._wait((fork_server.template_inbox.fileno(), fork_server.handle), None)
+            for report in fork_server.template_inbox.receive():
                 if report["kind"] == "sized":
                     return report["samples"], report["test_samples"]
                 if report["kind"] == "error":
                     raise UserError(f"{report['where']}:\n{report['traceback']}")
                 if report["kind"] == "unforkable":
-                    self._say(OVER, household.start_fresh(report))
-            if kinship.has_ended(household.handle):
+                    self._say(OVER, fork_server.start_fresh(report))
+            if process_handles.has_ended(fork_server.handle):
                 raise UserError("the process that workers are forked from died")
 
     # -- with the driver
 
-    def _serve(self, household: Household, wire: Wire, machine: int) -> int:
-        assert self._arena is not None
+    def _serve(self, fork_server: ForkServer, wire: Wire, machine: int) -> int:
+        assert self._segment is not None
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ends = relay.Ends(self._arena.layout, household.arena_fd, household.state_fd, household.wake_fd, theirs)
+        ends = bridge.Ends(self._segment.layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
 
         def leave() -> None:
-            household.leave()
+            fork_server.leave()
             orders.close()
 
-        pid = relay.station(ends, wire, machine, inbox=household.inbox, leave=leave)
+        pid = bridge.station(ends, wire, machine, inbox=fork_server.inbox, leave=leave)
         theirs.close()
         wire.socket.close()
         handle = os.pidfd_open(pid)
         try:
             self._offer(orders, "joined")
             self._say(OVER, "this machine takes part in the training")
-            code = self._attend(household, orders, handle)
+            code = self._attend(fork_server, orders, handle)
         finally:
             orders.close()
-            kinship.wait(handle, relay.LAST_S + 1)
-            kinship.end(pid, start_ticks(pid))
+            process_handles.wait(handle, bridge.LAST_S + 1)
+            process_handles.end(pid, start_ticks(pid))
             os.close(handle)
         return code
 
-    def _attend(self, household: Household, orders: socket.socket, relay_handle: int) -> int:
+    def _attend(self, fork_server: ForkServer, orders: socket.socket, relay_handle: int) -> int:
         """Until the end of the training, of the connection, of the template, or of our being wanted."""
         while True:
-            ready = self._wait((household.template_inbox.fileno(), household.handle, relay_handle, orders.fileno()), orders)
-            for report in household.template_inbox.receive():
+            ready = self._wait((fork_server.template_inbox.fileno(), fork_server.handle, relay_handle, orders.fileno()), orders)
+            for report in fork_server.template_inbox.receive():
                 self._note(report)
                 _send(orders, report)
-            connected = self._hear_orders(household, orders) and relay_handle not in ready
+            connected = self._hear_orders(fork_server, orders) and relay_handle not in ready
             if (self._over or self._leaving) and not self._workers:
                 return OVER
-            if not connected or household.handle in ready:
-                return self._see_off(household, "the template died" if household.handle in ready else "the driver was lost")
-            self._end_the_stopped(household)
+            if not connected or fork_server.handle in ready:
+                return self._see_off(fork_server, "the template died" if fork_server.handle in ready else "the driver was lost")
+            self._end_the_stopped(fork_server)
 
-    def _hear_orders(self, household: Household, orders: socket.socket) -> bool:
+    def _hear_orders(self, fork_server: ForkServer, orders: socket.socket) -> bool:
         """All that the driver has said so far; False where it will say nothing more."""
         while True:
             try:
-                raw = orders.recv(relay.MAX_SAID, socket.MSG_DONTWAIT)
+                raw = orders.recv(bridge.MAX_SAID, socket.MSG_DONTWAIT)
             except ConnectionResetError:  # the relay went without hearing us out; what it had passed on is still here
                 continue
             except BlockingIOError:
                 return True
             if not raw:
                 return False
-            self._obey(household, json.loads(raw))
+            self._obey(fork_server, json.loads(raw))
 
     def _wait(self, handles: tuple[int, ...], orders: socket.socket | None) -> set[int]:
         """Until something happens; what. The host's wishes are passed on."""
         links = self._link.readable() if self._link is not None else []
-        assert self._household is not None
+        assert self._fork_server is not None
         poll = select.poll()
-        for fd in (*handles, *links, self._household.wake_fd):
+        for fd in (*handles, *links, self._fork_server.wake_fd):
             poll.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(1000 * 1.0)}
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._household.wake_fd)
+            os.eventfd_read(self._fork_server.wake_fd)
         before = (self._slots, self._leaving)
         self._hear_host(0)
         if orders is not None and before != (self._slots, self._leaving):
@@ -261,38 +261,38 @@ class Station:
             known = tuple(Worker(w.slot.id, w.pid, w.ticks) for w in self._workers.values() if w.pid)
             self._link.hold(known, forking=len(known) < len(self._workers))
 
-    def _obey(self, household: Household, command: dict[str, Any]) -> None:
+    def _obey(self, fork_server: ForkServer, command: dict[str, Any]) -> None:
         """One order of the driver."""
         if command["do"] == "end":
             self._over = True
             return
         if command["do"] == "fork":
-            assert self._arena is not None
+            assert self._segment is not None
             seat = command["seat"]
-            self._arena.clear_seat(seat)
+            self._segment.clear_seat(seat)
             slot = next(
                 (s for s in self._slots if s.id == command["slot"]), SlotRef(command["slot"], "", command["index"], command["kind"])
             )
-            self._workers[seat] = Seated(seat, slot, 0, "starting")
+            self._workers[seat] = WorkerProcess(seat, slot, 0, "starting")
             self._tell_host()
-        household.commands.send(json.dumps(command).encode())
+        fork_server.commands.send(json.dumps(command).encode())
 
-    def _end_the_stopped(self, household: Household) -> None:
+    def _end_the_stopped(self, fork_server: ForkServer) -> None:
         """Who is stopped by a signal shows nothing to the driver but that others wait; here it can be seen."""
         pids = {seat: w.pid for seat, w in self._workers.items() if w.pid}
         seen = {
             seat: (f"{pid} {stopped}", STOPPED_S if stopped else float("inf"))
             for seat, pid in pids.items()
-            for stopped in (kinship.is_stopped(pid),)
+            for stopped in (process_handles.is_stopped(pid),)
         }
         for seat in self._patience.lost(time.monotonic(), seen):
-            household.commands.send(json.dumps({"do": "kill", "seat": seat}).encode())
+            fork_server.commands.send(json.dumps({"do": "kill", "seat": seat}).encode())
 
-    def _see_off(self, household: Household, why: str) -> int:
+    def _see_off(self, fork_server: ForkServer, why: str) -> int:
         """Nobody leads the workers here any more: they write down what they know and go."""
-        assert self._arena is not None
-        household.bury(self._arena, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0))
-        orphans.add(self._job.result_dir, self._arena, household.inbox.receive())
+        assert self._segment is not None
+        fork_server.bury(self._segment, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0))
+        emergency_checkpoint.add(self._job.result_dir, self._segment, fork_server.inbox.receive())
         self._workers = {}
         self._tell_host()
         return self._say(AGAIN, why)

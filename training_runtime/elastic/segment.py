@@ -1,9 +1,9 @@
 """The memory that all processes of a run on one machine share: a memfd made by the driver before it forks, mapped by everybody.
 
-It holds words (int64, each with one writer), doorbells, the table of generations and word of each, per-engine metrics, the ring of finished
-steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here decides;
-`group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that of
-x86-64 (see `check_order`), doorbells are barriers besides.
+It holds words (int64, each with one writer), semaphores, the table of generations and word of each, per-engine metrics, the ring of
+finished steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here
+decides; `group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that
+of x86-64 (see `check_order`), semaphores are barriers besides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 
 import torch
 
-from training_runtime.elastic.doorbell import SEM_BYTES, Doorbell
+from training_runtime.elastic.semaphore import SEM_BYTES, Semaphore
 from training_runtime.errors import UserError
 
 GENERATIONS = 8  # descriptions kept; at most two are ever in use
@@ -24,7 +24,7 @@ NOTE_BYTES = 1 << 14  # of what a generation's line in the journal will say
 RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
-# Words of the head. ORPHANED: see `orphans`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
+# Words of the head. ORPHANED: see `emergency_checkpoint`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
 # RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
 WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
 HEAD_WORDS = 16
@@ -49,7 +49,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of everything in the arena. Every process of a run computes the same one. `seats`: of all `machines`, as many of each, in
+    """Sizes of everything in the segment. Every process of a run computes the same one. `seats`: of all `machines`, as many of each, in
     their order."""
 
     seats: int
@@ -125,7 +125,7 @@ def check_order(machine: str, workers: int) -> None:
         )
 
 
-class Arena:
+class Segment:
     """A process's view of the shared memory."""
 
     def __init__(self, fd: int, layout: Layout, *, create: bool = False) -> None:
@@ -137,7 +137,7 @@ class Arena:
         self.words = memoryview(self._map)[: at["bells"]].cast("q")
         self._seats, self._table = at["seats"] // 8, at["table"] // 8
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        bells = [Doorbell(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats + layout.machines)]
+        bells = [Semaphore(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats + layout.machines)]
         self.bells, self.relay_bells = bells[: layout.seats], bells[layout.seats :]
         columns = layout.columns
         self.metrics = self.tensor("metrics", torch.float64, 2 * layout.engines * columns).view(2, layout.engines, columns)
@@ -165,7 +165,7 @@ class Arena:
         return self.words[RING_WRITTEN] - self.words[RING_READ] > RING // 2
 
     def memory(self, offset: int, length: int) -> memoryview:
-        """Bytes of the arena themselves."""
+        """Bytes of the segment themselves."""
         return memoryview(self._map)[offset : offset + length]
 
     def lane(self, row: int, lane: Lane) -> torch.Tensor:

@@ -14,13 +14,13 @@ import socket
 import time
 from typing import Any
 
-from training_runtime.elastic import kinship, state, transfer
-from training_runtime.elastic.arena import Layout
+from training_runtime.elastic import process_handles, state, transfer
 from training_runtime.elastic.build import same_build
-from training_runtime.elastic.household import Household
+from training_runtime.elastic.fork_server import ForkServer
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.spread import relay, rendezvous
-from training_runtime.elastic.spread.relay import Ends
+from training_runtime.elastic.multinode import bridge, rendezvous
+from training_runtime.elastic.multinode.bridge import Ends
+from training_runtime.elastic.segment import Layout
 from training_runtime.protocol import SlotRef, build
 
 MACHINES = 8  # that may take part in a run, home included
@@ -50,8 +50,8 @@ def _family(number: str) -> socket.AddressFamily:
 class Outposts:
     """Those of one train(). `handles`: of processes whose end has to be noticed."""
 
-    def __init__(self, job: Job, household: Household) -> None:
-        self._job, self._household = job, household
+    def __init__(self, job: Job, fork_server: ForkServer) -> None:
+        self._job, self._fork_server = job, fork_server
         self._offered: dict[int, tuple[SlotRef, ...]] = {}
         self._killed: dict[int, float] = {}
         self.handles: tuple[int, ...] = ()
@@ -66,18 +66,18 @@ class Outposts:
             self._start(layout, lengths)
 
     def _start(self, layout: Layout, lengths: tuple[int, int]) -> None:
-        job, household = self._job, self._household
-        token = relay.new_token()
+        job, fork_server = self._job, self._fork_server
+        token = bridge.new_token()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listen(address()) as listener:
-            ends = Ends(layout, household.arena_fd, household.state_fd, household.wake_fd, theirs)
-            self._pid = relay.home(
+            ends = Ends(layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
+            self._pid = bridge.home(
                 ends,
                 listener,
                 token=token,
                 terms=self._terms(layout, lengths),
-                start_fd=household.start_fd,
-                to_driver=household.tell,
+                start_fd=fork_server.start_fd,
+                to_driver=fork_server.tell,
                 leave=self._leave,
             )
             self.handles = (os.pidfd_open(self._pid),)
@@ -85,7 +85,7 @@ class Outposts:
 
     def _leave(self) -> None:
         """In the relay: let go of what is the driver's own."""
-        self._household.leave()
+        self._fork_server.leave()
         if self._orders is not None:
             self._orders.close()
 
@@ -112,7 +112,7 @@ class Outposts:
 
     def _give_start(self) -> None:
         """Another machine wants the state that all begin with. It is laid out for the first one."""
-        job, fd = self._job, self._household.start_fd
+        job, fd = self._job, self._fork_server.start_fd
         if not os.fstat(fd).st_size:
             transfer.pack(fd, state.capture(job.live), 0, 1)
         self.command(0, do="start")
@@ -173,6 +173,6 @@ class Outposts:
         self._orders.close()
         self._orders = None
         (handle,), self.handles = self.handles, ()
-        kinship.wait(handle, _END_S)
-        kinship.end(self._pid, kinship.start_ticks(self._pid))
+        process_handles.wait(handle, _END_S)
+        process_handles.end(self._pid, process_handles.start_ticks(self._pid))
         os.close(handle)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from training_runtime.elastic.arena import Arena
+from training_runtime.elastic.segment import Segment
 
 _AROUND = 16 * 4096  # what the kernel maps at once (its default)
 _PIECE = 2 << 20
@@ -21,14 +21,14 @@ _SHARE = 0.02  # of the time of a step
 _AGAIN_S = 1.0
 
 
-class Pages:
-    """One worker's view of the rows of `arena`."""
+class Prefault:
+    """One worker's view of the rows of `segment`."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._fd, self._first = arena.fd, arena.layout.offsets["rows"]
-        self._row_bytes = arena.layout.row_bytes
-        self._size = (arena.layout.engines + 1) * self._row_bytes
-        self._memory = arena.tensor("rows", torch.uint8, self._size)
+    def __init__(self, segment: Segment) -> None:
+        self._fd, self._first = segment.fd, segment.layout.offsets["rows"]
+        self._row_bytes = segment.layout.row_bytes
+        self._size = (segment.layout.engines + 1) * self._row_bytes
+        self._memory = segment.tensor("rows", torch.uint8, self._size)
         self._walk: Iterator[None] = self._allocated()
         self._done_at = 0.0
 
