@@ -32,7 +32,7 @@ def found(home: Path, processes: list[psutil.Process], studio: int) -> dict[str,
     for process in processes:
         with contextlib.suppress(psutil.Error):
             names[process.pid], parents[process.pid] = process.name(), process.ppid()
-            if any("training_runtime.host.warm" in word for word in process.cmdline()) and process.name().startswith("python"):
+            if any("training_runtime.host.spares.warm" in word for word in process.cmdline()) and process.name().startswith("python"):
                 kinds["warm"].append(process.pid)
     for pid, name in names.items():
         if name == "edt-keeper":

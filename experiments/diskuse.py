@@ -1,8 +1,8 @@
 """What projects and people take of the disk: runs' folders, which are counted here from time to time, data, code and models.
 
-A run's folder was written by user code. So it is not walked here: that is done by the program that the node host measures with
-(`python -m training_runtime.host.disk_use`), which bears whatever it finds. A run that lives is counted every few minutes, and once more
-when it has ended.
+A run's folder was written by user code. So it is not walked here: that is done by the program that the node host measures with (`python -m
+training_runtime.host.meter.disk_use`), which bears whatever it finds. A run that lives is counted every few minutes, and once more when it
+has ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNTED_AGAIN = dt.timedelta(minutes=2)  # of a run that lives
 RUN_S = 10.0  # so long one is counted at most; what was found by then is a lower bound
 TURN_S = 20.0
 AT_ONCE = 500
-_MEASURES = [sys.executable, "-m", "training_runtime.host.disk_use"]
+_MEASURES = [sys.executable, "-m", "training_runtime.host.meter.disk_use"]
 
 
 @dataclass(frozen=True)

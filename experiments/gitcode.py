@@ -1,5 +1,5 @@
 """Code from a git repository: which addresses are taken, and the fetch itself, which a boxed process of its own does
-(`training_runtime.host.code_fetch`). What comes is a zip like any that is uploaded, and is checked as one. Knows no database.
+(`training_runtime.host.environments.code_fetch`). What comes is a zip like any that is uploaded, and is checked as one. Knows no database.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _asked(work: Path, orders: dict[str, object]) -> dict[str, str]:
         "limit_bytes": settings.EDT_MAX_UPLOAD_BYTES,
         "wanted": orders,
     }
-    command = [sys.executable, "-m", "training_runtime.host.code_fetch"]
+    command = [sys.executable, "-m", "training_runtime.host.environments.code_fetch"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), cwd=settings.BASE_DIR)
     assert process.stdin is not None
     assert process.stdout is not None

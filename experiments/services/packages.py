@@ -19,7 +19,7 @@ from training_runtime.environments import requirements
 
 _ADVICE = re.compile(
     r"add a line ([A-Za-z0-9][A-Za-z0-9._-]{0,99}) to requirements\.txt in the upload"
-)  # of training_runtime.elastic.advice
+)  # of training_runtime.elastic.driver.advice
 TRY_BY_HAND = "Add a line {} to {} by hand, and save it as a new version."
 
 

@@ -17,13 +17,17 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
-RUNTIME_FACE += ("training_runtime.host.file_box",)  # what work on people's files locks itself in with
+RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
-PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
-PURE += ("training_runtime.host.cgroup_values", "training_runtime.host.disk_values", "training_runtime.host.spare_plan")
+PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.driver.membership")
+PURE += (
+    "training_runtime.host.sandbox.cgroup_values",
+    "training_runtime.host.meter.disk_values",
+    "training_runtime.host.spares.spare_plan",
+)
 PURE += ("training_runtime.elastic.torchrun.decide",)
 STANDARD_ONLY = (
     *PURE,
@@ -36,7 +40,7 @@ STANDARD_ONLY = (
 STANDARD_ONLY += ("training_runtime.variables", "training_runtime.noted", "training_runtime.media", "training_runtime.tracking.answers")
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
-TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.warm")
+TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.spares.warm")
 
 # Inside the Django app, top to bottom. A module imports from its own layer or a lower one. One that is not named is held to the rule
 # against circles all the same.
@@ -78,8 +82,8 @@ ALLOWED = {
     # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
     ("webapp.studio.processes", "training_runtime.host.processes"),
     # The warm process imports these for one thing: that drivers forked from it find them in memory.
-    ("training_runtime.elastic.warm", "training_runtime.elastic.driver"),
-    ("training_runtime.elastic.warm", "training_runtime.fabric.model"),
+    ("training_runtime.elastic.processes.warm", "training_runtime.elastic.driver.main"),
+    ("training_runtime.elastic.processes.warm", "training_runtime.fabric.model"),
 }
 # Django finds commands in apps only; these start the project around the app, as manage.py does.
 COMMANDS = ("experiments.management",)

@@ -15,7 +15,7 @@ from experiments.journal_rows import NewPoint, Rows
 from experiments.models import Bundle, Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
-from training_runtime.host import workdir
+from training_runtime.host.runs import workdir
 from training_runtime.journal import Generation, Member, Test
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,7 @@ from tests.groups import group_of
 from tests.host.box import ATTEMPT, needs_groups, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, is_root, until
 from training_runtime.host import processes
-from training_runtime.host.cgroup_values import CONTROLLERS
+from training_runtime.host.sandbox.cgroup_values import CONTROLLERS
 
 MIB = 1 << 20
 

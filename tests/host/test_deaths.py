@@ -16,10 +16,11 @@ import pytest
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
 from training_runtime.errors import HostUnavailable
-from training_runtime.host import begin, client, processes, state
-from training_runtime.host.launch import GO, Ready
-from training_runtime.host.live import LiveRun
+from training_runtime.host import client, processes, state
 from training_runtime.host.node import Node
+from training_runtime.host.runs import begin
+from training_runtime.host.runs.launch import GO, Ready
+from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Saved
 

@@ -9,11 +9,12 @@ import re
 import signal
 from pathlib import Path
 
-from training_runtime.host import ending, processes, talk
-from training_runtime.host.journals import journal_size, outcome_in_journal
-from training_runtime.host.kernel import DRIVER_NAME, KEEPER_NAME
-from training_runtime.host.live import LiveRun, folder_of
+from training_runtime.host import processes
 from training_runtime.host.node import Node
+from training_runtime.host.runs import ending, talk
+from training_runtime.host.runs.journals import journal_size, outcome_in_journal
+from training_runtime.host.runs.live import LiveRun, folder_of
+from training_runtime.host.sandbox.kernel import DRIVER_NAME, KEEPER_NAME
 from training_runtime.host.state import Saved, SavedRun
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from training_runtime import storage
 from training_runtime.host import processes, state
-from training_runtime.host.cgroup import Groups
-from training_runtime.host.live import LiveRun
+from training_runtime.host.runs.live import LiveRun
+from training_runtime.host.sandbox.cgroup import Groups
 from training_runtime.host.sockets import LineSocket
 
 log = logging.getLogger(__name__)
