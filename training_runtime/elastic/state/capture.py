@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from training_runtime.elastic.state import learned
-from training_runtime.elastic.state import optimizers, pickling
+from training_runtime.elastic.state import learned, optimizers, pickling
 from training_runtime.elastic.state.transfer import Landing, Source, index_of, pack, replace
 
 Back = Callable[[bytes, pickling.Tensors], Any]  # makes objects of bytes and of the tensors that were put aside
