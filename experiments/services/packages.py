@@ -10,8 +10,9 @@ from typing import BinaryIO, cast
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from experiments import bundles, environments
 from experiments.boxed import folders
+from experiments.cluster import environments
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.services import checks
 from experiments.services.definitions import add_version

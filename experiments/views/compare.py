@@ -18,7 +18,7 @@ from experiments import access
 from experiments.models import TrainingRun
 from experiments.selectors import compare as comparison
 from experiments.views.experiments import experiment_tab
-from experiments.views.shown import later, page, person
+from experiments.views.responses import later, page, person
 
 
 def address(runs: list[int]) -> str:

@@ -46,39 +46,51 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "consumers", "tasks", "management", "agent", "api", "wmla", "mlflow"),
+    ("views", "live.consumers", "tasks", "management", "cluster.agent", "api", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms", "triggers"),
     ("access",),
     ("services", "transfer"),
     ("runtable",),
     (
-        "scheduling",
-        "environments",
-        "plan_preview",
-        "fleet",
-        "slotuse",
-        "diskuse",
-        "ingest",
-        "accounting",
-        "snapshot",
-        "pruning",
-        "deliveries",
+        "cluster.scheduling",
+        "cluster.environments",
+        "cluster.plan_preview",
+        "cluster.fleet",
+        "cluster.utilization",
+        "files.diskuse",
+        "metrics.ingest",
+        "cluster.accounting",
+        "cluster.snapshot",
+        "files.pruning",
+        "notifications.deliveries",
     ),
-    ("apart",),
-    ("states", "accounts"),
-    ("run_values",),
-    ("modelstore", "weights"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed", "zipstream"),
-    ("logins", "addresses", "variables", "api_tokens", "signatures"),
-    ("models", "page_layer", "bulk"),
-    ("modelnames", "registrable"),
+    ("cluster.apart",),
+    ("runs.states", "accounts.passwords"),
+    ("runs.run_values",),
+    ("files.modelstore", "files.weights"),
+    (
+        "live.notify",
+        "notifications.notices",
+        "notifications.webhook_client",
+        "files.bundles",
+        "files.datastore",
+        "files.runfiles",
+        "metrics.journal_rows",
+        "files.zipcheck",
+        "files.tarcheck",
+        "boxed",
+        "files.zipstream",
+    ),
+    ("accounts.logins", "accounts.addresses", "definitions.variables", "accounts.api_tokens", "accounts.signatures"),
+    ("models", "live.page_layer", "bulk"),
+    ("files.modelnames", "files.registrable"),
 )
 
 # Exceptions, each with its reason.
 ALLOWED = {
     # Celery's `current_app` is one per thread, so the application has to be named where a message is sent from a request's thread.
-    ("experiments.notify", "webapp.celery"),
+    ("experiments.live.notify", "webapp.celery"),
     # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
     ("webapp.studio.processes", "training_runtime.host.processes"),
     # The warm process imports these for one thing: that drivers forked from it find them in memory.
@@ -107,7 +119,8 @@ def layer_of(name: str) -> int | None:
     parts = name.split(".")
     if parts[0] != "experiments" or len(parts) == 1:
         return None
-    return next((depth for depth, layer in enumerate(reversed(LAYERS)) if parts[1] in layer), None)
+    known = {parts[1], ".".join(parts[1:3])}
+    return next((depth for depth, layer in enumerate(reversed(LAYERS)) if known & set(layer)), None)
 
 
 def test_the_runtime_knows_nothing_of_the_web_side():

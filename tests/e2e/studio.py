@@ -71,7 +71,9 @@ def prepared_home() -> tuple[Path, dict[str, str]]:
     environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     environment.pop("DATABASE_URL", None)
     subprocess.run([sys.executable, "manage.py", "prepare"], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
-    imports = "from experiments.accounts import give_password\nfrom experiments.models import ClusterRules\nClusterRules.current()"
+    imports = (
+        "from experiments.accounts.passwords import give_password\nfrom experiments.models import ClusterRules\nClusterRules.current()"
+    )
     code = f"{imports}\nfor name, staff in {PEOPLE}.items():\n    print(give_password(name, staff=staff))"
     shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
     said = subprocess.run(shell, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True).stdout

@@ -339,7 +339,7 @@ findings["git"] = attempt(committed)
 
 @needs_box
 @needs_table
-def test_every_process_of_a_run_is_filtered_and_its_keeper_and_host_are_not(host: HostUnderTest) -> None:
+def test_every_process_of_a_run_is_filtered_and_its_shim_and_host_are_not(host: HostUnderTest) -> None:
     host.want(host.spec(7, "obey"), 1, 2)
     host.apply()
     host.until_holding(7, 1, 2)
@@ -350,4 +350,4 @@ def test_every_process_of_a_run_is_filtered_and_its_keeper_and_host_are_not(host
 
     own = mode(os.getpid())
     assert {mode(pid) for pid in (saved["pid"], *(worker["pid"] for worker in saved["workers"]))} == {"2"}
-    assert {mode(pid) for pid in (saved["keeper"], host.process.pid, host.warm_pid())} == {own}
+    assert {mode(pid) for pid in (saved["shim"], host.process.pid, host.warm_pid())} == {own}

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import bundles, services
+from experiments import services
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, Project, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As

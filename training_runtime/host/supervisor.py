@@ -174,7 +174,7 @@ class Supervisor:
         self._reap()
 
     def _reap(self) -> None:
-        """Our children are the warm process, helpers and whatever lost its own parent; drivers and keepers are watched by their pidfds."""
+        """Our children are the warm process, helpers and whatever lost its own parent; drivers and shims are watched by their pidfds."""
         drivers = {run.pid for run in self._node.runs.values() if run.phase in ("launching", "alive", "clearing")}
         while True:
             try:

@@ -83,7 +83,7 @@ class ForkServer:
             own_outbox=self._template_outbox.fileno(),
             outbox=self._outbox.fileno(),
             inbox=self.inbox.fileno(),
-            keeper=console.keeper_fd(),
+            shim=console.shim_fd(),
         )
         with theirs:
             return fork_server_spawned.begin(orders), ours

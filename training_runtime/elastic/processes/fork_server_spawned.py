@@ -37,7 +37,7 @@ _BOOT = (
 @dataclass(frozen=True)
 class Orders:
     """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
-    the template's, `outbox` that of workers; `keeper`: through whom logs are written (see `console`), -1 where there is nobody. Descriptors
+    the template's, `outbox` that of workers; `shim`: through whom logs are written (see `console`), -1 where there is nobody. Descriptors
     are inherited under the same numbers."""
 
     script: script.Script
@@ -55,7 +55,7 @@ class Orders:
     own_outbox: int
     outbox: int
     inbox: int
-    keeper: int = -1
+    shim: int = -1
 
 
 def begin(orders: Orders) -> int:
@@ -63,7 +63,7 @@ def begin(orders: Orders) -> int:
     fd = os.memfd_create("edt-orders")
     transfer.write_all(fd, memoryview(pickle.dumps(orders)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
-    names = ("segment_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "keeper")
+    names = ("segment_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "shim")
     passed = {number for name in names if (number := getattr(orders, name)) >= 0}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *passed])
     os.close(fd)
@@ -75,7 +75,7 @@ def main(fd: int) -> NoReturn:
     """The interpreter: do what a template does."""
     orders: Orders = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301 - written by this run's own driver
     os.close(fd)
-    console.inherit(orders.keeper)
+    console.inherit(orders.shim)
     from training_runtime.elastic.processes.warm import warm_up
 
     def prepare() -> tuple[tuple[int, int], Layout]:

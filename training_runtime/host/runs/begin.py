@@ -123,7 +123,7 @@ def on_gate(node: Node, run: LiveRun, _mask: int) -> None:
 def met(node: Node, run: LiveRun, hello: Hello) -> None:
     """Which process the run's is; its end is heard of from here on."""
     run.pid, run.start_ticks = hello.pid, hello.start_ticks
-    run.keeper, run.keeper_ticks = hello.keeper, hello.keeper_ticks
+    run.shim, run.shim_ticks = hello.shim, hello.shim_ticks
     node.save()
     ending.watch(node, run)
 

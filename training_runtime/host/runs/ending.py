@@ -47,9 +47,9 @@ def kill(node: Node, run: LiveRun, *, now: float, reason: str, interrupts: bool)
     for process in members:
         processes.send_signal(process, signal.SIGKILL)
     if not members and now - run.first_killed_at > _STUCK_AFTER_S:  # it has nobody left to keep and does not end: stopped by somebody
-        keeper = processes.look(run.keeper) if run.keeper else None
-        if keeper is not None and keeper.start_ticks == run.keeper_ticks:
-            processes.send_signal(keeper, signal.SIGKILL)
+        shim = processes.look(run.shim) if run.shim else None
+        if shim is not None and shim.start_ticks == run.shim_ticks:
+            processes.send_signal(shim, signal.SIGKILL)
 
 
 def fence(node: Node) -> None:
@@ -111,13 +111,13 @@ def look_for_folder(run: LiveRun) -> None:
 def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
     """Every live process of the run.
 
-    This includes orphans that came to us because their keeper was killed: a child of ours that is nobody's driver or keeper was left behind
+    This includes orphans that came to us because their shim was killed: a child of ours that is nobody's driver or shim was left behind
     by a run that is gone. (A child that is being launched may not have said yet whose it is.)
     """
     found = processes.table()
     members = processes.of_run(run.traces(), found)
     if run.phase == "clearing" and not any(other.phase == "launching" for other in node.runs.values()):
-        known = {pid for other in node.runs.values() for pid in (other.pid, other.keeper)} | {node.warm_pid} | node.helpers
+        known = {pid for other in node.runs.values() for pid in (other.pid, other.shim)} | {node.warm_pid} | node.helpers
         strays = {p.pid for p in found.values() if p.parent == os.getpid() and p.pid not in known}
         strays |= processes.descendants(strays, found)
         members += tuple(found[pid] for pid in strays - {p.pid for p in members} if found[pid].state not in "ZX")
@@ -125,11 +125,11 @@ def members_of(node: Node, run: LiveRun) -> tuple[processes.Process, ...]:
 
 
 def watch(node: Node, run: LiveRun) -> None:
-    """Hear of the end of the driver and of its keeper. Whichever of them is gone already has ended now."""
+    """Hear of the end of the driver and of its shim. Whichever of them is gone already has ended now."""
     run.driver_handle = processes.open_handle(run.pid, run.start_ticks)
-    run.keeper_handle = processes.open_handle(run.keeper, run.keeper_ticks) if run.keeper else None
-    if run.keeper_handle is not None:
-        node.watch(run.keeper_handle, lambda _: _keeper_ended(node, run))
+    run.shim_handle = processes.open_handle(run.shim, run.shim_ticks) if run.shim else None
+    if run.shim_handle is not None:
+        node.watch(run.shim_handle, lambda _: _shim_ended(node, run))
     if run.driver_handle is not None:
         node.watch(run.driver_handle, lambda _: driver_ended(node, run))
     else:
@@ -162,21 +162,21 @@ def _hear_refusal(run: LiveRun) -> None:
                 run.problem = build(Ready, raw).problem
 
 
-def _keeper_ended(node: Node, run: LiveRun) -> None:
-    if run.keeper_handle is not None:
-        node.unwatch(run.keeper_handle)
-        os.close(run.keeper_handle)
-        run.keeper_handle = None
+def _shim_ended(node: Node, run: LiveRun) -> None:
+    if run.shim_handle is not None:
+        node.unwatch(run.shim_handle)
+        os.close(run.shim_handle)
+        run.shim_handle = None
     if run.phase == "clearing":
         check_cleared(node, run)
     else:
-        log.error("the keeper of a run was killed; the run goes on run=%d keeper=%d", run.run, run.keeper)
+        log.error("the shim of a run was killed; the run goes on run=%d shim=%d", run.run, run.shim)
 
 
 def check_cleared(node: Node, run: LiveRun) -> None:
     """Whether anything of a run whose driver is gone is still there; the moment it is not, its slots are free."""
     left = members_of(node, run)
-    if left or run.keeper_handle is not None:
+    if left or run.shim_handle is not None:
         late = run.first_killed_at is not None and time.monotonic() - run.first_killed_at > _STUCK_AFTER_S
         stuck = tuple(sorted(process.pid for process in left)) if late else ()
         if stuck != run.stuck:
@@ -212,7 +212,7 @@ def _explain_memory(node: Node, run: LiveRun) -> None:
 
 
 def _how_it_ended(node: Node, run: LiveRun) -> int:
-    """The driver's exit code: from its keeper, from the kernel if it became our child, or else as its journal has it."""
+    """The driver's exit code: from its shim, from the kernel if it became our child, or else as its journal has it."""
     path = node.exit_file(run)
     try:
         return int(path.read_text())

@@ -59,12 +59,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class Hello:
-    """Child -> host, first: which process this is, and which one keeps it (see `keeper`)."""
+    """Child -> host, first: which process this is, and which one keeps it (see `shim`)."""
 
     pid: int
     start_ticks: int
-    keeper: int
-    keeper_ticks: int
+    shim: int
+    shim_ticks: int
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def to_line(record: Launch | Hello | Ready | Ahead | Prepared) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
 
 
-def become_driver(gate: socket.socket, listener: socket.socket, keeper: socket.socket) -> NoReturn:
-    """Never returns: the process ends with the driver's exit code. `keeper`: to its parent, which waits to be told of secrets."""
+def become_driver(gate: socket.socket, listener: socket.socket, shim: socket.socket) -> NoReturn:
+    """Never returns: the process ends with the driver's exit code. `shim`: to its parent, which waits to be told of secrets."""
     code = 1
     try:
         os.setsid()
-        _forget_the_parent(keep=(gate.fileno(), listener.fileno(), keeper.fileno()))
-        code = _driver_life(gate, listener, keeper)
+        _forget_the_parent(keep=(gate.fileno(), listener.fileno(), shim.fileno()))
+        code = _driver_life(gate, listener, shim)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
@@ -118,14 +118,14 @@ def _forget_the_parent(*, keep: tuple[int, ...]) -> None:
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def _driver_life(gate: socket.socket, listener: socket.socket, keeper: socket.socket) -> int:
+def _driver_life(gate: socket.socket, listener: socket.socket, shim: socket.socket) -> int:
     gate.sendall(to_line(_hello()))
     lines = gate.makefile("rb")
     kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
     orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))
     imported: Imported | None = None
     if "modules" in orders:
-        keeper.close()
+        shim.close()
         imported = _import_ahead(build(Ahead, orders), gate)
         orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))  # for which it waits; the host closes the gate where there is no use for it
     launch = build(Launch, orders)
@@ -134,7 +134,7 @@ def _driver_life(gate: socket.socket, listener: socket.socket, keeper: socket.so
         if imported is not None:
             _settle_ahead(launch, imported)
         else:
-            _hide_secrets(launch, keeper)
+            _hide_secrets(launch, shim)
             _settle_in(launch)
     except (OSError, SandboxRefused, ProtocolError) as error:
         gate.sendall(to_line(Ready(refused=str(error) or type(error).__name__)))
@@ -175,17 +175,17 @@ def _settle_ahead(launch: Launch, imported: Imported) -> None:
     importlib.invalidate_caches()
 
 
-def _hide_secrets(launch: Launch, keeper: socket.socket) -> None:
+def _hide_secrets(launch: Launch, shim: socket.socket) -> None:
     if launch.spec.secrets:
-        console.hide(launch.spec.secrets.values(), keeper)
+        console.hide(launch.spec.secrets.values(), shim)
     else:
-        keeper.close()
+        shim.close()
 
 
 def _hello() -> Hello:
     own, parent = processes.look(os.getpid()), processes.look(os.getppid())
     assert own is not None
-    # A keeper that is gone already (pid 0 below) is one that the host will not find: it then goes by what else marks the run's processes.
+    # A shim that is gone already (pid 0 below) is one that the host will not find: it then goes by what else marks the run's processes.
     kept = parent is not None and parent.session != own.session
     return Hello(own.pid, own.start_ticks, parent.pid if parent and kept else 0, parent.start_ticks if parent and kept else 0)
 

@@ -45,9 +45,9 @@ class LiveRun:
     pid: int = 0
     start_ticks: int = 0
     driver_handle: int | None = None
-    keeper: int = 0
-    keeper_ticks: int = 0
-    keeper_handle: int | None = None
+    shim: int = 0
+    shim_ticks: int = 0
+    shim_handle: int | None = None
     socket_token: str = ""
     gate: LineSocket | None = None
     link: LineSocket | None = None
@@ -99,7 +99,7 @@ class LiveRun:
         return self.spare or f"run-{self.run}.{self.attempt}"
 
     def traces(self) -> Traces:
-        return Traces(self.keeper, self.keeper_ticks, self.pid, self.result_dir)
+        return Traces(self.shim, self.shim_ticks, self.pid, self.result_dir)
 
     def holding(self) -> tuple[int, ...]:
         return holding(self.phase, [(t.revision, t.slots) for t in self.told], [w.slot for w in self.workers])
@@ -191,8 +191,8 @@ class LiveRun:
             phase=self.phase,
             pid=self.pid,
             start_ticks=self.start_ticks,
-            keeper=self.keeper,
-            keeper_ticks=self.keeper_ticks,
+            shim=self.shim,
+            shim_ticks=self.shim_ticks,
             socket_token=self.socket_token,
             uid=self.uid,
             result_dir=self.result_dir,

@@ -1,7 +1,7 @@
-"""Writes the logs of a run that has secrets, without their values: a thread of the run's keeper.
+"""Writes the logs of a run that has secrets, without their values: a thread of the run's shim.
 
 Each of the run's processes prints into a pipe, whose other end came here together with the log that it belongs to (`console.open_log`).
-The keeper is there before the first of them and after the last, so whatever ends them, all that they printed is written, and what is hidden
+The shim is there before the first of them and after the last, so whatever ends them, all that they printed is written, and what is hidden
 has never been on the disk. What a process of the run sends is not trusted: it names descriptors of its own, which are checked and nothing
 more than written to.
 """
@@ -37,7 +37,7 @@ class _Log:
 
 
 class LogFilter:
-    """`begin` returns at once, `end` when all that was printed is written. They are for the keeper's thread, the rest for another."""
+    """`begin` returns at once, `end` when all that was printed is written. They are for the shim's thread, the rest for another."""
 
     def __init__(self, control: socket.socket, secrets: list[str]) -> None:
         self._control, self._mask = control, Mask(secrets)
@@ -93,7 +93,7 @@ class LogFilter:
     def _take(self, pipe: int, file: int) -> bool:
         if len(self._logs) >= MOST_LOGS or not stat.S_ISFIFO(os.fstat(pipe).st_mode) or not stat.S_ISREG(os.fstat(file).st_mode):
             return False
-        if not self._logs:  # by this the keeper tells a host that knows nothing whose it is
+        if not self._logs:  # by this the shim tells a host that knows nothing whose it is
             os.dup2(file, 1, inheritable=False)
         os.set_blocking(pipe, False)
         self._logs[pipe] = _Log(pipe, console.Forgiving(file, "wb"), Stream(self._mask))

@@ -1,4 +1,4 @@
-"""The keeper of a run: the parent of its driver, outside the box. It collects every orphan of the run and writes down how the driver ended.
+"""The shim of a run: the parent of its driver, outside the box. It collects every orphan of the run and writes down how the driver ended.
 
 Being their subreaper, it is an ancestor of every process of the run until the last is gone, however they were started and even when driver,
 host and warm process are dead; and it ends only when it has no child left. So its descendants are the run's processes, and its end is the
@@ -26,7 +26,7 @@ def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     kernel.become_subreaper()
-    kernel.set_name(kernel.KEEPER_NAME)
+    kernel.set_name(kernel.SHIM_NAME)
     control, drivers_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     driver = os.fork()
     if driver == 0:

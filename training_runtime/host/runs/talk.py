@@ -173,7 +173,7 @@ def watch_worker(node: Node, run: LiveRun, worker: Worker) -> None:
 
 def _belongs(run: LiveRun, process: processes.Process | None) -> bool:
     while process is not None and process.pid > 1:
-        if run.pid in (process.pid, process.session) or run.keeper == process.pid:
+        if run.pid in (process.pid, process.session) or run.shim == process.pid:
             return True
         process = processes.look(process.parent)
     return False

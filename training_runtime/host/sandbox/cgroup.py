@@ -3,7 +3,7 @@
 Promise, where the node's notes do not say otherwise: a run's driver goes into the run's group before it boxes itself in, so whatever the
 run starts is there from its first instruction, and the box lets it write to no group, its own or another's. So the kernel counts for the
 run also what no process is charged with, like shared memory. Where it comes from: cgroups(7), version 2 or 1, whichever has the
-controller. The keeper of a run stays outside: it must survive to tell how the driver ended.
+controller. The shim of a run stays outside: it must survive to tell how the driver ended.
 
 The groups lie below the one that the host was started in, so that limits of the service or container hold for all. An engine goes on when
 the kernel kills one of its workers for want of memory: so a group is not killed as a whole (memory.oom.group of version 2).

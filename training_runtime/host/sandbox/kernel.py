@@ -114,7 +114,7 @@ def set_dumpable() -> None:
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
-KEEPER_NAME = "edt-keeper"
+SHIM_NAME = "edt-shim"
 DRIVER_NAME = "edt-run-"  # and the run's number
 SPARE_NAME = "edt-spare"
 

@@ -65,7 +65,7 @@ class Spares:
         for path in self._node.folder.glob("spare-*"):
             path.unlink()
         self._ending = dict.fromkeys(self._node.spares, "")
-        self._node.helpers.update(saved.keeper for saved in self._ending)
+        self._node.helpers.update(saved.shim for saved in self._ending)
         self.due = time.monotonic() if self._ending else None
 
     def groups(self) -> dict[str, int]:
@@ -150,7 +150,7 @@ class Spares:
             made.hello = build(Hello, json.loads(line))
             saved = made.saved()
             self._node.spares.add(saved)
-            self._node.helpers.add(saved.keeper)
+            self._node.helpers.add(saved.shim)
             if not self._node.save():  # before anything of packages runs: the next host has to find it
                 raise OSError(self._node.unsaved)
             spare.set_kill_order(saved.pid, _FIRST_TO_GO)
@@ -189,7 +189,7 @@ class Spares:
             if spare.kill(saved):
                 del self._ending[saved]
                 self._node.spares.discard(saved)
-                self._node.helpers.discard(saved.keeper)
+                self._node.helpers.discard(saved.shim)
                 self._node.changed = True
 
     def end(self) -> None:
@@ -238,7 +238,7 @@ class Spares:
             True,
         )  # so that it is begun anew should it end before its script begins
         node.spares.discard(saved)
-        node.helpers.discard(saved.keeper)
+        node.helpers.discard(saved.shim)
         self._given[run.run] = run, made.like
         begin.met(node, run, made.met())
         spare.set_kill_order(saved.pid, _AS_A_RUN)

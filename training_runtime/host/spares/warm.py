@@ -2,7 +2,7 @@
 MODULES`.
 
 It runs no user code, never starts a thread, holds no secret (its environment is an allow-list, see `environment`), and reads no orders: on
-each message from the host it forks a keeper, and the keeper the driver, which gets its orders from the host through the gate that came with
+each message from the host it forks a shim, and the shim the driver, which gets its orders from the host through the gate that came with
 the message. Neither depends on this process afterwards.
 """
 
@@ -29,7 +29,7 @@ MAX_MESSAGE_BYTES = 4096
 def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers; what they have to say they write down
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps shims; what they have to say they write down
     problems = _import_all([name for name in arguments[1].split(",") if name])
     with contextlib.suppress(seccomp.Unsupported):
         seccomp.program(platform.machine())

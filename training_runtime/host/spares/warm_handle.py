@@ -103,7 +103,7 @@ class WarmProcess:
             self._process.returncode = 0  # the host reaps all children itself; keeps Popen from waiting for a stranger of the same number
 
     def fork(self, gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
-        """Ask for a keeper and a driver that talks through `gate`. Raises OSError when it cannot be asked now."""
+        """Ask for a shim and a driver that talks through `gate`. Raises OSError when it cannot be asked now."""
         if self._control is None or not self.ready:
             raise ConnectionError("the warm process is not ready")
         socket.send_fds(self._control, [os.fsencode(exit_file)], [gate.fileno(), listener.fileno()])
