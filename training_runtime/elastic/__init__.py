@@ -1,4 +1,5 @@
-"""The exact elastic engine: one driver, one fork server and W workers compute the V engines of a global batch, and W may change at any step.
+"""The exact elastic engine: one driver, one fork server and W workers compute the V engines of a global batch, and W may change at any
+step.
 
 `driver`: where a run begins, and its watch over the workers. `processes`: how they are forked. `worker`: the training itself, step by step.
 `comm`: gradients added up in shared memory, in the one tree (`tree`). `state`: all that is trained, taken, handed over, written, compared.
