@@ -27,7 +27,7 @@ COPY templates /app/templates
 COPY static /app/static
 COPY examples /app/examples
 WORKDIR /app
-RUN /opt/edt/bin/python -m training_runtime.host.fabric /opt/edt
+RUN /opt/edt/bin/python -m training_runtime.host.runs.fabric /opt/edt
 ENV PATH=/opt/edt/bin:$PATH PYTHONUNBUFFERED=1 EDT_HOME=/var/lib/edt DJANGO_SETTINGS_MODULE=webapp.settings
 USER 10001
 EXPOSE 8000

@@ -62,8 +62,8 @@ def command(draw: random.Random) -> str:
 
 def values(runs: list[object], draw: random.Random) -> None:
     """As `run_values` and `ingest` write them, many runs at once."""
-    from experiments import run_values
     from experiments.models import MetricSeries, RunValue, TrainingRun
+    from experiments.runs import run_values
 
     made = [run for run in runs if isinstance(run, TrainingRun)]
     run_values.begin(made[:2])

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks._network import LOOPBACK, Machine, linked, plug
 from tests.engine.faults import FAULTS
 from tests.engine.harness import Run, Station, Warm, in_session, until_gone
-from training_runtime.elastic.process_handles import is_stopped
+from training_runtime.elastic.processes.process_handles import is_stopped
 
 HANG_S = 1.0
 GRACE_S = 20.0  # the host's is 30 s
@@ -32,8 +32,8 @@ REFUSED = "refused"
 
 HOLD = """
 import json as _json, os as _os, time as _time
-from training_runtime.elastic import emergency_checkpoint as _orphans, worker as _holding
-from training_runtime.elastic.segment import WANTED as _WANTED
+from training_runtime.elastic.state import emergency_checkpoint as _orphans; from training_runtime.elastic.worker import main as _holding
+from training_runtime.elastic.comm.segment import WANTED as _WANTED
 _HOLDS = _json.loads(_os.environ.get("HOLDS", "[]"))
 def _hold(inner):
     def step(self, unit):

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 SUPERVISED = ("web", "control", "ingest", "agent", "broker", "host")
-KINDS = ("studio", *SUPERVISED, "warm", "keeper", "driver", "fork server", "worker")
+KINDS = ("studio", *SUPERVISED, "warm", "shim", "driver", "fork server", "worker")
 DISK_BYTES = 1 << 30
 
 
@@ -32,11 +32,11 @@ def found(home: Path, processes: list[psutil.Process], studio: int) -> dict[str,
     for process in processes:
         with contextlib.suppress(psutil.Error):
             names[process.pid], parents[process.pid] = process.name(), process.ppid()
-            if any("training_runtime.host.warm" in word for word in process.cmdline()) and process.name().startswith("python"):
+            if any("training_runtime.host.spares.warm" in word for word in process.cmdline()) and process.name().startswith("python"):
                 kinds["warm"].append(process.pid)
     for pid, name in names.items():
-        if name == "edt-keeper":
-            kinds["keeper"].append(pid)
+        if name == "edt-shim":
+            kinds["shim"].append(pid)
         elif name.startswith("edt-run-"):
             above = [names.get(parents[pid], ""), names.get(parents.get(parents[pid], 0), "")]
             in_run = sum(each.startswith("edt-run-") for each in above)

@@ -106,7 +106,7 @@ def main() -> None:
         from django.utils import timezone
 
         from experiments import services
-        from experiments.accounts import give_password
+        from experiments.accounts.passwords import give_password
         from experiments.models import ClusterRules, User
 
         ClusterRules.objects.update_or_create(pk=1, defaults={"people_trust_each_other": True})  # it is measured in weak boxes too

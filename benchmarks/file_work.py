@@ -39,8 +39,8 @@ def main(arguments: list[str]) -> None:
         import django
 
         django.setup()
-        from experiments import codework
         from experiments.boxed import pool
+        from experiments.definitions import codework
         from experiments.selectors import previews
 
         (path := Path(folder, "table.csv")).write_text(TABLE)

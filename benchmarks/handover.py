@@ -71,7 +71,7 @@ def wait_for(what: str, condition: Callable[[], Any]) -> Any:
 
 def person(address: str, name: str, *, script: str = SCRIPT) -> Person:
     from experiments import services
-    from experiments.accounts import give_password
+    from experiments.accounts.passwords import give_password
     from experiments.models import ClusterRules, User
 
     ClusterRules.objects.update_or_create(pk=1, defaults={"people_trust_each_other": True})  # it is measured in weak boxes too
@@ -97,7 +97,7 @@ class Witness:
         self.home = home
 
     def journal(self, run: int, kind: str) -> list[Any]:
-        from experiments import runfiles
+        from experiments.files import runfiles
         from training_runtime import journal
 
         folder = runfiles.folder_of(run)

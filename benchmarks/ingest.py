@@ -54,7 +54,8 @@ def measure(*, steps: int) -> dict[str, float]:
 
 def _run(steps: int) -> tuple[int, Path]:
     """A run in a fresh project, and its journal of `steps` steps."""
-    from experiments import runfiles, services
+    from experiments import services
+    from experiments.files import runfiles
     from experiments.models import User
     from tests import cast
     from training_runtime import journal
@@ -82,7 +83,7 @@ def _step(step: int) -> object:
 def _catch_up(run: int) -> Callable[[], object]:
     from django.utils import timezone
 
-    from experiments import ingest
+    from experiments.metrics import ingest
 
     return lambda: ingest.catch_up(run, now=timezone.now())
 

@@ -107,7 +107,7 @@ def follow(address: str, cookies: list[str], run: int, seconds: float) -> Heard:
 def audience(address: str, run: int) -> list[str]:
     """Cookies of people who have logged in and may read the run."""
     from experiments import services
-    from experiments.accounts import give_password
+    from experiments.accounts.passwords import give_password
     from experiments.models import TrainingRun, User
 
     project, alice = TrainingRun.objects.get(pk=run).experiment.project, User.objects.get(username="alice")
@@ -142,7 +142,7 @@ def measure(home: Path, seconds: float) -> tuple[Heard, list[float]]:
         import django
 
         django.setup()
-        from experiments import runfiles
+        from experiments.files import runfiles
         from experiments.models import Slot
         from training_runtime import journal
 

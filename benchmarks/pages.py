@@ -52,7 +52,7 @@ class Seeded:
 def seed() -> Seeded:
     """A project of Alice's with the runs; nothing of it is for the planner to start."""
     from experiments import services
-    from experiments.accounts import give_password
+    from experiments.accounts.passwords import give_password
     from experiments.models import User
     from tests import cast
 
@@ -99,7 +99,8 @@ def ingested(run: TrainingRun) -> int:
     """How many points the run has when its journal of LONG_STEPS steps has been read."""
     from django.utils import timezone
 
-    from experiments import ingest, runfiles
+    from experiments.files import runfiles
+    from experiments.metrics import ingest
     from experiments.models import Metric
     from tests import cast
     from training_runtime import journal

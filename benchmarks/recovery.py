@@ -24,7 +24,7 @@ from benchmarks.pause import SCRIPT
 from benchmarks.peers.elastic import Peer, Start, Stuck, peers
 from benchmarks.peers.steps import finished, redone, samples_wrong
 from tests.engine.harness import Run, Warm, until_gone
-from training_runtime.elastic.ledger import replay
+from training_runtime.elastic.worker.ledger import replay
 
 HANG_S = 1.0
 

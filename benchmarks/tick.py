@@ -177,7 +177,7 @@ def _past(runs: list[TrainingRun], slots: list[int], rng: Random) -> None:
 
 def ticks(now: dt.datetime, runs: list[TrainingRun]) -> dict[str, float]:
     """The tick that grants everything, and ticks after which nothing has changed."""
-    from experiments import scheduling
+    from experiments.cluster import scheduling
     from experiments.models import Grant
 
     before = _published()

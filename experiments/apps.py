@@ -9,9 +9,10 @@ class ExperimentsConfig(AppConfig):
     verbose_name = "EDT Studio"
 
     def ready(self) -> None:
-        from experiments import agent, beat, pulse  # need the models, which are loaded by now
+        from experiments.cluster import agent
+        from experiments.ops import beat, pulse  # need the models, which are loaded by now
 
         for part in (agent, beat):
             worker_ready.connect(part.listen, weak=False, dispatch_uid=f"{part.__name__}.listen")
             worker_shutting_down.connect(part.leave, weak=False, dispatch_uid=f"{part.__name__}.leave")
-        celeryd_init.connect(pulse.prepare, weak=False, dispatch_uid="experiments.pulse.prepare")
+        celeryd_init.connect(pulse.prepare, weak=False, dispatch_uid="experiments.ops.pulse.prepare")

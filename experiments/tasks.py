@@ -7,7 +7,14 @@ import logging
 from celery import shared_task
 from django.conf import settings
 
-from experiments import agent, clock, deliveries, diskuse, evictions, ingest, notify, pruning, scheduling, states, triggers
+from experiments import triggers
+from experiments.cluster import agent, evictions, scheduling
+from experiments.files import diskuse, pruning
+from experiments.live import notify
+from experiments.metrics import ingest
+from experiments.notifications import deliveries
+from experiments.ops import clock
+from experiments.runs import states
 from experiments.transfer import importing
 from training_runtime.errors import HostUnavailable
 

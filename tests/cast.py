@@ -14,8 +14,11 @@ from pathlib import Path
 
 from django.utils import timezone
 
-from experiments import fleet, installation, pruning, runfiles, services
+from experiments import services
+from experiments.cluster import fleet
+from experiments.files import pruning, runfiles
 from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
+from experiments.ops import installation
 from training_runtime import journal
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
 

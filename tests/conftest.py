@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from django.core.cache import cache
 
-from experiments import notify
+from experiments.live import notify
 from experiments.models import Node, Project, User
 from tests import cast
 from tests.side_by_side import Scheduling

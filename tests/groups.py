@@ -9,8 +9,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from training_runtime.host import cgroup_bases, node_facts
-from training_runtime.host.cgroup_values import places
+from training_runtime.host.meter import node_facts
+from training_runtime.host.sandbox import cgroup_bases
+from training_runtime.host.sandbox.cgroup_values import places
 
 
 @functools.cache

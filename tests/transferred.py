@@ -13,7 +13,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from experiments import ingest, runfiles, services
+from experiments import services
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import DataAsset, MetricSeries, Project, ProjectImport, TrainingRun, User
 from experiments.services import imports
 from experiments.transfer import exporting, importing

@@ -41,7 +41,7 @@ install() {
 
 # The user's `from fabric_model import FabricModel` works in this environment, as it does in a run.
 let_scripts_import_fabric() {
-    "$venv/bin/python" -m training_runtime.host.fabric "$PWD/$venv" || stop "to write to $venv (the lines above say why)."
+    "$venv/bin/python" -m training_runtime.host.runs.fabric "$PWD/$venv" || stop "to write to $venv (the lines above say why)."
 }
 
 # A stamp holds the checksum of the files that it stands for, and the folder: a moved one is brought up to date as well.

@@ -1,7 +1,7 @@
 """What a run's processes print: where it goes, and what becomes of it where the disk is full.
 
 It is telemetry, so a full disk never costs a step: it is dropped, and how much is said later. Where the run has secrets it goes through its
-keeper (`host.log_filter`), which writes the logs without them; else each process writes its own.
+shim (`host.log_filter`), which writes the logs without them; else each process writes its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 from training_runtime import storage
 from training_runtime.errors import SandboxRefused
 
-# To the keeper, each with its descriptors: of a file with the secrets; of a pipe and the log that it belongs to; of a pipe that it closes
+# To the shim, each with its descriptors: of a file with the secrets; of a pipe and the log that it belongs to; of a pipe that it closes
 # when all that was printed before is in the logs.
 SECRETS, LOG, SETTLE = b"secrets", b"log", b"settle"
 SETTLE_S = 5.0
-_keeper: socket.socket | None = None  # of this process, and by inheritance of those that it forks
+_shim: socket.socket | None = None  # of this process, and by inheritance of those that it forks
 
 
 class Forgiving(io.FileIO):
@@ -58,25 +58,25 @@ def forgive_full_disks() -> None:
         setattr(sys, name, after)
 
 
-def hide(secrets: Iterable[str], keeper: socket.socket) -> None:
-    """From here on logs are opened through the keeper, which is told what to hide. Its values go by a file in memory: there may be many."""
-    global _keeper
+def hide(secrets: Iterable[str], shim: socket.socket) -> None:
+    """From here on logs are opened through the shim, which is told what to hide. Its values go by a file in memory: there may be many."""
+    global _shim
     file = os.memfd_create("edt-secrets")
     os.pwrite(file, json.dumps(list(secrets)).encode(), 0)
-    socket.send_fds(keeper, [SECRETS], [file])
+    socket.send_fds(shim, [SECRETS], [file])
     os.close(file)
-    _keeper = keeper
+    _shim = shim
 
 
-def keeper_fd() -> int:
+def shim_fd() -> int:
     """For a fresh interpreter; -1 where this process writes its logs itself."""
-    return _keeper.fileno() if _keeper is not None else -1
+    return _shim.fileno() if _shim is not None else -1
 
 
 def inherit(fd: int) -> None:
     """In that interpreter."""
-    global _keeper
-    _keeper = socket.socket(fileno=fd) if fd >= 0 else None
+    global _shim
+    _shim = socket.socket(fileno=fd) if fd >= 0 else None
 
 
 def open_log(path: Path, *, mode: int = 0o640) -> int:
@@ -88,11 +88,11 @@ def open_log(path: Path, *, mode: int = 0o640) -> int:
         os.close(fd)
         raise SandboxRefused(f"{path} is not a plain file")
     os.set_blocking(fd, True)
-    if _keeper is None:
+    if _shim is None:
         return fd
     reads, writes = os.pipe()
     try:
-        socket.send_fds(_keeper, [LOG], [reads, fd])
+        socket.send_fds(_shim, [LOG], [reads, fd])
     except OSError:
         os.close(writes)
         raise
@@ -114,13 +114,13 @@ def print_to(path: Path, *, mode: int = 0o640) -> None:
 
 def settle() -> None:
     """Wait until all that was printed before is in the logs, a moment at most."""
-    if _keeper is None:
+    if _shim is None:
         return
     sys.stdout.flush()
     sys.stderr.flush()
     reads, writes = os.pipe()
-    with contextlib.suppress(OSError):  # user code has closed it, or the keeper was killed: then it ends at once
-        socket.send_fds(_keeper, [SETTLE], [writes])
+    with contextlib.suppress(OSError):  # user code has closed it, or the shim was killed: then it ends at once
+        socket.send_fds(_shim, [SETTLE], [writes])
     os.close(writes)
     poll = select.poll()
     poll.register(reads, select.POLLIN)

@@ -192,10 +192,10 @@ class RunObservation:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox.py). `address`: where other machines reach
-    it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module. `base`: what environments stand
-    on there, by its key and in words; empty: it builds none. `identity`: made once and kept in
-    the host's folder, so that two machines with one name are told from each other."""
+    """What a node is: its devices and how strongly user code is boxed in there (see host/sandbox/levels.py). `address`: where other
+    machines reach it, a host name or an IP; empty: nowhere, so it shares no run with them. `processor`: see that module. `base`: what
+    environments stand on there, by its key and in words; empty: it builds none. `identity`: made once and kept in the host's folder, so
+    that two machines with one name are told from each other."""
 
     name: str
     cpu_count: int

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 django = get_asgi_application()
 
-from experiments import accounts  # noqa: E402  (models must be loaded first)
-from experiments.consumers import websocket_urlpatterns  # noqa: E402
+from experiments.accounts import passwords  # noqa: E402  (models must be loaded first)
+from experiments.live.consumers import websocket_urlpatterns  # noqa: E402
 from experiments.views import uploads  # noqa: E402
 from experiments.wmla import callers  # noqa: E402
 from webapp.origin import OwnPagesOnly  # noqa: E402
@@ -70,7 +70,7 @@ def person_of(scope: Scope) -> int | None:
             return None
     cookies = parse_cookie(headers.get(b"cookie", ""))
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
-    user = accounts.logged_in([key]).get(key)
+    user = passwords.logged_in([key]).get(key)
     return user.pk if user else None
 
 

@@ -1,4 +1,4 @@
-"""The Celery application. JSON only, results ignored, short tasks; experiments.beat is the safety net behind the events."""
+"""The Celery application. JSON only, results ignored, short tasks; experiments.ops.beat is the safety net behind the events."""
 
 import os
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.addresses import network_of
+from experiments.accounts.addresses import network_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

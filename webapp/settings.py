@@ -72,7 +72,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "experiments.views.logged_in.LoggedIn",
+    "experiments.views.middleware.LoggedIn",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -113,7 +113,7 @@ else:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
-CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
+CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.live.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
 # It holds nothing but which tasks wait to begin. As JSON: what is pickled would run here for whoever can write to the server. One that does
 # not answer is not waited for (redis-py would try for many seconds).
 CACHES = {
@@ -161,7 +161,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "experiments.accounts.MoreThanTheName"},
+    {"NAME": "experiments.accounts.passwords.MoreThanTheName"},
 ]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "projects"

@@ -10,7 +10,7 @@ from channels.db import database_sync_to_async
 from channels.security.websocket import WebsocketDenier
 from django.utils import timezone
 
-from experiments import api_tokens
+from experiments.accounts import api_tokens
 
 App = Callable[..., Awaitable[None]]
 

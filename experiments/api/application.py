@@ -16,7 +16,6 @@ from ninja import NinjaAPI, Schema
 from ninja.openapi.docs import DocsBase
 from ninja.openapi.schema import OpenAPISchema
 
-from experiments import installation
 from experiments.api import (
     checkpoints,
     cluster,
@@ -55,6 +54,7 @@ from experiments.api import (
 from experiments.api.auth import ANYBODY
 from experiments.api.problems import MEDIA_TYPE, Problem, handle, problem
 from experiments.api.requests import Rate, conditional
+from experiments.ops import installation
 
 ABOUT = """All that the pages can do. Send a token as `Authorization: Bearer edt_...`; your profile makes one, or `POST /api/v1/tokens` with
 name and password. Lists come a page at a time (`limit`, `cursor`), errors as application/problem+json with a sentence that says what to do.

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBasicAuth, HttpBearer, SessionAuth
 
-from experiments import api_tokens
+from experiments.accounts import api_tokens
 from experiments.api.problems import Refused
 from experiments.boxed import turns
 from experiments.models import Scope, User

@@ -7,10 +7,11 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
-from experiments import access, checkpoint_policy, retention, services
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.schemas import Body
-from experiments.checkpoint_policy import Policy
+from experiments.files import checkpoint_policy, retention
+from experiments.files.checkpoint_policy import Policy
 from experiments.models import DroppedCheckpoint, TrainingRun
 from experiments.selectors import checkpoints
 

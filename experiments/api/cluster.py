@@ -9,15 +9,16 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
-from experiments import access, clock, selectors, services
+from experiments import access, selectors, services
 from experiments.api.auth import person
 from experiments.api.foresight import ELSEWHERE, Foresight, foreseen
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body
+from experiments.cluster.plan_preview import ClusterWish
 from experiments.models import ClusterRules, RunState, TrainingRun
 from experiments.models import Grant as GrantRow
 from experiments.models.runs import LIVE
-from experiments.plan_preview import ClusterWish
+from experiments.ops import clock
 from experiments.selectors import run_pages
 from experiments.selectors.reserved import Reserved, reserved
 from experiments.selectors.sharing import sharers

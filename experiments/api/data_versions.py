@@ -13,7 +13,7 @@ from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body
 from experiments.api.uploads import NewFile, Upload
 from experiments.api.uploads import shown as arriving
-from experiments.datastore import Part
+from experiments.files.datastore import Part
 from experiments.selectors import data as selector
 
 router = Router(tags=["data"])

@@ -18,10 +18,10 @@ from experiments.api.paging import Asked, Page, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id, unchanged
 from experiments.api.schemas import Body, page_of
-from experiments.definition_forms import NO_CODE
+from experiments.forms.definitions import NO_CODE
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
-from experiments.views import arrived
+from experiments.views import uploaded_code
 
 router = Router(tags=["definitions"])
 Zip = Annotated[UploadedFile | None, File()]
@@ -173,7 +173,7 @@ def _code(user: User, project: Project, file: UploadedFile | None, number: int |
     if file is not None or number is None:
         yield file, (file.name or "") if file is not None else ""  # type: ignore[misc]  # Django's files are read as such
         return
-    with arrived.taken(user, project, number) as (zip_, name):
+    with uploaded_code.taken(user, project, number) as (zip_, name):
         yield zip_, name
 
 

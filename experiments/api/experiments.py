@@ -20,7 +20,7 @@ from experiments.api.requests import request_id
 from experiments.api.runs import Run, many_shown
 from experiments.api.runs import shown as run_shown
 from experiments.api.schemas import Body, page_of
-from experiments.checkpoint_policy import Policy, policy_of
+from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.models import DataAsset, TrainingRun, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare

@@ -12,11 +12,12 @@ from django.http.response import HttpResponseBase
 from ninja import Field, Query, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, filetree, selectors
+from experiments import access, selectors
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
 from experiments.api.problems import Refused
 from experiments.api.schemas import BINARY
+from experiments.files import filetree
 from experiments.models import TrainingRun
 from experiments.selectors import logs as searching
 from experiments.services import outside

@@ -7,9 +7,10 @@ from functools import partial
 
 from ninja import Schema
 
-from experiments import clock, scheduling
+from experiments.cluster import scheduling
+from experiments.cluster.plan_preview import ClusterWish
 from experiments.models import User
-from experiments.plan_preview import ClusterWish
+from experiments.ops import clock
 from experiments.selectors import run_pages
 
 ELSEWHERE = "a run in another project"

@@ -13,8 +13,8 @@ from experiments.api.auth import person
 from experiments.api.paging import Page, whole
 from experiments.models import GenerationRecord, Slot
 from experiments.selectors import run_pages
-from experiments.selectors.use import slots_used
-from experiments.selectors.use import use as use_of
+from experiments.selectors.utilization import slots_used
+from experiments.selectors.utilization import use as use_of
 from experiments.views.curves import finite
 
 router = Router(tags=["runs"])

@@ -16,7 +16,7 @@ from ninja import Query, Router
 
 from experiments.api.auth import of_stream, person
 from experiments.api.problems import Refused
-from experiments.consumers import LONGEST_TOPIC, MOST_TOPICS, PageSocket
+from experiments.live.consumers import LONGEST_TOPIC, MOST_TOPICS, PageSocket
 
 router = Router(tags=["live"])
 BEAT_S = 15.0

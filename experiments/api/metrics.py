@@ -14,11 +14,12 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, ingest, selectors
+from experiments import access, selectors
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
+from experiments.metrics import ingest
 from experiments.models import Metric, MetricSeries, TrainingRun
 from experiments.selectors.curves import Curve as Row
 from experiments.services import outside

@@ -9,15 +9,16 @@ from django.http import Http404, HttpRequest
 from ninja import Field, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, clock, services
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Page, whole
 from experiments.api.schemas import Body
+from experiments.cluster.plan_preview import drained
+from experiments.cluster.snapshot import is_silent
 from experiments.models import Node as Row
 from experiments.models import Slot
-from experiments.plan_preview import drained
-from experiments.snapshot import is_silent
+from experiments.ops import clock
 
 router = Router(tags=["nodes"])
 

@@ -10,12 +10,13 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, notices, services
+from experiments import access, services
 from experiments.api.auth import all_of, themselves
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body, Said
 from experiments.models import Notice, NoticeKind, User
 from experiments.models import Webhook as Hook
+from experiments.notifications import notices
 from experiments.views.notices import confirm_at
 
 router = Router(tags=["notifications"])

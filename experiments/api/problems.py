@@ -15,8 +15,8 @@ from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, Throttled
 from ninja.errors import ValidationError as Malformed
 
-from experiments.bundles import BundleRefused
-from experiments.datastore import WrongOffset
+from experiments.files.bundles import BundleRefused
+from experiments.files.datastore import WrongOffset
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 50

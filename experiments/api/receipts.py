@@ -8,11 +8,12 @@ from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 from ninja.responses import Status
 
-from experiments import access, seals, services
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.requests import request_id
 from experiments.api.runs import Run, shown
 from experiments.api.schemas import Body
+from experiments.runs import seals
 from experiments.selectors import receipts, reproductions
 
 router = Router(tags=["runs"])

@@ -11,14 +11,16 @@ from django.utils import timezone
 from ninja import Router, Schema
 from ninja.responses import Status
 
-from experiments import access, modelnames, seals, services
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id, unchanged
 from experiments.api.schemas import BINARY, Body, page_of
+from experiments.files import modelnames
 from experiments.models import ModelVersion as VersionRow
 from experiments.models import RegisteredModel as Row
+from experiments.runs import seals
 from experiments.selectors import registry
 from experiments.views.registry import archive_of, code_of, file_of
 

@@ -20,7 +20,7 @@ from experiments.api.paging import MOST, NO_CURSOR, USUAL, Page, whole
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body, page_of
 from experiments.models import Project, SavedView
-from experiments.run_values import number_of
+from experiments.runs.run_values import number_of
 from experiments.runtable.asked import MOST_COLUMNS, Asked
 from experiments.selectors import run_table, saved_views
 from experiments.selectors.exported_runs import Plain, plain

@@ -18,10 +18,10 @@ from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.requests import request_id
 from experiments.api.schemas import Body, Reason, page_of
+from experiments.cluster.plan_preview import RunChange
 from experiments.models import TrainingRun
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import ENDED, LIVE
-from experiments.plan_preview import RunChange
 from experiments.services import grid
 from experiments.views.curves import finite
 

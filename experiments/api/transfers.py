@@ -11,12 +11,13 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, datastore
+from experiments import access
 from experiments.api.auth import all_of, person
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import request_id
 from experiments.api.schemas import BINARY, Body, page_of
+from experiments.files import datastore
 from experiments.models import ProjectImport as Row
 from experiments.services import imports
 from experiments.views.imports import exported

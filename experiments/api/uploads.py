@@ -8,13 +8,14 @@ from django.http import Http404, HttpRequest
 from ninja import Field, Query, Router, Schema
 from ninja.responses import Status
 
-from experiments import access, datastore, services
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.data import DataAsset
 from experiments.api.data import shown as data_shown
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
-from experiments.datastore import Part
+from experiments.files import datastore
+from experiments.files.datastore import Part
 from experiments.models import DataUpload
 from experiments.services import code
 from experiments.views.uploads import MOST_PIECE_BYTES

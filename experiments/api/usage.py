@@ -10,13 +10,15 @@ from typing import Annotated, Literal
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
-from experiments import access, clock, services, spans
-from experiments.accounting import Usage
+from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.paging import Page
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
+from experiments.cluster import spans
+from experiments.cluster.accounting import Usage
 from experiments.models import ClusterRules
+from experiments.ops import clock
 from experiments.services.prices import current
 from experiments.views import usage as used
 

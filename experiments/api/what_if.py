@@ -11,15 +11,15 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
-from experiments import clock
 from experiments.api.auth import person
 from experiments.api.foresight import ELSEWHERE
+from experiments.forms.what_if import MOST_HOURS, MOST_MACHINES
 from experiments.models.definitions import MAX_SLOTS_LIMIT
+from experiments.ops import clock
 from experiments.selectors import run_pages
 from experiments.selectors.replay import Means, RunReplayed, replay
 from experiments.selectors.sharing import nodes_in_service, sharers
 from experiments.selectors.what_if import FutureLane, RunThen, what_if
-from experiments.what_if_forms import MOST_HOURS, MOST_MACHINES
 from training_runtime.scheduling.what_if import NewRun, Wish
 
 router = Router(tags=["cluster"])

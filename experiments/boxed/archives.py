@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from experiments import tarcheck, zipcheck
-from experiments.zipcheck import BundleRefused, Limits
+from experiments.files import tarcheck, zipcheck
+from experiments.files.zipcheck import BundleRefused, Limits
 
 
 def tar_as_zip(files: Sequence[int], name: str, limits: Mapping[str, Any]) -> dict[str, object]:

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from experiments.boxed import jobs, wire
 from experiments.boxed.wire import Order
-from training_runtime.host import file_box
-from training_runtime.host.file_box import Walls
+from training_runtime.host.sandbox import file_box
+from training_runtime.host.sandbox.file_box import Walls
 
 _CHUNK = 1 << 16
 

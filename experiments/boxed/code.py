@@ -12,7 +12,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from experiments import scriptargs, trainers
+from experiments.definitions import scriptargs, trainers
 
 
 def scripts(_files: Sequence[int], texts: Mapping[str, str]) -> dict[str, object]:

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from experiments import tarcheck, zipcheck
 from experiments.boxed import pool, strict
-from experiments.zipcheck import BundleRefused, Limits
+from experiments.files import tarcheck, zipcheck
+from experiments.files.zipcheck import BundleRefused, Limits
 from training_runtime.errors import ProtocolError
 
 MEMORY_BYTES = 2 << 30  # of addresses; a table of contents has up to 64 MiB

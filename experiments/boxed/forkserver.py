@@ -23,7 +23,7 @@ import pygments
 from experiments.boxed import child, jobs, wire
 from experiments.boxed.child import Origin
 from experiments.boxed.wire import Ended, Order
-from training_runtime.host import file_box
+from training_runtime.host.sandbox import file_box
 from training_runtime.protocol import build
 
 # What may be imported only when it is needed: lexers, and what they and the standard library import in functions.

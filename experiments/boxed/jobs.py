@@ -6,8 +6,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments import logsearch
 from experiments.boxed import archives, code, packages, previews, statedict
+from experiments.logs import searching
 
 
 def _preview(files: Sequence[int], size_bytes: int, name: str, as_text: bool) -> dict[str, object]:
@@ -25,7 +25,7 @@ JOBS: dict[str, Callable[..., object]] = {
     "scripts": code.scripts,
     "coloured": code.coloured,
     "differences": code.differences,
-    "search": logsearch.job,
+    "search": searching.job,
     "preview": _preview,
     "tar_as_zip": archives.tar_as_zip,
     "unpack": archives.unpack,

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training_runtime.host.file_box import Folder, Limits
+from training_runtime.host.sandbox.file_box import Folder, Limits
 
 ORDER_BYTES = 4096
 MOST_DESCRIPTORS = 8

@@ -12,7 +12,7 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import Max, Min, OuterRef, Q, Subquery
 
-from experiments.run_values import number_of, told
+from experiments.runs.run_values import number_of, told
 
 AT_ONCE = 500
 

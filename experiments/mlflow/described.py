@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from django.db.models import F
 
-from experiments.arguments import arguments
+from experiments.definitions.arguments import arguments
 from experiments.models import LoggedFacts, Metric, MetricSeries, Project, RunState, TrainingRun
 from training_runtime.tracking import answers
 from training_runtime.tracking.answers import Point, Run

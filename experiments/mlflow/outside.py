@@ -11,7 +11,8 @@ from django.core.exceptions import ValidationError
 from django.http import Http404
 from django.utils import timezone
 
-from experiments import access, ingest, services
+from experiments import access, services
+from experiments.metrics import ingest
 from experiments.mlflow import described
 from experiments.models import MetricSeries, TrainingRun, User
 from experiments.models.runs import RUN_NAME_LIMIT

@@ -17,7 +17,8 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from experiments import access, runfiles, selectors
+from experiments import access, selectors
+from experiments.files import runfiles
 from experiments.mlflow import described, outside, registry
 from experiments.models import Project, TrainingRun, User
 from experiments.views import downloads

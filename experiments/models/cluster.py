@@ -148,7 +148,7 @@ class ClusterRules(models.Model):
     policy = models.CharField(max_length=16, choices=[("fair_share", "Fair share"), ("priority", "Priority")], default="fair_share")
     person_quota = models.JSONField(default=dict, blank=True)  # username -> slots
     project_quota = models.JSONField(default=dict, blank=True)  # project id -> slots
-    several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.several)
+    several_machines = models.BooleanField(default=False)  # a run may use several machines (see experiments.cluster.machine_pools)
     priority_ceiling = models.PositiveIntegerField(default=DEFAULT_PRIORITY)  # what is asked above it counts once an administrator agrees
     new_project_quota = models.PositiveIntegerField(null=True, blank=True)  # slots
     project_disk = models.JSONField(default=dict, blank=True)  # project id -> GB that its runs, data and code may take together
@@ -158,7 +158,7 @@ class ClusterRules(models.Model):
     new_projects_network = models.BooleanField(default=True)
     release_grace_s = models.PositiveIntegerField(default=30)  # seconds for leaving a slot that was asked back
     currency = models.CharField(max_length=8, blank=True)  # stands beside the prices of slots (SlotPrice)
-    people_trust_each_other = models.BooleanField(default=False)  # with their code, whatever the box (experiments.apart)
+    people_trust_each_other = models.BooleanField(default=False)  # with their code, whatever the box (experiments.cluster.apart)
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
 

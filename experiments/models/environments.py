@@ -1,4 +1,5 @@
-"""Environments: what the requirements of training definitions came to, and where they are built. Written by `experiments.environments`."""
+"""Environments: what the requirements of training definitions came to, and where they are built. Written by
+`experiments.cluster.environments`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
-RunTransition, which `transition` writes, and SlotUse and PresentUse, which slotuse does.
+RunTransition, which `transition` writes, and SlotUse and PresentUse, which `cluster.utilization` does.
 
 What a run may have very many rows of (DO_NOTHING below) is not deleted with it, in one statement that everybody would wait for, but
 afterwards in pieces, by `pruning`. No page shows such rows meanwhile: all of them are looked up through their run.
@@ -166,7 +166,7 @@ class SlotUse(models.Model):
 
     `busy_s` of `counted_s` slot-seconds of this attempt so far were work: two rows of an attempt give the share in between, also where rows
     between them are left out. Shares since the row before: of the slot that worked least and of the one that worked most. Bytes: of all
-    slots together, and of those that have least and most. `slots`: the same of each (`slotuse.Counted`).
+    slots together, and of those that have least and most. `slots`: the same of each (`utilization.Counted`).
     """
 
     EVERY_S = 5
@@ -191,7 +191,7 @@ class SlotUse(models.Model):
 class PresentUse(models.Model):
     """What the run's slots did in the last seconds, and the memory that they have: one row a run, written again and again.
 
-    `slots`: a `slotuse.Entry` for each slot on which its machine has seen a worker.
+    `slots`: a `utilization.Entry` for each slot on which its machine has seen a worker.
     """
 
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="present_use", primary_key=True)

@@ -12,7 +12,7 @@ from experiments.models.projects import Project, User
 class EnvironmentVariable(models.Model):
     """A variable of a project or of a training definition: of one of them.
 
-    `value` is shown; of a secret it is encrypted (`experiments.variables`), reaches runs, and is shown to nobody.
+    `value` is shown; of a secret it is encrypted (`experiments.definitions.variables`), reaches runs, and is shown to nobody.
     """
 
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="variables")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from experiments.arguments import plain_name
+from experiments.definitions.arguments import plain_name
 from experiments.runtable.columns import Column
 from experiments.runtable.facts import FACTS
 from experiments.runtable.language import USES, Name, Refused, quoted

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
-from experiments import checkpoint_policy, retention
-from experiments.checkpoint_policy import Policy
+from experiments.files import checkpoint_policy, retention
+from experiments.files.checkpoint_policy import Policy
 from experiments.models import DroppedCheckpoint, RunEvent, TrainingRun
 
 USUAL = (("test", "accuracy", True), ("test", "loss", False), ("train", "loss", False))  # where no policy names one

@@ -15,9 +15,10 @@ from typing import Any
 from django.conf import settings
 from django.utils.html import format_html
 
-from experiments import bundles, codework, trainers
+from experiments.definitions import codework, trainers
+from experiments.definitions.scriptargs import Argument
+from experiments.files import bundles
 from experiments.models import Bundle, DefinitionVersion
-from experiments.scriptargs import Argument
 
 LARGEST_SHOWN_BYTES = 400_000
 MOST_FILES_LISTED = 2000

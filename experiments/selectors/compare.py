@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from django.db.models import Q
 
-from experiments import access, accounting
+from experiments import access
+from experiments.cluster import accounting
 from experiments.models import Experiment, LoggedFacts, MetricSeries, TrainingRun, User
 from experiments.selectors.effective import effective, facts_of
 

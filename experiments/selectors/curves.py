@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from django.db.models import F
 
-from experiments.ingest import progress_of
+from experiments.live.notify import Point
+from experiments.metrics.ingest import progress_of
 from experiments.models import JournalCursor, Metric, MetricSeries, MetricStretch, TrainingRun
-from experiments.notify import Point
 
 MOST_CURVES = 200
 MOST_POINTS = 100_000  # of all curves of a page together

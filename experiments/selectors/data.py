@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
 
-from experiments import datastore, runfiles
+from experiments.files import datastore, runfiles
 from experiments.models import DataAsset, DataUpload, Project
 from experiments.selectors import previews
 from experiments.selectors.files import moment

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from experiments import bundles
-from experiments.arguments import Effective, arguments, together
+from experiments.definitions.arguments import Effective, arguments, together
+from experiments.definitions.scriptargs import Argument
+from experiments.files import bundles
 from experiments.models import LoggedFacts, TrainingRun
-from experiments.scriptargs import Argument
 from experiments.selectors import code
 
 

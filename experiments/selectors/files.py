@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from experiments import filetree, runfiles
+from experiments.files import filetree, runfiles
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal

@@ -1,4 +1,4 @@
-"""Searching a run's log: in a boxed child (`experiments.logsearch`), never with a person's pattern in the web server."""
+"""Searching a run's log: in a boxed child (`experiments.logs.searching`), never with a person's pattern in the web server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments import logsearch, runfiles
 from experiments.boxed import pool, strict
+from experiments.files import runfiles
+from experiments.logs import searching
 from experiments.models import TrainingRun
 from training_runtime.errors import ProtocolError
 
@@ -70,7 +71,7 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
         log = runfiles.open_regular(run, f"log/{name}/console.log")
     except FileNotFoundError:
         return Found()
-    wanted = {"pattern": pattern, "regex": regex, "level": level if level in logsearch.LEVELS else "", "most": most}
+    wanted = {"pattern": pattern, "regex": regex, "level": level if level in searching.LEVELS else "", "most": most}
     with open(log, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
@@ -100,7 +101,7 @@ def last_error(run: TrainingRun, name: str) -> FoundLine | None:
     """The line at which the last error of the log begins: the head of its traceback where it has one."""
     found = search(run, name, level="error").lines
     for place in range(len(found) - 1, -1, -1):
-        if place == 0 or found[place - 1].number != found[place].number - 1 or found[place].text.startswith(logsearch.TRACEBACK):
+        if place == 0 or found[place - 1].number != found[place].number - 1 or found[place].text.startswith(searching.TRACEBACK):
             return found[place]
     return None
 
@@ -115,8 +116,8 @@ def _believed(said: object, *, size_bytes: int, most: int) -> Found:
         FoundLine(
             strict.whole(number),
             strict.whole(offset),
-            strict.one_of(level, ("", *logsearch.LEVELS)),
-            strict.text(text, most=logsearch.SHOWN_CHARACTERS),
+            strict.one_of(level, ("", *searching.LEVELS)),
+            strict.text(text, most=searching.SHOWN_CHARACTERS),
         )
         for number, offset, level, text in rows
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from experiments import runfiles
+from experiments.files import runfiles
 from experiments.models import TrainingRun
 from experiments.selectors.files import moment
 from training_runtime import media

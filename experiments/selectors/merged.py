@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments import runfiles, terminal
+from experiments.files import runfiles
+from experiments.logs import terminal
 from experiments.models import TrainingRun
 
 MOST_LOGS = 33  # a driver and 32 workers

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from experiments import apart
+from experiments.cluster import apart
+from experiments.cluster.snapshot import is_silent
 from experiments.models import GenerationRecord, Node
 from experiments.models.definitions import TORCHRUN
 from experiments.selectors.timeline import Lane
-from experiments.snapshot import is_silent
 from training_runtime.scheduling.apart import Standing
 
 MOST_NODES = 200

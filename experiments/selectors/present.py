@@ -9,9 +9,9 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments import slotuse
+from experiments.cluster import utilization
+from experiments.cluster.snapshot import NODE_SILENT_S
 from experiments.models import ClusterRules, Grant, PresentUse, Slot, TrainingRun
-from experiments.snapshot import NODE_SILENT_S
 
 NOT_YET = "not measured yet"
 NO_NEWS = "no recent data"
@@ -91,12 +91,12 @@ def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[Found, dict[int, dt.d
     for row in PresentUse.objects.filter(run__in=list(runs)):
         at[row.run_id] = dt.datetime.fromtimestamp(row.t, dt.UTC)
         fresh = now.timestamp() - row.t <= NODE_SILENT_S
-        slots = {each.slot: _present(each, now) for each in slotuse.entries(row)}
+        slots = {each.slot: _present(each, now) for each in utilization.entries(row)}
         found[row.run_id] = slots if fresh or not slots else None  # that nothing was there says nothing about what is there now
     return found, at
 
 
-def _present(entry: slotuse.Entry, now: dt.datetime) -> Present:
+def _present(entry: utilization.Entry, now: dt.datetime) -> Present:
     """Of a run on several machines one may have fallen silent while the others speak."""
     if now.timestamp() - entry.t > NODE_SILENT_S:
         return Present(why=NO_NEWS)

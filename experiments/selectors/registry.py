@@ -8,10 +8,11 @@ from django.db.models import Count, Max, Prefetch, QuerySet
 from django.http import Http404
 from markdown_it import MarkdownIt
 
-from experiments import access, bundles, modelnames, modelstore, registrable, runfiles
+from experiments import access
 from experiments.access import AnyUser
+from experiments.files import bundles, modelnames, modelstore, registrable, runfiles
+from experiments.files.registrable import Candidate
 from experiments.models import MetricSeries, ModelAlias, ModelFile, ModelVersion, Project, RegisteredModel, StateDigest, TrainingRun
-from experiments.registrable import Candidate
 from experiments.selectors import receipts
 
 MOST_LISTED = 20_000  # of a run's files

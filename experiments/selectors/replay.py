@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 from django.db.models import Q
 
-from experiments import several, snapshot
+from experiments.cluster import machine_pools, snapshot
 from experiments.models import ClusterRules, Grant, Slot, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.selectors.sharing import sharers
@@ -165,7 +165,7 @@ def _slots(spans: Mapping[int, Sequence[Span]], rules: ClusterRules) -> tuple[Sl
     """Those that there are, and those that held something and are no more."""
     used = {span.slot for of in spans.values() for span in of}
     slots = list(Slot.objects.filter(Q(retired=False) | Q(pk__in=used)).select_related("node"))
-    pools = several.pools({slot.node_id: slot.node for slot in slots}.values()) if rules.several_machines else {}
+    pools = machine_pools.pools({slot.node_id: slot.node for slot in slots}.values()) if rules.several_machines else {}
     return tuple(SlotFacts(slot.pk, slot.node.name, cast(Device, slot.device), pool=pools.get(slot.node_id, "")) for slot in slots)
 
 

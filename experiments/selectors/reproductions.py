@@ -1,4 +1,4 @@
-"""A run and the one that it repeats, held against each other: facts for `experiments.reproduction`, which decides."""
+"""A run and the one that it repeats, held against each other: facts for `experiments.runs.reproduction`, which decides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import connection
 
 from experiments import access
 from experiments.models import Metric, MetricSeries, StateDigest, TrainingRun, User
-from experiments.reproduction import Figures, Told, Verdict, verdict
+from experiments.runs.reproduction import Figures, Told, Verdict, verdict
 from experiments.selectors import receipts
 
 FIRST_APART = """

@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments import snapshot
+from experiments.cluster import snapshot
 from experiments.models import ClusterRules, RunState, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.selectors.jobs import slots_of

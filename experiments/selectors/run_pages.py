@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
-from experiments import access, apart, digests, ingest, journal_rows
+from experiments import access
+from experiments.cluster import apart
+from experiments.metrics import ingest, journal_rows
 from experiments.models import (
     Grant,
     JournalCursor,
@@ -26,6 +28,7 @@ from experiments.models import (
     User,
 )
 from experiments.models.runs import LIVE
+from experiments.runs import digests
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from experiments import access
+from experiments.cluster.snapshot import is_silent
 from experiments.models import ClusterChange, Node, Project, User
-from experiments.snapshot import is_silent
 
 MOST_ROWS = 2000
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from django.db.models import F, Q
 
+from experiments.cluster.snapshot import is_silent
 from experiments.models import ClusterChange, ClusterRules, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
 from experiments.models.definitions import TORCHRUN
-from experiments.snapshot import is_silent
 
 MOST_BARS = 5000
 MOST_REASON = 300

@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.accounting import Usage
-from experiments.spans import Span
+from experiments.cluster.accounting import Usage
+from experiments.cluster.spans import Span
 
 MOST_SERIES = 8  # the greatest; all others are one more
 WIDTH, HEIGHT = 1000, 200

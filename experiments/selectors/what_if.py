@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from experiments import snapshot
+from experiments.cluster import snapshot
+from experiments.cluster.snapshot import Snapshot
 from experiments.models import ClusterRules
 from experiments.selectors.speeds import works
-from experiments.snapshot import Snapshot
 from training_runtime.scheduling.simulation import Course, Job, Scene, Work, simulate
 from training_runtime.scheduling.what_if import NEW_RUN, Wish, added, wished
 

@@ -8,9 +8,11 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import checkpoint_policy, notify, retention, states
-from experiments.checkpoint_policy import Policy
+from experiments.files import checkpoint_policy, retention
+from experiments.files.checkpoint_policy import Policy
+from experiments.live import notify
 from experiments.models import TrainingRun, User
+from experiments.runs import states
 from experiments.services import checks
 
 NAME_LIMIT = 206

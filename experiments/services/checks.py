@@ -11,7 +11,7 @@ from typing import Never, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Choices, Count, Model, QuerySet
 
-from experiments import datastore, diskuse
+from experiments.files import datastore, diskuse
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Project, Slot, User
 from training_runtime import variables as runtime_variables
 

@@ -12,9 +12,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import clock, fleet, losses, notify, snapshot
+from experiments.cluster import fleet, losses, snapshot
+from experiments.live import notify
 from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
+from experiments.ops import clock
 from experiments.services import checks
 
 POLICIES = {"fair_share": "fair share", "priority": "priority"}

@@ -7,8 +7,8 @@ from typing import BinaryIO
 from django.conf import settings
 from django.db import transaction
 
-from experiments import datastore
-from experiments.datastore import DataRefused, Part
+from experiments.files import datastore
+from experiments.files.datastore import DataRefused, Part
 from experiments.models import DataUpload, Project, User
 from experiments.services import checks
 from experiments.services.data import begin_upload, drop_upload, keep_files

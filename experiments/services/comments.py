@@ -10,9 +10,10 @@ from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import notices, notify
+from experiments.live import notify
 from experiments.models import RunComment, TrainingRun, User
 from experiments.models.comments import COMMENT_LIMIT
+from experiments.notifications import notices
 from experiments.services import checks
 
 MOST = 1000  # of a run

@@ -11,8 +11,10 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, run_values, runfiles, states
+from experiments.files import bundles, runfiles
+from experiments.live import notify
 from experiments.models import JournalCursor, Project, TrainingRun, User
+from experiments.runs import run_values, states
 from experiments.services import checks, watches
 
 CHECKPOINT = "checkpoint/engine.pt"  # what the engine writes to resume from

@@ -13,8 +13,9 @@ from django.db import transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from experiments import datastore, notify, tombstones
-from experiments.datastore import DataRefused, Kept, Part
+from experiments.files import datastore, tombstones
+from experiments.files.datastore import DataRefused, Kept, Part
+from experiments.live import notify
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, User
 from experiments.models.data import NOTE_LIMIT
 from experiments.services import checks, triggers

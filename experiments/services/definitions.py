@@ -12,7 +12,9 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from experiments import bundles, environments, notify
+from experiments.cluster import environments
+from experiments.files import bundles
+from experiments.live import notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
 from experiments.services import checks, named_environments, variables

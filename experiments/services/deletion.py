@@ -7,7 +7,8 @@ import datetime as dt
 
 from django.db.models import QuerySet
 
-from experiments import scheduling, tombstones
+from experiments.cluster import scheduling
+from experiments.files import tombstones
 from experiments.models import JournalCursor, TrainingRun, User
 
 AT_ONCE = 500  # in one statement

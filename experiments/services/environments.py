@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.exceptions import ValidationError
 
-from experiments import environments
+from experiments.cluster import environments
 from experiments.models import Environment, User
 from experiments.services import checks
 

@@ -12,9 +12,11 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, run_values, states, variables
-from experiments.arguments import differing
-from experiments.checkpoint_policy import Policy, policy_of
+from experiments.definitions import variables
+from experiments.definitions.arguments import differing
+from experiments.files import bundles
+from experiments.files.checkpoint_policy import Policy, policy_of
+from experiments.live import notify
 from experiments.models import (
     DataAsset,
     DefinitionVersion,
@@ -27,6 +29,7 @@ from experiments.models import (
     User,
 )
 from experiments.models.runs import LIVE, RUN_NAME_LIMIT
+from experiments.runs import run_values, states
 from experiments.services import checkpoints, checks, deletion, watches
 
 MAX_DEFINITIONS = 200

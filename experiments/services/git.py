@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from experiments import gitcode
-from experiments.gitcode import Access, Fetched, GitRefused, Source
+from experiments.definitions import gitcode
+from experiments.definitions.gitcode import Access, Fetched, GitRefused, Source
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from experiments.services import checks
 from experiments.services.definitions import Origin, add_version, create_definition

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from experiments.arguments import replaced
+from experiments.definitions.arguments import replaced
 from experiments.services import checks
 
 V = TypeVar("V")

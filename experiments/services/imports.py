@@ -10,8 +10,9 @@ from typing import BinaryIO
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import datastore, notify, tombstones
-from experiments.datastore import DataRefused
+from experiments.files import datastore, tombstones
+from experiments.files.datastore import DataRefused
+from experiments.live import notify
 from experiments.models import Project, ProjectImport, User
 from experiments.services import checks
 from experiments.transfer import reading

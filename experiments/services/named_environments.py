@@ -12,7 +12,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from experiments import environments, notify
+from experiments.cluster import environments
+from experiments.live import notify
 from experiments.models import ClusterChange, DefinitionVersion, NamedEnvironment, NamedVersion, User
 from experiments.models.definitions import NAMED
 from experiments.services import checks

@@ -12,9 +12,10 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 
-from experiments import notices, notify, outward
+from experiments.live import notify
 from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
-from experiments.outward import OutwardFailed, OutwardRefused
+from experiments.notifications import notices, webhook_client
+from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
 from experiments.services import checks
 
 MOST_WEBHOOKS = 10
@@ -94,7 +95,7 @@ def add_webhook(*, by: User, url: str, kinds: Sequence[str], project: Project | 
     if not chosen:
         checks.refuse("kinds", "Choose at least one.")
     try:
-        outward.look_up(url.strip(), allow=settings.EDT_WEBHOOK_ALLOW)
+        webhook_client.look_up(url.strip(), allow=settings.EDT_WEBHOOK_ALLOW)
     except (OutwardRefused, OutwardFailed) as refusal:
         checks.refuse("url", str(refusal))
     owner = {"project": project} if project is not None else {"person": by}

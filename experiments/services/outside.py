@@ -16,7 +16,9 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from experiments import bundles, ingest, notify, run_values, runfiles, states
+from experiments.files import bundles, runfiles
+from experiments.live import notify
+from experiments.metrics import ingest
 from experiments.models import (
     Bundle,
     DefinitionVersion,
@@ -30,6 +32,7 @@ from experiments.models import (
     User,
 )
 from experiments.models.runs import RUN_NAME_LIMIT
+from experiments.runs import run_values, states
 from experiments.services import checks, watches
 from training_runtime import journal
 from training_runtime.tracking.answers import Group

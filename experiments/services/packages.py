@@ -10,8 +10,9 @@ from typing import BinaryIO, cast
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from experiments import bundles, environments
 from experiments.boxed import folders
+from experiments.cluster import environments
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.services import checks
 from experiments.services.definitions import add_version
@@ -19,7 +20,7 @@ from training_runtime.environments import requirements
 
 _ADVICE = re.compile(
     r"add a line ([A-Za-z0-9][A-Za-z0-9._-]{0,99}) to requirements\.txt in the upload"
-)  # of training_runtime.elastic.advice
+)  # of training_runtime.elastic.driver.advice
 TRY_BY_HAND = "Add a line {} to {} by hand, and save it as a new version."
 
 

@@ -9,8 +9,9 @@ from decimal import Decimal
 
 from django.db import transaction
 
-from experiments import clock, snapshot
+from experiments.cluster import snapshot
 from experiments.models import ClusterRules, Slot, SlotPrice, User
+from experiments.ops import clock
 from experiments.services import checks
 from experiments.services.cluster import note
 

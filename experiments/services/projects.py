@@ -9,7 +9,9 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import modelstore, notices, notify, snapshot, tombstones
+from experiments.cluster import snapshot
+from experiments.files import modelstore, tombstones
+from experiments.live import notify
 from experiments.models import (
     ClusterRules,
     Experiment,
@@ -23,6 +25,7 @@ from experiments.models import (
     Webhook,
 )
 from experiments.models.runs import LIVE
+from experiments.notifications import notices
 from experiments.services import checks, deletion, registry
 
 

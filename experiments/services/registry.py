@@ -16,11 +16,12 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from experiments import modelnames, modelstore, notify, registrable, runfiles, tombstones, weights
+from experiments.files import modelnames, modelstore, registrable, runfiles, tombstones, weights
+from experiments.files.modelstore import Draft
+from experiments.files.registrable import Chosen
+from experiments.live import notify
 from experiments.models import ModelAlias, ModelEvent, ModelFile, ModelVersion, Project, RegisteredModel, TrainingRun, User
 from experiments.models.registry import NOTE_LIMIT, PATH_LIMIT
-from experiments.modelstore import Draft
-from experiments.registrable import Chosen
 from experiments.services import checks
 
 MOST_LISTED = 20_000  # of a run's files

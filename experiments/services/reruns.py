@@ -11,11 +11,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from experiments import bundles, notify, run_values, states
-from experiments.arguments import differing
+from experiments.definitions.arguments import differing
+from experiments.files import bundles
+from experiments.live import notify
 from experiments.models import DefinitionVersion, JournalCursor, Project, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import RUN_NAME_LIMIT
+from experiments.runs import run_values, states
 from experiments.services import checks, grid, watches
 
 OUTSIDE = "The run was logged from outside: the studio has no code of it to run."

@@ -9,10 +9,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments import notify, run_values, states
+from experiments.live import notify
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import LIVE
+from experiments.runs import run_values, states
 from experiments.services import checks, deletion
 
 REASON_LIMIT = 400

@@ -7,7 +7,7 @@ import datetime as dt
 from django.db import transaction
 from django.http import QueryDict
 
-from experiments import notify
+from experiments.live import notify
 from experiments.models import Experiment, Project, SavedView, User
 from experiments.runtable import asked
 from experiments.services import checks

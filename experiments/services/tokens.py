@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from experiments import api_tokens, notify
+from experiments.accounts import api_tokens
+from experiments.live import notify
 from experiments.models import ApiToken, Project, Scope, TrainingRun, User
 from experiments.services import checks
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from experiments import notify, sealed
+from experiments.accounts import sealed
+from experiments.live import notify
 from experiments.models import DataAsset, DefinitionVersion, Experiment, Project, TrainingDefinition, Trigger, TriggerDelivery, User
 from experiments.services import checks
 from experiments.services.experiments import create_and_run

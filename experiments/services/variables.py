@@ -9,7 +9,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from experiments import notify, variables
+from experiments.definitions import variables
+from experiments.live import notify
 from experiments.models import EnvironmentVariable, Project, TrainingDefinition, User
 from experiments.services import checks
 from training_runtime.variables import refusal_to_hide, refusal_to_keep

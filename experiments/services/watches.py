@@ -12,7 +12,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from experiments import notify
+from experiments.live import notify
 from experiments.models import Experiment, ExperimentWatch, MetricWatch, TrainingRun, User
 from experiments.services import checks
 

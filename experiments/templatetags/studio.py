@@ -18,12 +18,12 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments import diskuse
+from experiments.cluster.snapshot import is_silent
+from experiments.files import diskuse
 from experiments.models import Grant, RunState, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.runtable.directions import better
 from experiments.selectors import FeedItem, JobFilter, RunFilter
-from experiments.snapshot import is_silent
 
 register = template.Library()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from experiments.checkpoint_policy import policy_of
+from experiments.files.checkpoint_policy import policy_of
 from experiments.models import (
     DataAsset,
     DefinitionVersion,

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from experiments import bundles, datastore, modelstore, runfiles
+from experiments.files import bundles, datastore, modelstore, runfiles
+from experiments.files.zipstream import ZipStream, pieces
 from experiments.models import DataAsset, DefinitionVersion, Project, RegisteredModel, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.transfer import described, format, names
-from experiments.zipstream import ZipStream, pieces
 from training_runtime import journal
 
 MOST_FILES = 100_000  # of a run

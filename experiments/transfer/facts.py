@@ -14,10 +14,13 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from experiments import bundles, gitcode, journal_rows, states
+from experiments.definitions import gitcode
+from experiments.files import bundles
+from experiments.metrics import journal_rows
 from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
 from experiments.models.runs import RUN_NAME_LIMIT
+from experiments.runs import states
 from experiments.services import checkpoints, checks, comments, saved_views
 from experiments.services.data import check_note
 from experiments.services.definitions import Origin

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from experiments import datastore, modelstore, removal
+from experiments.files import datastore, modelstore, removal
+from experiments.files.modelstore import Draft
 from experiments.models import DataAsset, ModelFile
-from experiments.modelstore import Draft
 from experiments.transfer.format import File, Manifest, Model
 
 EARLIEST, LATEST = 0.0, 4e9  # Unix seconds that every file system takes

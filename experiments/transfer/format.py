@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from experiments import zipcheck
-from experiments.checkpoint_policy import Policy
+from experiments.files import zipcheck
+from experiments.files.checkpoint_policy import Policy
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 

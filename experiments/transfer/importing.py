@@ -17,7 +17,9 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import InterfaceError, OperationalError, transaction
 
-from experiments import datastore, ingest, notify, tombstones
+from experiments.files import datastore, tombstones
+from experiments.live import notify
+from experiments.metrics import ingest
 from experiments.models import ProjectImport, TrainingRun
 from experiments.transfer import facts, files, making, model_facts, reading
 from experiments.transfer.format import Data, Manifest, Model, Run, TransferRefused

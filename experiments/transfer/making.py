@@ -14,7 +14,8 @@ from typing import Any
 
 from django.db import transaction
 
-from experiments import bundles, environments, modelstore, run_values, runfiles, states
+from experiments.cluster import environments
+from experiments.files import bundles, modelstore, runfiles
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -32,6 +33,7 @@ from experiments.models import (
     TrainingDefinition,
     TrainingRun,
 )
+from experiments.runs import run_values, states
 from experiments.services import checks, projects
 from experiments.transfer import facts, files, format, model_rows, reading
 from experiments.transfer.format import Manifest, TransferRefused, Version

@@ -8,9 +8,9 @@ import json
 import math
 from typing import Any, Never
 
-from experiments import modelnames
+from experiments.files import modelnames
+from experiments.files.registrable import MOST_FILES
 from experiments.models.registry import NOTE_LIMIT, PATH_LIMIT
-from experiments.registrable import MOST_FILES
 from experiments.services import checks
 from experiments.services.registry import MOST_ALIASES
 from experiments.transfer import facts

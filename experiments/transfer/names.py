@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from experiments import zipcheck
+from experiments.files import zipcheck
+from experiments.files.zipcheck import BundleRefused
 from experiments.transfer.format import RENAMED
-from experiments.zipcheck import BundleRefused
 
 ROOM = 64  # bytes of a path that the folders above it take
 

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from django.conf import settings
 
-from experiments import datastore, diskuse, runfiles, zipcheck
 from experiments.boxed import folders
+from experiments.files import datastore, diskuse, runfiles, zipcheck
+from experiments.files.zipcheck import BundleRefused, Limits
 from experiments.models import ClusterRules
 from experiments.transfer import format
 from experiments.transfer.format import Data, File, Listed, Manifest, Model, Run, TransferRefused
-from experiments.zipcheck import BundleRefused, Limits
 from training_runtime import journal
 
 UNPACKED = "unpacked"  # beside what has arrived

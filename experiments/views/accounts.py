@@ -14,10 +14,11 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from experiments import logins, notify
-from experiments.addresses import network_of
-from experiments.forms import ThemeForm
-from experiments.views.shown import back, done, page, person
+from experiments.accounts import logins
+from experiments.accounts.addresses import network_of
+from experiments.forms.common import ThemeForm
+from experiments.live import notify
+from experiments.views.responses import back, done, page, person
 
 SHORTCUTS = (
     (

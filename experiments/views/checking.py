@@ -19,13 +19,13 @@ from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
 from experiments import access, services
-from experiments.data_forms import DataForm, DataVersionForm
-from experiments.definition_forms import AttributesForm, DefinitionForm, VersionForm
-from experiments.forms import ExperimentForm, ProjectForm, RerunForm
+from experiments.forms.common import ExperimentForm, ProjectForm, RerunForm
+from experiments.forms.data import DataForm, DataVersionForm
+from experiments.forms.definitions import AttributesForm, DefinitionForm, VersionForm
 from experiments.models import DefinitionVersion, Project
 from experiments.services import grid
 from experiments.views.experiments import Part, associated, choices_of, commands_of
-from experiments.views.shown import person
+from experiments.views.responses import person
 
 MOST_SCRIPTS = 2000
 

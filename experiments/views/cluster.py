@@ -15,13 +15,15 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, apart, clock, selectors
+from experiments import access, selectors
+from experiments.cluster import apart
+from experiments.cluster.snapshot import is_silent
 from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
+from experiments.ops import clock
 from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
 from experiments.selectors.reserved import Reserved, reserved
-from experiments.snapshot import is_silent
-from experiments.views.shown import later, number, page, person
+from experiments.views.responses import later, number, page, person
 
 PAGE_ROWS = 40
 WINDOWS = {"1m": 60, "10m": 600, "1h": 3600, "all": 0}

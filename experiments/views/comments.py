@@ -7,9 +7,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from experiments import access
-from experiments.forms import CommentForm
+from experiments.forms.common import CommentForm
 from experiments.services import comments
-from experiments.views.shown import act, person, refused
+from experiments.views.responses import act, person, refused
 
 
 def _back(run: int) -> str:

@@ -18,7 +18,7 @@ from experiments import access
 from experiments.models import MetricSeries, TrainingRun
 from experiments.selectors import compare as comparison
 from experiments.views.experiments import experiment_tab
-from experiments.views.shown import later, page, person
+from experiments.views.responses import later, page, person
 
 FEW = 20  # runs: of more the table is long to write, and comes after the curves
 

@@ -14,9 +14,9 @@ from experiments.models import GenerationRecord, Slot, TrainingRun
 from experiments.selectors import compare as comparison
 from experiments.selectors import run_pages
 from experiments.selectors.curves import Curve, RunCurves, of_runs
-from experiments.selectors.use import slots_used
-from experiments.selectors.use import use as use_of
-from experiments.views.shown import number, person
+from experiments.selectors.utilization import slots_used
+from experiments.selectors.utilization import use as use_of
+from experiments.views.responses import number, person
 
 MOST_POINTS = 2000
 MOST_STEPS = 2**62

@@ -15,13 +15,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.data_forms import DataFilesForm, DataForm, DataSettingsForm, DataVersionForm
-from experiments.forms import attempt
+from experiments.forms.common import attempt
+from experiments.forms.data import DataFilesForm, DataForm, DataSettingsForm, DataVersionForm
 from experiments.models import DataAsset, Project, User
 from experiments.selectors import data
-from experiments.views import arrived
+from experiments.views import uploaded_code
 from experiments.views.downloads import attachment, picture_response
-from experiments.views.shown import Crumbs, act, begun, done, later, page, person, project_crumbs, refused
+from experiments.views.responses import Crumbs, act, begun, done, later, page, person, project_crumbs, refused
 
 LONGEST_PATH = 1000
 
@@ -37,7 +37,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         asset = attempt(form, lambda: _make(project, user, form, **named))
         if asset:
             return done(request, f"{asset.name} is there: experiments of this project can read it.", to=reverse("data", args=[asset.pk]))
-    kept = arrived.keep_data_of(form, user, project, name=str(form["name"].value() or ""))
+    kept = uploaded_code.keep_data_of(form, user, project, name=str(form["name"].value() or ""))
     begun(form, check=reverse("check_data", args=[pk]))
     context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     return page(request, "data/new.html", context)
@@ -54,7 +54,7 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
         if made:
             said = f"{made} is there: experiments of this project can read it. What reads an older version goes on reading that."
             return done(request, said, to=reverse("data", args=[made.pk]))
-    kept = arrived.keep_data_of(form, user, asset.project, name=asset.name)
+    kept = uploaded_code.keep_data_of(form, user, asset.project, name=asset.name)
     begun(form, check=reverse("check_data_version", args=[pk]))
     context = {
         "section": "projects",
@@ -71,13 +71,13 @@ def _make(project: Project, user: User, form: DataFilesForm, **said: Any) -> Dat
     """Of the files that came with the form, or of those that came with it before and were kept. `said`: beside the files."""
     sent = form.cleaned_data
     if not sent["upload"]:
-        if (upload := arrived.find(user, project, sent["kept"], for_code=False)) is not None:
+        if (upload := uploaded_code.find(user, project, sent["kept"], for_code=False)) is not None:
             return services.finish_kept(upload, by=user, **said)
         with contextlib.suppress(Http404):  # the form is sent again
             return access.finished_upload(user, sent["kept"])
     files = [(file.name or "", file.size or 0, file) for file in sent["upload"]]
     asset = services.add_data(project, by=user, files=files, **said)
-    arrived.spent(form, user, project, for_code=False)
+    uploaded_code.spent(form, user, project, for_code=False)
     return asset
 
 

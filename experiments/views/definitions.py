@@ -15,17 +15,18 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, gitcode, services
-from experiments.definition_forms import DefinitionForm, VersionForm, version_initial
-from experiments.forms import CopyForm, DefinitionSettingsForm, attempt
+from experiments import access, services
+from experiments.definitions import gitcode
+from experiments.forms.common import CopyForm, DefinitionSettingsForm, attempt
+from experiments.forms.definitions import DefinitionForm, VersionForm, version_initial
+from experiments.forms.sent_once import RequestForm
 from experiments.models import ClusterRules, DefinitionVersion, Project, TrainingDefinition, User
 from experiments.selectors import changes as differences
 from experiments.selectors import code as source
 from experiments.selectors import environments
-from experiments.sent_once import RequestForm
-from experiments.views import arrived
+from experiments.views import uploaded_code
 from experiments.views.downloads import attachment
-from experiments.views.shown import act, begun, definition_crumbs, done, later, number, page, person, project_crumbs, refused
+from experiments.views.responses import act, begun, definition_crumbs, done, later, number, page, person, project_crumbs, refused
 
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
 
@@ -36,7 +37,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     project = access.project(user, pk, need="write")
     in_panel = request.headers.get("HX-Request") == "true"
-    sent = arrived.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
+    sent = uploaded_code.find(user, project, number(request, "kept", 0, least=0, most=1 << 60))
     initial = {"kept": sent.pk, "name": _plain_name(sent.name)} if sent else {}
     form = DefinitionForm(request.POST or None, request.FILES or None, auto_id=PANEL_IDS if in_panel else "id_%s", initial=initial)
     if request.method == "POST" and form.is_valid():
@@ -47,7 +48,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
             return done(
                 request, f"{version.definition.name} is saved as version 1.", to=reverse("definition", args=[version.definition.pk])
             )
-    kept = arrived.keep_code_of(form, user, project)
+    kept = uploaded_code.keep_code_of(form, user, project)
     begun(form, check=reverse("check_definition", args=[pk]))
     context = {"section": "projects", "project": project, "form": form, "arrived": kept, "crumbs": project_crumbs(project)}
     if in_panel:
@@ -62,9 +63,9 @@ def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersio
         return services.create_definition_from_git(project, by=user, **git, **said)
     if upload:
         version = services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
-        arrived.spent(form, user, project)
+        uploaded_code.spent(form, user, project)
         return version
-    with arrived.taken(user, project, kept) as (zip_, name):
+    with uploaded_code.taken(user, project, kept) as (zip_, name):
         return services.create_definition(project, by=user, upload=zip_, file_name=name, **said)
 
 
@@ -102,7 +103,7 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
         version = attempt(form, lambda: _add(definition, user, form))
         if version:
             return done(request, f"Saved as version {version.number}.", to=reverse("definition", args=[pk]))
-    kept = arrived.keep_code_of(form, user, definition.project)
+    kept = uploaded_code.keep_code_of(form, user, definition.project)
     begun(form, check=reverse("check_version", args=[pk]), first="upload")
     context = {"section": "projects", "definition": definition, "form": form, "arrived": kept, "crumbs": definition_crumbs(definition)}
     return page(request, "definitions/new_version.html", context)
@@ -114,9 +115,9 @@ def _add(definition: TrainingDefinition, user: User, form: VersionForm) -> Defin
         return services.add_version_from_git(definition, by=user, **git, **said)
     if upload or not kept:
         version = services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
-        arrived.spent(form, user, definition.project)
+        uploaded_code.spent(form, user, definition.project)
         return version
-    with arrived.taken(user, definition.project, kept) as (zip_, name):
+    with uploaded_code.taken(user, definition.project, kept) as (zip_, name):
         return services.add_version(definition, by=user, upload=zip_, file_name=name, **said)
 
 

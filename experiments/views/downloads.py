@@ -16,12 +16,13 @@ from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
-from experiments import access, filetree, selectors
+from experiments import access, selectors
+from experiments.files import filetree
+from experiments.files.zipstream import ZipStream, pieces
 from experiments.models import TrainingRun
 from experiments.selectors import RunFile, previews
-from experiments.views import ranges
-from experiments.views.shown import person
-from experiments.zipstream import ZipStream, pieces
+from experiments.views import http_ranges
+from experiments.views.responses import person
 
 MOST_FILES = 20_000
 
@@ -67,8 +68,8 @@ def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str =
     facts = os.fstat(opened.fileno())
     size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
     try:
-        part = ranges.wanted(request, size=size, mark=mark)
-    except ranges.NotThere:
+        part = http_ranges.wanted(request, size=size, mark=mark)
+    except http_ranges.NotThere:
         opened.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
     opened.seek(part.begin if part else 0)

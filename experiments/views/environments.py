@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
 from experiments.selectors import environments
-from experiments.views.shown import act, later, page, person
+from experiments.views.responses import act, later, page, person
 
 CRUMBS = [("Cluster", "cluster"), ("Environments", "environments")]
 

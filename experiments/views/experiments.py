@@ -19,16 +19,16 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, selectors, services
-from experiments.definition_forms import DefinitionForm
-from experiments.forms import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
+from experiments.forms.common import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
+from experiments.forms.definitions import DefinitionForm
+from experiments.forms.sent_once import RequestForm
 from experiments.models import DefinitionVersion, Experiment, Project, User
 from experiments.selectors import ExperimentTables, RunFilter, data, projects
 from experiments.selectors import code as source
-from experiments.sent_once import RequestForm
 from experiments.services import grid, watches
-from experiments.views import arrived
+from experiments.views import uploaded_code
 from experiments.views.definitions import PANEL_IDS, make
-from experiments.views.shown import act, begun, done, later, number, page, person, project_crumbs, refused, spreadsheet
+from experiments.views.responses import act, begun, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
 PAGE_ROWS = 40
 MOST_WAITING = 25
@@ -65,7 +65,7 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
     commands = commands_of(request, again)
     if request.method == "POST":
         _say_the_rest(project, form, None if inline_sent else associated(form, choices, commands))
-    kept = arrived.keep_code_of(inline, user, project, refused=any(each.errors for each in forms)) if inline_sent else None
+    kept = uploaded_code.keep_code_of(inline, user, project, refused=any(each.errors for each in forms)) if inline_sent else None
     begun(form, check=reverse("check_experiment", args=[pk]))
     panel = DefinitionForm(auto_id=PANEL_IDS)
     begun(panel, check=reverse("check_definition", args=[pk]))

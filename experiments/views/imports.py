@@ -15,14 +15,16 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, datastore, installation
-from experiments.datastore import WrongOffset
-from experiments.forms import ImportForm, attempt
+from experiments import access
+from experiments.files import datastore
+from experiments.files.datastore import WrongOffset
+from experiments.forms.common import ImportForm, attempt
 from experiments.models import Project, ProjectImport, User
+from experiments.ops import installation
 from experiments.services import imports
 from experiments.transfer import exporting
 from experiments.views.downloads import streamed
-from experiments.views.shown import Crumbs, act, later, number, page, person, refused
+from experiments.views.responses import Crumbs, act, later, number, page, person, refused
 from experiments.views.uploads import MOST_PIECE_BYTES, said_of, size_of, told
 
 MOST_SHOWN = 20

@@ -6,11 +6,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from experiments import access, clock, selectors, services
+from experiments import access, selectors, services
+from experiments.ops import clock
 from experiments.selectors import instance_groups, nodes
 from experiments.selectors.instance_groups import NAME, InstanceGroup
 from experiments.views.cluster import jobs_asked_for
-from experiments.views.shown import act, later, page, person, refused
+from experiments.views.responses import act, later, page, person, refused
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

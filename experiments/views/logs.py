@@ -9,12 +9,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, selectors, terminal
+from experiments import access, selectors
+from experiments.logs import terminal
 from experiments.models import TrainingRun
 from experiments.selectors import logs as search
 from experiments.selectors import merged
+from experiments.views.responses import later, number, page, person
 from experiments.views.runs import HEAD, run_tab
-from experiments.views.shown import later, number, page, person
 
 ALL = "*"  # no log has this name
 LOG_LINES = 500

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_safe
 from experiments import access
 from experiments.selectors import media
 from experiments.views.downloads import picture_response
+from experiments.views.responses import later, number, page, person
 from experiments.views.runs import HEAD, run_tab
-from experiments.views.shown import later, number, page, person
 from training_runtime.media import MOST_PIECE_BYTES
 
 MOST_OFFSET = 1 << 62

@@ -10,12 +10,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.environment_forms import NamedEnvironmentForm
-from experiments.forms import attempt
+from experiments.forms.common import attempt
+from experiments.forms.environments import NamedEnvironmentForm
+from experiments.forms.sent_once import RequestForm
 from experiments.models import NamedEnvironment
 from experiments.selectors import named_environments
-from experiments.sent_once import RequestForm
-from experiments.views.shown import Crumbs, act, done, later, page, person, refused
+from experiments.views.responses import Crumbs, act, done, later, page, person, refused
 
 
 @require_safe

@@ -11,10 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, notices, services
-from experiments.forms import ProjectWebhookForm, WebhookForm, attempt
+from experiments import access, services
+from experiments.forms.common import ProjectWebhookForm, WebhookForm, attempt
 from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
-from experiments.views.shown import act, done, later, number, page, person, refused
+from experiments.notifications import notices
+from experiments.views.responses import act, done, later, number, page, person, refused
 
 PAGE_ROWS = 50
 HOOKS = {"hooks": "notices/_hook_list.html"}

@@ -10,12 +10,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, diskuse, selectors, services
-from experiments.forms import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
+from experiments import access, selectors, services
+from experiments.files import diskuse
+from experiments.forms.common import MemberForm, ProjectForm, ProjectSettingsForm, RoleForm, attempt
+from experiments.forms.sent_once import RequestForm
 from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
-from experiments.sent_once import RequestForm
-from experiments.views.shown import act, begun, done, later, number, page, person, project_crumbs, refused
+from experiments.views.responses import act, begun, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
 

@@ -11,10 +11,11 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_POST, require_safe
 
-from experiments import access, seals, services
+from experiments import access, services
+from experiments.forms.sent_once import RequestForm
+from experiments.runs import seals
 from experiments.selectors import receipts
-from experiments.sent_once import RequestForm
-from experiments.views.shown import person, refused
+from experiments.views.responses import person, refused
 
 
 @require_safe

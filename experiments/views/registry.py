@@ -18,15 +18,16 @@ from django.utils.safestring import mark_safe
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, seals, services
-from experiments.forms import attempt
-from experiments.model_forms import AliasForm, ModelForm, ModelVersionForm, RegisterForm
+from experiments import access, services
+from experiments.files.zipstream import ZipStream, pieces
+from experiments.forms.common import attempt
+from experiments.forms.registry import AliasForm, ModelForm, ModelVersionForm, RegisterForm
 from experiments.models import ModelVersion, RegisteredModel, TrainingRun, User
+from experiments.runs import seals
 from experiments.selectors import registry
 from experiments.views.downloads import attachment, in_zip, streamed
 from experiments.views.projects import tab
-from experiments.views.shown import Crumbs, act, later, page, person, project_crumbs, refused, run_crumbs
-from experiments.zipstream import ZipStream, pieces
+from experiments.views.responses import Crumbs, act, later, page, person, project_crumbs, refused, run_crumbs
 
 SHOWN_EVENTS = 30
 

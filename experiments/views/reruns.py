@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from experiments import access, services
-from experiments.forms import RerunForm, attempt
+from experiments.forms.common import RerunForm, attempt
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.selectors import code as source
 from experiments.services import grid
-from experiments.views.shown import begun, later, page, person, refused, run_crumbs
+from experiments.views.responses import begun, later, page, person, refused, run_crumbs
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -11,12 +11,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import access, filetree, selectors
-from experiments.filetree import Folder, Row
+from experiments import access, selectors
+from experiments.files import filetree
+from experiments.files.filetree import Folder, Row
 from experiments.selectors import RunFile, media, previews, registry, run_pages
 from experiments.views.downloads import picture_response
+from experiments.views.responses import later, number, page, person
 from experiments.views.runs import HEAD, run_tab
-from experiments.views.shown import later, number, page, person
 
 MOST_LISTED = 20_000  # of a run's files, as many as its archive takes
 MOST_SHOWN = 2000  # of one folder

@@ -15,12 +15,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from experiments import access, scheduling, services
-from experiments.forms import CheckpointsForm, ContinueForm, PriorityForm, ReasonForm, SlotsForm
+from experiments import access, services
+from experiments.cluster import scheduling
+from experiments.forms.common import CheckpointsForm, ContinueForm, PriorityForm, ReasonForm, SlotsForm
+from experiments.forms.sent_once import RequestForm
 from experiments.models import TrainingRun, User
 from experiments.selectors.run_pages import named_ids
-from experiments.sent_once import RequestForm
-from experiments.views.shown import act, back, done, page, person, refused, run_crumbs
+from experiments.views.responses import act, back, done, page, person, refused, run_crumbs
 
 
 def _back(request: HttpRequest, run: TrainingRun) -> str:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from experiments import access
 from experiments.models import SavedView
-from experiments.run_values import number_of
+from experiments.runs.run_values import number_of
 from experiments.runtable import asked
 from experiments.runtable.catalogue import TAGS
 from experiments.runtable.columns import Column
@@ -25,7 +25,7 @@ from experiments.selectors.exported_runs import Plain
 from experiments.selectors.run_table import Plan, Scope
 from experiments.views.experiments import experiment_tab
 from experiments.views.projects import tab
-from experiments.views.shown import later, number, page, person, spreadsheet
+from experiments.views.responses import later, number, page, person, spreadsheet
 
 PARQUET = "application/vnd.apache.parquet"
 PARTS = {"rows": "run_table/_rows.html", "columns": "run_table/_columns.html"}

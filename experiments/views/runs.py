@@ -11,16 +11,17 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from experiments import access, accounting, selectors, services
-from experiments.forms import CheckpointsForm, WatchForm
+from experiments import access, selectors, services
+from experiments.cluster import accounting
+from experiments.definitions.variables import Secrets
+from experiments.forms.common import CheckpointsForm, WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import checkpoints as selected
 from experiments.selectors import comments, data, environments, present, reproductions, run_pages
 from experiments.selectors.effective import effective
-from experiments.selectors.use import Use, known, missing, slots_used, use
-from experiments.variables import Secrets
+from experiments.selectors.utilization import Use, known, missing, slots_used, use
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
-from experiments.views.shown import later, page, person, run_crumbs
+from experiments.views.responses import later, page, person, run_crumbs
 
 HEAD = {"head": "runs/_head.html"}  # the head of every tab is refetched from Monitor
 TABLE_ROWS = 20  # of the table beside the charts of the slots' use

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
 from experiments.runtable import asked
+from experiments.views.responses import act, done, person, refused
 from experiments.views.run_table import address
-from experiments.views.shown import act, done, person, refused
 
 
 @require_POST

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from experiments.selectors.search import search
-from experiments.views.shown import later, page, person
+from experiments.views.responses import later, page, person
 
 
 @require_safe

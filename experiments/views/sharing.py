@@ -15,15 +15,18 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, apart, clock, diskuse, scheduling, services, several
-from experiments.forms import ReasonForm, attempt
+from experiments import access, services
+from experiments.cluster import apart, machine_pools, scheduling
+from experiments.cluster.plan_preview import drained
+from experiments.cluster.scheduling import ClusterWish
+from experiments.files import diskuse
+from experiments.forms.common import ReasonForm, attempt
+from experiments.forms.sharing import SharingForm
 from experiments.models import User
-from experiments.plan_preview import drained
-from experiments.scheduling import ClusterWish
+from experiments.ops import clock
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
-from experiments.sharing_forms import SharingForm
-from experiments.views.shown import act, done, later, number, page, person, refused
+from experiments.views.responses import act, done, later, number, page, person, refused
 
 HISTORY_ROWS = 50
 PAGE_ROWS = 50  # of people, and of projects
@@ -69,7 +72,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "people": form.people_rows(),
         "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
         **_pages(request, {"people": len(sharers()), "projects": len(shared_projects(user))}),
-        "obstacles": several.obstacles(nodes_in_service(now=clock.now())),
+        "obstacles": machine_pools.obstacles(nodes_in_service(now=clock.now())),
         "boxes": later(apart.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }

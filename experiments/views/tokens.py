@@ -11,10 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from experiments import access, services
-from experiments.forms import attempt
+from experiments.forms.common import attempt
 from experiments.models import ApiToken, Project, Scope, User
 from experiments.services.tokens import MOST_DAYS
-from experiments.views.shown import act, done, later, page, person
+from experiments.views.responses import act, done, later, page, person
 
 USUAL_DAYS = 90
 

@@ -14,11 +14,12 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from experiments import access, services, signatures
-from experiments.forms import attempt
+from experiments import access, services
+from experiments.accounts import signatures
+from experiments.forms.common import attempt
 from experiments.models import Experiment, Project, TrainingDefinition, Trigger
 from experiments.services import triggers as verbs
-from experiments.views.shown import act, later, page, person, project_crumbs
+from experiments.views.responses import act, later, page, person, project_crumbs
 
 SHOWN = 20  # deliveries of each
 NOBODY = "There is no trigger at this address, or the signature is not that of its secret."

@@ -16,11 +16,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from experiments import access, datastore, services
-from experiments.datastore import Part, WrongOffset
+from experiments import access, services
+from experiments.files import datastore
+from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Project, User
 from experiments.services import code
-from experiments.views.shown import done, number, page, person, project_crumbs
+from experiments.views.responses import done, number, page, person, project_crumbs
 
 MOST_PIECE_BYTES = 16 << 20
 MOST_LIST_BYTES = 64 << 20  # the names, sizes and hashes of an upload's files, of which there may be hundreds of thousands

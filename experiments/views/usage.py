@@ -15,14 +15,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from experiments import access, accounting, clock, services
-from experiments.accounting import Usage
+from experiments import access, services
+from experiments.cluster import accounting
+from experiments.cluster.accounting import Usage
+from experiments.cluster.spans import Span, last_days
+from experiments.forms.usage import DAYS, USUAL_DAYS, ZONE, PricesForm, SpanForm, zone_of
 from experiments.models import ClusterRules, Slot, SlotPrice, User
+from experiments.ops import clock
 from experiments.selectors.usage_chart import chart
 from experiments.services.prices import current
-from experiments.spans import Span, last_days
-from experiments.usage_forms import DAYS, USUAL_DAYS, ZONE, PricesForm, SpanForm, zone_of
-from experiments.views.shown import act, number, page, person, refused, spreadsheet
+from experiments.views.responses import act, number, page, person, refused, spreadsheet
 
 KINDS = (("person", "Person"), ("project", "Project"), ("run", "Run"))
 PAGE_ROWS = 50

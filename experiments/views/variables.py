@@ -10,11 +10,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from experiments import access, services
 from experiments.access import Need
-from experiments.forms import attempt
+from experiments.forms.common import attempt
 from experiments.models import Project, TrainingDefinition
 from experiments.services.variables import VALUE_LIMIT
 from experiments.views.projects import tab
-from experiments.views.shown import act, definition_crumbs, done, later, page, person
+from experiments.views.responses import act, definition_crumbs, done, later, page, person
 
 Owner = Project | TrainingDefinition
 _PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false", "class": "mono"}

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from experiments import access
-from experiments.forms import WatchForm
+from experiments.forms.common import WatchForm
 from experiments.services import watches
-from experiments.views.shown import act, person, refused
+from experiments.views.responses import act, person, refused
 
 
 @require_POST

@@ -14,14 +14,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from experiments import clock
+from experiments.forms.what_if import ReplayForm, WhatIfForm
 from experiments.models import User
+from experiments.ops import clock
 from experiments.selectors import run_pages
 from experiments.selectors.replay import replay
 from experiments.selectors.sharing import nodes_in_service, sharers
 from experiments.selectors.what_if import FutureLane, WhatIf, what_if
-from experiments.views.shown import later, page, person
-from experiments.what_if_forms import ReplayForm, WhatIfForm
+from experiments.views.responses import later, page, person
 from training_runtime.scheduling.what_if import Wish
 
 MOST_ROWS = 100

@@ -20,7 +20,7 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from experiments.bundles import BundleRefused
+from experiments.files.bundles import BundleRefused
 from experiments.wmla import callers
 from experiments.wmla.arguments import read_json
 from experiments.wmla.callers import Refused

@@ -18,8 +18,8 @@ from django.contrib.auth import authenticate
 from django.core.exceptions import ValidationError
 from django.utils.crypto import constant_time_compare
 
-from experiments import api_tokens, logins
-from experiments.addresses import network_of
+from experiments.accounts import api_tokens, logins
+from experiments.accounts.addresses import network_of
 from experiments.boxed import turns
 from experiments.models import Scope, User
 from experiments.wmla import tokens

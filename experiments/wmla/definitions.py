@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from experiments import access, services
 from experiments.models import DefinitionVersion, ModelDraft, Project, User
 from experiments.services import checks
-from experiments.views.shown import person
+from experiments.views.responses import person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
 from experiments.wmla.described import stamp

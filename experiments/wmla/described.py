@@ -9,7 +9,8 @@ import uuid
 
 from django.http import Http404, HttpRequest
 
-from experiments import access, bundles, runfiles
+from experiments import access
+from experiments.files import bundles, runfiles
 from experiments.models import RunState, Submission, TrainingRun, User
 from experiments.wmla import answers, frameworks
 

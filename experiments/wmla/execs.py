@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from experiments import access, services
 from experiments.models import TrainingRun, User
 from experiments.models.runs import ENDED
-from experiments.views.shown import number, person
+from experiments.views.responses import number, person
 from experiments.wmla import answers, frameworks, submissions
 from experiments.wmla.answers import api
 from experiments.wmla.arguments import read_json

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from experiments.views.shown import person
+from experiments.views.responses import person
 from experiments.wmla import answers, callers, tokens
 from experiments.wmla.answers import api
 from experiments.wmla.arguments import read_json

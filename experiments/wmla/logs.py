@@ -18,11 +18,12 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from experiments import selectors, zipstream
+from experiments import selectors
+from experiments.files import zipstream
 from experiments.models import TrainingRun
 from experiments.selectors.files import RunFile
 from experiments.views import downloads
-from experiments.views.shown import person
+from experiments.views.responses import person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
 from experiments.wmla.described import exec_id as id_of

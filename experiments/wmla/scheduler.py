@@ -13,7 +13,7 @@ from experiments import access, selectors, services
 from experiments.models import Grant, RunTransition, TrainingRun
 from experiments.selectors.sharing import sharers
 from experiments.views.downloads import attachment
-from experiments.views.shown import number, person
+from experiments.views.responses import number, person
 from experiments.wmla import answers, applications, logs
 from experiments.wmla.answers import api
 from experiments.wmla.described import STATES, exec_id, run_of, stamp, states

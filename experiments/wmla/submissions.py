@@ -17,7 +17,8 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
 from django.http import Http404
 
-from experiments import access, bundles, services
+from experiments import access, services
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
 from experiments.models.definitions import NAMED
 from experiments.services import checks

@@ -7,11 +7,12 @@ from typing import Any
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 
-from experiments import access, runfiles, selectors, services
+from experiments import access, selectors, services
+from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
 from experiments.selectors.files import moment
 from experiments.services import checks
-from experiments.views.shown import number, person
+from experiments.views.responses import number, person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
 from experiments.wmla.definitions import draft_of, project_of, space_of

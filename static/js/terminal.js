@@ -1,6 +1,6 @@
 // @ts-check
 /* What a log looks like on a terminal, of what comes while it is followed: a progress bar is one line there. The server does the same with what stands in it already
-   (experiments/terminal.py). */
+   (experiments/logs/terminal.py). */
 
 const TOKENS = /\r?\n|\r|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b.?|[^\r\n\x1b]+/g; // eslint-disable-line no-control-regex
 const MOVED = /[\r\x1b]/; // eslint-disable-line no-control-regex

@@ -17,13 +17,17 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
-RUNTIME_FACE += ("training_runtime.host.file_box",)  # what work on people's files locks itself in with
+RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
-PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.membership")
-PURE += ("training_runtime.host.cgroup_values", "training_runtime.host.disk_values", "training_runtime.host.spare_plan")
+PURE = ("training_runtime.scheduling", "training_runtime.host.reconcile", "training_runtime.elastic.driver.membership")
+PURE += (
+    "training_runtime.host.sandbox.cgroup_values",
+    "training_runtime.host.meter.disk_values",
+    "training_runtime.host.spares.spare_plan",
+)
 PURE += ("training_runtime.elastic.torchrun.decide",)
 STANDARD_ONLY = (
     *PURE,
@@ -36,50 +40,62 @@ STANDARD_ONLY = (
 STANDARD_ONLY += ("training_runtime.variables", "training_runtime.noted", "training_runtime.media", "training_runtime.tracking.answers")
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
-TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.warm")
+TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_runtime.host.spares.warm")
 
 # Inside the Django app, top to bottom. A module imports from its own layer or a lower one. One that is not named is held to the rule
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "consumers", "tasks", "management", "agent", "api", "wmla", "mlflow"),
+    ("views", "live.consumers", "tasks", "management", "cluster.agent", "api", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms", "triggers"),
     ("access",),
     ("services", "transfer"),
     ("runtable",),
     (
-        "scheduling",
-        "environments",
-        "plan_preview",
-        "fleet",
-        "slotuse",
-        "diskuse",
-        "ingest",
-        "accounting",
-        "snapshot",
-        "pruning",
-        "deliveries",
+        "cluster.scheduling",
+        "cluster.environments",
+        "cluster.plan_preview",
+        "cluster.fleet",
+        "cluster.utilization",
+        "files.diskuse",
+        "metrics.ingest",
+        "cluster.accounting",
+        "cluster.snapshot",
+        "files.pruning",
+        "notifications.deliveries",
     ),
-    ("apart",),
-    ("states", "accounts"),
-    ("run_values",),
-    ("modelstore", "weights"),
-    ("notify", "notices", "outward", "bundles", "datastore", "runfiles", "journal_rows", "zipcheck", "tarcheck", "boxed", "zipstream"),
-    ("logins", "addresses", "variables", "api_tokens", "signatures"),
-    ("models", "page_layer", "bulk"),
-    ("modelnames", "registrable"),
+    ("cluster.apart",),
+    ("runs.states", "accounts.passwords"),
+    ("runs.run_values",),
+    ("files.modelstore", "files.weights"),
+    (
+        "live.notify",
+        "notifications.notices",
+        "notifications.webhook_client",
+        "files.bundles",
+        "files.datastore",
+        "files.runfiles",
+        "metrics.journal_rows",
+        "files.zipcheck",
+        "files.tarcheck",
+        "boxed",
+        "files.zipstream",
+    ),
+    ("accounts.logins", "accounts.addresses", "definitions.variables", "accounts.api_tokens", "accounts.signatures"),
+    ("models", "live.page_layer", "bulk"),
+    ("files.modelnames", "files.registrable"),
 )
 
 # Exceptions, each with its reason.
 ALLOWED = {
     # Celery's `current_app` is one per thread, so the application has to be named where a message is sent from a request's thread.
-    ("experiments.notify", "webapp.celery"),
+    ("experiments.live.notify", "webapp.celery"),
     # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
     ("webapp.studio.processes", "training_runtime.host.processes"),
     # The warm process imports these for one thing: that drivers forked from it find them in memory.
-    ("training_runtime.elastic.warm", "training_runtime.elastic.driver"),
-    ("training_runtime.elastic.warm", "training_runtime.fabric.model"),
+    ("training_runtime.elastic.processes.warm", "training_runtime.elastic.driver.main"),
+    ("training_runtime.elastic.processes.warm", "training_runtime.fabric.model"),
 }
 # Django finds commands in apps only; these start the project around the app, as manage.py does.
 COMMANDS = ("experiments.management",)
@@ -103,7 +119,8 @@ def layer_of(name: str) -> int | None:
     parts = name.split(".")
     if parts[0] != "experiments" or len(parts) == 1:
         return None
-    return next((depth for depth, layer in enumerate(reversed(LAYERS)) if parts[1] in layer), None)
+    known = {parts[1], ".".join(parts[1:3])}
+    return next((depth for depth, layer in enumerate(reversed(LAYERS)) if known & set(layer)), None)
 
 
 def test_the_runtime_knows_nothing_of_the_web_side():

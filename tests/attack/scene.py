@@ -19,7 +19,8 @@ import psutil
 
 from tests.attack.visitor import Visitor, errors, number
 from tests.e2e.studio import REPOSITORY, Studio, wait_until
-from training_runtime.host import network, processes
+from training_runtime.host import processes
+from training_runtime.host.sandbox import network
 
 HOSTILE = Path(__file__).with_name("hostile")
 SLOTS = 4

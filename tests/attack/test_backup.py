@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import bundles, fleet, installation, pruning, runfiles, scheduling, selectors, stores
+from experiments import selectors
+from experiments.cluster import fleet, scheduling
+from experiments.files import bundles, pruning, runfiles, stores
 from experiments.models import Bundle, Project, Tombstone, TrainingRun, User
+from experiments.ops import installation
 from tests import cast
 from tests.conftest import Said
 from tests.e2e.studio import REPOSITORY, prepared_home

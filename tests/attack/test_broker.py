@@ -70,7 +70,7 @@ def test_no_forged_message_starts_code_and_the_studio_goes_on(strongest: Scene, 
         ),
         *(
             asked(name, f"touch {touched}")
-            for name in ("os.system", "builtins.eval", "subprocess.run", "experiments.gitcode.fetch", "celery.ping")
+            for name in ("os.system", "builtins.eval", "subprocess.run", "experiments.definitions.gitcode.fetch", "celery.ping")
         ),
         asked("celery.map", {"task": "os.system", "args": [], "kwargs": {}, "options": {}}, [f"touch {touched}"]),
         asked("experiments.tasks.apply_node", f"../../../../..{outside}"),

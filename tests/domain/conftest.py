@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from experiments import scheduling
+from experiments.cluster import scheduling
 from experiments.models import Project, TrainingRun, User
 from tests import cast
 

@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import accounting, fleet, services
+from experiments import services
+from experiments.cluster import accounting, fleet
 from experiments.models import Grant, Project, TrainingRun, User
 from tests import cast
 from tests.domain.conftest import NOW

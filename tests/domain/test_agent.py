@@ -17,8 +17,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from experiments import agent, installation, scheduling, snapshot, tasks
+from experiments import tasks
+from experiments.cluster import agent, scheduling, snapshot
 from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
+from experiments.ops import installation
 from tests import cast
 from tests.conftest import Said
 from training_runtime.host import client
@@ -175,7 +177,7 @@ def test_a_host_that_does_not_answer_is_reported_once_and_asked_less_and_less_of
 ) -> None:
     heartbeat = agent.Heartbeat(short_home, "elsewhere")
     heartbeat.every_s = 0.001
-    caplog.set_level(logging.INFO, logger="experiments.loops")
+    caplog.set_level(logging.INFO, logger="experiments.ops.loops")
     heartbeat.start()
     turned = []
 

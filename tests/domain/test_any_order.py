@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
-from experiments import fleet, scheduling, services
+from experiments import services
+from experiments.cluster import fleet, scheduling
 from experiments.models import ClusterRules, Experiment, Grant, RunState, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast

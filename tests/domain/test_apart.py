@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 from django.core.management import call_command
 
-from experiments import accounts, apart, fleet, scheduling, services
+from experiments import services
+from experiments.accounts import passwords
+from experiments.cluster import apart, fleet, scheduling
 from experiments.management.demonstration import story
 from experiments.models import ClusterChange, ClusterRules, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -181,8 +183,8 @@ def test_who_makes_the_second_account_is_told_what_that_does(hers: Project, alic
 
 def test_the_planner_is_asked_at_once_when_an_account_is_made(hers: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("experiments.notify.nudge_schedule", lambda: asked.append(True))
-    accounts.give_password("bob")
+    monkeypatch.setattr("experiments.live.notify.nudge_schedule", lambda: asked.append(True))
+    passwords.give_password("bob")
     assert asked
 
 

@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from experiments import beat, clock
 from experiments.models import Lease
+from experiments.ops import beat, clock
 
 pytestmark = pytest.mark.django_db
 SCHEDULE: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import codework
 from experiments.boxed import folders, previews, required
+from experiments.definitions import codework
+from experiments.files.zipcheck import BundleRefused, Limits
 from experiments.selectors import previews as selected
-from experiments.zipcheck import BundleRefused, Limits
 from tests import cast
 from training_runtime.environments import requirements
 from training_runtime.errors import ProtocolError

@@ -19,10 +19,10 @@ from hypothesis import example, given
 from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
-from experiments import bundles
-from experiments.bundles import BundleRefused
+from experiments.files import bundles
+from experiments.files.bundles import BundleRefused
+from experiments.files.zipcheck import Limits, contents, opened, unpack
 from experiments.models import Bundle
-from experiments.zipcheck import Limits, contents, opened, unpack
 from tests import cast
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]

@@ -9,9 +9,12 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from experiments import checkpoint_policy, ingest, installation, pruning, retention, runfiles, services
-from experiments.checkpoint_policy import Policy, Saved, decide, is_checkpoint
+from experiments import services
+from experiments.files import checkpoint_policy, pruning, retention, runfiles
+from experiments.files.checkpoint_policy import Policy, Saved, decide, is_checkpoint
+from experiments.metrics import ingest
 from experiments.models import DroppedCheckpoint, ModelVersion, Project, RegisteredModel, Tombstone, TrainingRun, User
+from experiments.ops import installation
 from experiments.selectors import checkpoints
 from tests import cast
 from training_runtime import journal

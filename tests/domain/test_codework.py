@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import codework, scriptargs, services
+from experiments import services
+from experiments.definitions import codework, scriptargs
 from experiments.models import Project, User
 from experiments.selectors import code
 from tests import cast

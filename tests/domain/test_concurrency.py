@@ -12,7 +12,10 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
 
-from experiments import fleet, ingest, runfiles, scheduling, services
+from experiments import services
+from experiments.cluster import fleet, scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import (
     ClusterRules,
     DataAsset,

@@ -17,9 +17,12 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
 from django.utils import timezone
 
-from experiments import access, datastore, fleet, installation, pruning, scheduling, services
-from experiments.datastore import Part, WrongOffset
+from experiments import access, services
+from experiments.cluster import fleet, scheduling
+from experiments.files import datastore, pruning
+from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Node, Project, User
+from experiments.ops import installation
 from tests import cast
 
 pytestmark = pytest.mark.usefixtures("said")

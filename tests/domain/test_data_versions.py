@@ -11,8 +11,9 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from experiments import datastore, services, triggers
-from experiments.datastore import Part
+from experiments import services, triggers
+from experiments.files import datastore
+from experiments.files.datastore import Part
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, Trigger, User
 from tests import cast
 from tests.domain.test_concurrency import at_once, failures

@@ -15,8 +15,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from experiments import bundles, ingest, installation, pruning, removal, runfiles, services
+from experiments import services
+from experiments.files import bundles, pruning, removal, runfiles
+from experiments.metrics import ingest
 from experiments.models import Bundle, DataAsset, Metric, MetricSeries, MetricStretch, Project, RunEvent, Tombstone, TrainingRun, User
+from experiments.ops import installation
 from tests import cast
 
 WEEK = dt.timedelta(days=7)

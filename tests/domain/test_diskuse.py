@@ -8,8 +8,9 @@ import io
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import diskuse, runfiles, services
-from experiments.datastore import Part
+from experiments import services
+from experiments.files import diskuse, runfiles
+from experiments.files.datastore import Part
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
 from experiments.services import imports
 from tests import cast

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import environments, fleet, pruning, scheduling, services
+from experiments import services
+from experiments.cluster import environments, fleet, scheduling
+from experiments.files import pruning
 from experiments.models import Environment, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.protocol import Apply, EnvironmentSeen, Observation

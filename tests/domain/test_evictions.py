@@ -7,8 +7,10 @@ import datetime as dt
 import pytest
 from django.conf import settings
 
-from experiments import evictions, fleet, ingest, scheduling, services
-from experiments.evictions import Waiting
+from experiments import services
+from experiments.cluster import evictions, fleet, scheduling
+from experiments.cluster.evictions import Waiting
+from experiments.metrics import ingest
 from experiments.models import Project, RunState, TrainingRun, User
 from tests import cast
 

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from experiments import ingest, scheduling
+from experiments.cluster import scheduling
+from experiments.metrics import ingest
 from experiments.models import Project, TrainingRun, User
 from tests import cast
 from training_runtime.journal import Exactness

@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from experiments import filetree
-from experiments.filetree import File, Row
+from experiments.files import filetree
+from experiments.files.filetree import File, Row
 
 AT = dt.datetime(2026, 11, 25, 12, 0, tzinfo=dt.UTC)
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import fleet, ingest, runfiles, scheduling, services
+from experiments import services
+from experiments.cluster import fleet, scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import JournalCursor, Metric, Node, Project, RunState, Slot, TrainingRun, User
 from tests import cast
 from tests.conftest import Said

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import bundles, gitcode, sealed, services
-from experiments.gitcode import GitRefused
+from experiments import services
+from experiments.accounts import sealed
+from experiments.definitions import gitcode
+from experiments.definitions.gitcode import GitRefused
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from tests import cast
 from tests.gitserver import HOST, NEEDED, TOKEN, GitServer, Repository, SshServer, git, serving

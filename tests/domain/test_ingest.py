@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
-from experiments import ingest, runfiles, scheduling, selectors, states
-from experiments.ingest import progress_of
+from experiments import selectors
+from experiments.cluster import scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
+from experiments.metrics.ingest import progress_of
 from experiments.models import JournalCursor, Metric, MetricSeries, Node, Project, RunState, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 from training_runtime import journal

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from experiments import ingest, journal_rows, scheduling
+from experiments.cluster import scheduling
+from experiments.metrics import ingest, journal_rows
 from experiments.models import JournalCursor, Metric, MetricSeries, Project, TrainingRun, User
 from experiments.selectors import run_pages
 from tests import cast

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from experiments import ingest, journal_rows, scheduling
+from experiments.cluster import scheduling
+from experiments.metrics import ingest, journal_rows
 from experiments.models import LoggedFacts, Project, TrainingRun, User
 from experiments.selectors import compare, run_pages
 from tests import cast

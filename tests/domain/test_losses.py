@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import fleet, ingest, scheduling, services, snapshot
+from experiments import services
+from experiments.cluster import fleet, scheduling, snapshot
+from experiments.metrics import ingest
 from experiments.models import ClusterChange, ClusterRules, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.protocol import Observation, RunObservation

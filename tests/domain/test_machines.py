@@ -6,8 +6,10 @@ import datetime as dt
 
 import pytest
 
-from experiments import fleet, scheduling, services, states
+from experiments import services
+from experiments.cluster import fleet, scheduling
 from experiments.models import Grant, Notice, NoticeKind, Project, RunState, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 
 pytestmark = pytest.mark.django_db

@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from experiments import deliveries, states
 from experiments.models import Delivery, NoticeKind, Project, RunState, TrainingRun, User
+from experiments.notifications import deliveries
+from experiments.runs import states
 from tests import cast
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("said")]

@@ -8,8 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from experiments import scheduling, states
+from experiments.cluster import scheduling
 from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 

@@ -6,7 +6,9 @@ import datetime as dt
 
 import pytest
 
-from experiments import ingest, scheduling, services, snapshot
+from experiments import services
+from experiments.cluster import scheduling, snapshot
+from experiments.metrics import ingest
 from experiments.models import ClusterRules, Node, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.scheduling.ageing import AGEING_S

@@ -8,7 +8,8 @@ import uuid
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import environments, scheduling, services
+from experiments import services
+from experiments.cluster import environments, scheduling
 from experiments.models import (
     ClusterChange,
     DefinitionVersion,

@@ -9,7 +9,8 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 
-from experiments import scheduling, services
+from experiments import services
+from experiments.cluster import scheduling
 from experiments.models import ClusterRules, DefinitionVersion, Node, Project, User
 from tests import cast
 from tests.domain.test_services import refused

@@ -17,8 +17,10 @@ from django.core import mail
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from experiments import access, deliveries, outward, services, states
+from experiments import access, services
 from experiments.models import Delivery, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
+from experiments.notifications import deliveries, webhook_client
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 
@@ -293,14 +295,14 @@ def test_nobodys_many_slow_webhooks_keep_an_e_mail_or_anothers_webhook_waiting(
     """Ten of Alice's each take ten seconds by the clock: Bob's one is the second of all, and each is signed by its own time."""
     now, order = timezone.now(), []
     clock = [now]
-    posted = outward.post
+    posted = webhook_client.post
 
     def slow(url: str, body: bytes, headers: dict[str, str], *, allow: Any) -> int:
         order.append((url[-1], int(headers["X-EDT-Signature"].split(",")[0].removeprefix("t="))))
         clock[0] += dt.timedelta(seconds=10)
         return posted(url, body, headers, allow=allow)
 
-    monkeypatch.setattr(outward, "post", slow)
+    monkeypatch.setattr(webhook_client, "post", slow)
     hooks = [
         services.add_webhook(by=alice, url=f"{receiver.url}&a", kinds=NoticeKind.values) for _ in range(services.notices.MOST_WEBHOOKS)
     ]

@@ -15,8 +15,12 @@ from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from django.db import transaction
 
-from experiments import ingest, notify, scheduling, services, states, tasks
+from experiments import services, tasks
+from experiments.cluster import scheduling
+from experiments.live import notify
+from experiments.metrics import ingest
 from experiments.models import Node, Project, Role, RunState, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 
@@ -93,10 +97,10 @@ def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once
 ) -> None:
     """The broker of the test settings does not run; the layer is pointed at a server that does not either."""
     settings.CHANNEL_LAYERS = {
-        "default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": {"host": f"unix://{tmp_path}/none.sock", "prefix": "edt"}}
+        "default": {"BACKEND": "experiments.live.page_layer.PageLayer", "CONFIG": {"host": f"unix://{tmp_path}/none.sock", "prefix": "edt"}}
     }
     monkeypatch.setattr(notify, "_failed_at", {})
-    caplog.set_level(logging.INFO, logger="experiments.notify")
+    caplog.set_level(logging.INFO, logger="experiments.live.notify")
     cast.node(now=NOW)
     project = services.create_project(by=alice, name="Digits")
     begin = time.monotonic()
@@ -173,7 +177,7 @@ def test_a_server_that_does_not_answer_is_asked_once(settings: Any, monkeypatch:
     """It takes connections and says nothing, as one behind a route that drops everything: twenty messages do not wait one by one."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = {"host": f"redis://127.0.0.1:{silent.getsockname()[1]}/0", "prefix": "edt"}
-        settings.CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.page_layer.PageLayer", "CONFIG": address}}
+        settings.CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.live.page_layer.PageLayer", "CONFIG": address}}
         monkeypatch.setattr(notify, "_failed_at", {})
         monkeypatch.setattr(notify, "PAUSE_S", 3600.0)
         for number in range(20):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import outward
-from experiments.outward import OutwardFailed, OutwardRefused
+from experiments.notifications import webhook_client
+from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
 from tests.domain.test_notices import LOCAL, Receiver, receiver
 
 __all__ = ["receiver"]  # a fixture
@@ -18,25 +18,25 @@ __all__ = ["receiver"]  # a fixture
 
 def test_a_refusal_does_not_tell_which_address_a_name_has_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.20.30.40", 80))]
-    monkeypatch.setattr(outward.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(webhook_client.socket, "getaddrinfo", lambda *_, **__: found)
     with pytest.raises(OutwardRefused) as refusal:
-        outward.look_up("http://wiki.internal.example/")
+        webhook_client.look_up("http://wiki.internal.example/")
     assert "10.20" not in str(refusal.value)
 
 
 def test_a_name_that_nobody_resolves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = threading.Event()
-    monkeypatch.setattr(outward.socket, "getaddrinfo", lambda *_, **__: asked.wait(30))
-    monkeypatch.setattr(outward, "LOOK_UP_S", 0.05)
+    monkeypatch.setattr(webhook_client.socket, "getaddrinfo", lambda *_, **__: asked.wait(30))
+    monkeypatch.setattr(webhook_client, "LOOK_UP_S", 0.05)
     with pytest.raises(OutwardFailed, match="Nobody says"):
-        outward.look_up("http://slow.example/")
+        webhook_client.look_up("http://slow.example/")
     asked.set()
 
 
 def test_the_next_address_of_a_name_is_tried_where_the_first_does_not_answer(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
     port = int(receiver.url.split(":")[2].split("/")[0])
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
-    monkeypatch.setattr(outward.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(webhook_client.socket, "getaddrinfo", lambda *_, **__: found)
     connected = []
 
     def connect(to: tuple[str, int], timeout: float) -> socket.socket:
@@ -45,8 +45,8 @@ def test_the_next_address_of_a_name_is_tried_where_the_first_does_not_answer(mon
             raise TimeoutError
         return _connect(to, timeout)
 
-    monkeypatch.setattr(outward.socket, "create_connection", connect)
-    assert outward.post(f"http://two.example:{port}/", b"{}", {}, allow=LOCAL) == 200
+    monkeypatch.setattr(webhook_client.socket, "create_connection", connect)
+    assert webhook_client.post(f"http://two.example:{port}/", b"{}", {}, allow=LOCAL) == 200
     assert connected == ["127.0.0.2", "127.0.0.1"]
 
 
@@ -61,7 +61,7 @@ def test_the_next_address_of_a_name_is_tried_where_the_first_does_not_answer(mon
 )  # fmt: skip
 def test_an_address_inside_is_refused(url: str) -> None:
     with pytest.raises((OutwardRefused, OutwardFailed)) as error:
-        outward.look_up(url)
+        webhook_client.look_up(url)
     assert isinstance(error.value, OutwardRefused) or "not known" in str(error.value)
 
 
@@ -71,15 +71,15 @@ def test_an_address_inside_is_refused(url: str) -> None:
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(OutwardRefused):
-        outward.look_up(url, allow=LOCAL)
+        webhook_client.look_up(url, allow=LOCAL)
 
 
 def test_an_open_address_and_an_allowed_one_pass() -> None:
-    assert outward.look_up("https://1.1.1.1/hook?a=b").path == "/hook?a=b"
-    assert outward.look_up("http://127.0.0.1:8080/", allow=LOCAL).port == 8080
-    assert set(outward.look_up("http://localhost/", allow=["localhost"]).addresses) <= {"127.0.0.1", "::1"}
+    assert webhook_client.look_up("https://1.1.1.1/hook?a=b").path == "/hook?a=b"
+    assert webhook_client.look_up("http://127.0.0.1:8080/", allow=LOCAL).port == 8080
+    assert set(webhook_client.look_up("http://localhost/", allow=["localhost"]).addresses) <= {"127.0.0.1", "::1"}
     with pytest.raises(OutwardRefused):
-        outward.look_up("http://10.0.0.1/", allow=LOCAL)
+        webhook_client.look_up("http://10.0.0.1/", allow=LOCAL)
 
 
 def test_a_name_that_has_one_address_inside_is_refused_and_the_one_looked_at_is_connected_to(
@@ -88,14 +88,14 @@ def test_a_name_that_has_one_address_inside_is_refused_and_the_one_looked_at_is_
     def answers(*addresses: str) -> Any:
         return lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
 
-    monkeypatch.setattr(outward.socket, "getaddrinfo", answers("1.1.1.1", "10.0.0.1"))
+    monkeypatch.setattr(webhook_client.socket, "getaddrinfo", answers("1.1.1.1", "10.0.0.1"))
     with pytest.raises(OutwardRefused):
-        outward.look_up("http://mixed.example/")
+        webhook_client.look_up("http://mixed.example/")
     target = []
     port = int(receiver.url.split(":")[2].split("/")[0])
-    monkeypatch.setattr(outward.socket, "getaddrinfo", answers("127.0.0.1"))
-    monkeypatch.setattr(outward.socket, "create_connection", lambda to, timeout: target.append(to) or _connect(to, timeout))
-    outward.post(f"http://studio.example:{port}/", b"{}", {}, allow=LOCAL)
+    monkeypatch.setattr(webhook_client.socket, "getaddrinfo", answers("127.0.0.1"))
+    monkeypatch.setattr(webhook_client.socket, "create_connection", lambda to, timeout: target.append(to) or _connect(to, timeout))
+    webhook_client.post(f"http://studio.example:{port}/", b"{}", {}, allow=LOCAL)
     assert target == [("127.0.0.1", port)]  # not the name, which might lead elsewhere by now
     assert receiver.got[0][0]["Host"] == f"studio.example:{port}"
 
@@ -108,11 +108,11 @@ def _connect(to: tuple[str, int], timeout: float) -> socket.socket:
 
 
 def test_a_server_that_answers_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outward, "WHOLE_S", 0.3)
+    monkeypatch.setattr(webhook_client, "WHOLE_S", 0.3)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         began = timezone.now()
         with pytest.raises(OutwardFailed):
-            outward.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, allow=LOCAL)  # accepted, never answered
+            webhook_client.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, allow=LOCAL)  # accepted, never answered
         assert (timezone.now() - began).total_seconds() < 4

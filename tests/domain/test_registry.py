@@ -19,8 +19,10 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import diskuse, installation, modelnames, modelstore, pruning, registrable, runfiles, services
+from experiments import services
+from experiments.files import diskuse, modelnames, modelstore, pruning, registrable, runfiles
 from experiments.models import Bundle, ClusterRules, ModelVersion, Project, RegisteredModel, Tombstone, TrainingRun, User
+from experiments.ops import installation
 from experiments.selectors import registry
 from tests import cast
 

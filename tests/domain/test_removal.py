@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import removal
+from experiments.files import removal
 
 
 @pytest.fixture

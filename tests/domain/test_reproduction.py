@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.reproduction import Figures, Told, Verdict, verdict
+from experiments.runs.reproduction import Figures, Told, Verdict, verdict
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 THREE = {1: (10, A), 2: (20, B), 3: (30, C)}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments import run_values
 from experiments.models import MetricSeries, Project, RunState, TrainingRun, User
+from experiments.runs import run_values
 from experiments.runtable.asked import Asked
 from experiments.runtable.language import quoted
 from experiments.selectors import run_groups, run_table

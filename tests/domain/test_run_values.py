@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import ingest, run_values, services
+from experiments import services
+from experiments.metrics import ingest
 from experiments.models import MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
+from experiments.runs import run_values
 from tests import cast
 from tests.conftest import Said
 from tests.domain.upgrades import step_by_step

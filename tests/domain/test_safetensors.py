@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load as load_safetensors
 
-from experiments import weights
 from experiments.boxed import statedict
+from experiments.files import weights
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 DTYPES += [torch.bool, torch.float8_e4m3fn, torch.float8_e5m2]

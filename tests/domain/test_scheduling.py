@@ -7,8 +7,11 @@ import datetime as dt
 import pytest
 from django.db import IntegrityError, transaction
 
-from experiments import fleet, ingest, scheduling, services, states
+from experiments import services
+from experiments.cluster import fleet, scheduling
+from experiments.metrics import ingest
 from experiments.models import Grant, Node, Project, RunState, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 from training_runtime import journal

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
-from experiments import scriptargs
-from experiments.scriptargs import Argument
+from experiments.definitions import scriptargs
+from experiments.definitions.scriptargs import Argument
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "main.py"
 

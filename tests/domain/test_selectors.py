@@ -10,17 +10,19 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from experiments import accounting, ingest, runfiles, scheduling, selectors, services
-from experiments.journal_rows import NewPoint, Rows
+from experiments import selectors, services
+from experiments.cluster import accounting, scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
+from experiments.metrics.journal_rows import NewPoint, Rows
 from experiments.models import Bundle, Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
-from training_runtime.host import workdir
+from training_runtime.host.runs import workdir
 from training_runtime.journal import Generation, Member, Test
 
 pytestmark = pytest.mark.django_db
-NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
-SECOND = dt.timedelta(seconds=1)
+NOW, SECOND = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC), dt.timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -39,10 +41,8 @@ def run(project: Project, alice: User, node: Node) -> TrainingRun:
 def test_the_jobs_table_shows_what_each_run_holds(run: TrainingRun, project: Project, bob: User) -> None:
     waiting = cast.run(project, by=bob, name="bobs net", now=NOW + SECOND)
     rows, total = selectors.jobs(JobFilter(), now=NOW)
-    assert [(r.run.pk, r.submitter, r.cpu_slots, r.gpu_slots, r.duration) for r in rows] == [
-        (waiting.pk, "bob", 0, 0, None),
-        (run.pk, "alice", 4, 0, None),
-    ]
+    held = [(r.run.pk, r.submitter, r.cpu_slots, r.gpu_slots, r.duration) for r in rows]
+    assert held == [(waiting.pk, "bob", 0, 0, None), (run.pk, "alice", 4, 0, None)]
     assert total == 2
 
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import ingest, runfiles, scheduling, services
+from experiments import services
+from experiments.cluster import scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import (
     DefinitionVersion,
     Experiment,

@@ -7,9 +7,10 @@ import datetime as dt
 
 import pytest
 
-from experiments import accounting, fleet, scheduling, services, several, slotuse
+from experiments import services
+from experiments.cluster import accounting, fleet, machine_pools, scheduling, utilization
+from experiments.cluster.scheduling import ClusterWish
 from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, Slot, Station, TrainingRun, User
-from experiments.scheduling import ClusterWish
 from experiments.selectors import present
 from tests import cast
 from tests.domain.test_machines import NOW, SECOND, SILENT, fresh, settle, trains
@@ -111,7 +112,7 @@ def test_a_machine_that_does_not_fit_shares_no_run_and_the_page_says_why(
     run = trains(cast.run(project, by=alice, max_slots=8, now=NOW))
     scheduling.tick(NOW)
     assert counts(run) == {"alpha": 4}
-    assert reason in " ".join(several.obstacles(Node.objects.all()))
+    assert reason in " ".join(machine_pools.obstacles(Node.objects.all()))
 
 
 def test_a_guest_that_is_drained_gives_its_slots_back_and_the_run_goes_on(big: TrainingRun, hosts: Hosts, dora: User) -> None:
@@ -313,4 +314,4 @@ def test_what_a_silent_guests_slots_do_is_not_shown_as_now(big: TrainingRun, hos
     fleet.record(seen_slots(big, alpha, busy_s=20.0, counted_s=40.0, station=False), now=later)
     seen = present.of_run(big, now=later)
     assert {each.grant.slot.node.name: each.use.why for each in seen.slots} == {"alpha": "", "beta": present.NO_NEWS}
-    assert slotuse.entries(big.present_use)[0].t == later.timestamp()
+    assert utilization.entries(big.present_use)[0].t == later.timestamp()

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from experiments import spans
+from experiments.cluster import spans
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = dt.datetime(2026, 11, 25, 12, 30, tzinfo=dt.UTC)

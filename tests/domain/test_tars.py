@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
-from experiments import bundles
-from experiments.bundles import BundleRefused
+from experiments.files import bundles
+from experiments.files.bundles import BundleRefused
 from experiments.models import Bundle
 from tests.domain.test_bundles import leftovers
 

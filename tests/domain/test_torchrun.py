@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import fleet, ingest, scheduling, selectors, services, states
+from experiments import selectors, services
+from experiments.cluster import fleet, scheduling
+from experiments.metrics import ingest
 from experiments.models import ClusterRules, GenerationRecord, Node, Project, RunState, TrainingRun, User
+from experiments.runs import states
 from experiments.selectors import nodes
 from tests import cast
 from training_runtime.journal import Generation, Logged, Member, Resumed, Suspended

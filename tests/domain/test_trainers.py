@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import trainers
+from experiments.definitions import trainers
 
 STRANGERS = Path(__file__).resolve().parents[1] / "e2e" / "strangers"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import datastore, ingest, pruning, runfiles, scheduling, selectors, services
+from experiments import selectors, services
+from experiments.cluster import scheduling
+from experiments.files import datastore, pruning, runfiles
+from experiments.metrics import ingest
 from experiments.models import (
     DefinitionVersion,
     ExperimentDefinition,

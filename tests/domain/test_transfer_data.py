@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import datastore, services
+from experiments import services
+from experiments.files import datastore
 from experiments.models import DataAsset, Project, User
 from tests import cast
 from tests.transferred import Archive, exported, imported, refused

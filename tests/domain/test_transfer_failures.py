@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import datastore
+from experiments.files import datastore
 from experiments.models import Project, User
 from experiments.transfer import files, importing, making
 from tests import cast, transferred

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import bundles, runfiles, services
+from experiments import services
+from experiments.files import bundles, runfiles
 from experiments.models import ModelFile, ModelVersion, Project, ProjectImport, RegisteredModel, User
 from experiments.selectors import registry
 from experiments.transfer import format

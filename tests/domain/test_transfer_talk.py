@@ -11,8 +11,9 @@ import pytest
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
-from experiments import runfiles, services
-from experiments.checkpoint_policy import Policy
+from experiments import services
+from experiments.files import runfiles
+from experiments.files.checkpoint_policy import Policy
 from experiments.models import DroppedCheckpoint, Notice, Project, ProjectImport, RunComment, SavedView, TrainingRun, User
 from experiments.selectors import comments as shown
 from experiments.selectors import reproductions

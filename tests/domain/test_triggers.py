@@ -17,7 +17,8 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import services, signatures, triggers
+from experiments import services, triggers
+from experiments.accounts import signatures
 from experiments.models import Experiment, Membership, Project, TrainingRun, Trigger, TriggerDelivery, User
 from experiments.services import triggers as verbs
 from tests import cast

@@ -14,7 +14,8 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from experiments import accounting, services, spans
+from experiments import services
+from experiments.cluster import accounting, spans
 from experiments.models import ClusterChange, Grant, Project, SlotPrice, TrainingRun, User
 from experiments.selectors import usage_chart
 from tests import cast

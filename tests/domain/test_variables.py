@@ -9,7 +9,9 @@ from django.core.exceptions import ValidationError
 from django.db import connection
 from django.utils import timezone
 
-from experiments import fleet, scheduling, services, variables
+from experiments import services
+from experiments.cluster import fleet, scheduling
+from experiments.definitions import variables
 from experiments.models import EnvironmentVariable, RunState, TrainingRun
 from tests import cast
 from training_runtime import protocol

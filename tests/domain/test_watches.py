@@ -7,7 +7,9 @@ import datetime as dt
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import ingest, runfiles, services
+from experiments import services
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import Delivery, ExperimentWatch, MetricSeries, MetricWatch, Notice, NoticeKind, Project, TrainingRun, User
 from experiments.services import watches
 from experiments.services.watches import Crossing

@@ -71,7 +71,9 @@ def prepared_home() -> tuple[Path, dict[str, str]]:
     environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     environment.pop("DATABASE_URL", None)
     subprocess.run([sys.executable, "manage.py", "prepare"], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
-    imports = "from experiments.accounts import give_password\nfrom experiments.models import ClusterRules\nClusterRules.current()"
+    imports = (
+        "from experiments.accounts.passwords import give_password\nfrom experiments.models import ClusterRules\nClusterRules.current()"
+    )
     code = f"{imports}\nfor name, staff in {PEOPLE}.items():\n    print(give_password(name, staff=staff))"
     shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
     said = subprocess.run(shell, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True).stdout
@@ -83,7 +85,7 @@ def keeps_people_apart(**settings: str) -> bool:
     """Whether the host's box does on this machine, with these settings of its own, as it would find out at its start."""
     code = (
         "import os, pathlib, sys\n"
-        "from training_runtime.host import probe, settings\n"
+        "from training_runtime.host.sandbox import probe; from training_runtime.host import settings\n"
         "from training_runtime.scheduling.apart import KEEP_APART\n"
         "home = pathlib.Path(sys.argv[1])\n"
         "print(probe.strongest(home, settings.sandbox_policy(os.environ, home=home)).level in KEEP_APART)"

@@ -3,9 +3,9 @@ own. Each fault happens once in a run, unless it is to happen `always`. `do` nam
 
 FAULTS = """
 import json, os, signal
-from training_runtime.elastic import coordinator as _coordinator, exchange as _exchange
-from training_runtime.elastic import recorder as _recorder, recorder_feed as _recorder_feed
-from training_runtime.elastic import worker as _worker
+from training_runtime.elastic.driver import coordinator as _coordinator; from training_runtime.elastic.comm import all_reduce as _exchange
+from training_runtime.elastic.driver import recorder as _recorder, recorder_feed as _recorder_feed
+from training_runtime.elastic.worker import main as _worker
 
 _faults = json.loads(os.environ.get("FAULTS", "[]"))
 _now = {}

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from training_runtime.elastic import compute, optimizers, script, seat, warm
+from training_runtime.elastic.processes import script, seat, warm
+from training_runtime.elastic.state import optimizers
+from training_runtime.elastic.worker import compute
 
 
 @pytest.mark.parametrize("touched", [True, False])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.engine.scripts import SMALL
-from training_runtime.elastic import digest
-from training_runtime.elastic.segment import Layout, Segment
+from training_runtime.elastic.comm.segment import Layout, Segment
+from training_runtime.elastic.state import digest
 from training_runtime.errors import UserError
 
 LARGE = 3 * (1 << 16) + 5  # more than one row of words, the last one not full
@@ -139,7 +139,7 @@ def test_a_setting_that_is_no_number_is_named(monkeypatch):
 LONG = ("--epochs", "3", "--samples", "800")  # 50 steps an epoch
 ONE_OF_THEM = """
 import os
-from training_runtime.elastic.worker import Worker
+from training_runtime.elastic.worker.main import Worker
 _enter = Worker._enter
 def enter(self, number, *, abort):
     _enter(self, number, abort=abort)

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from tests.engine.scripts import LOOP
-from training_runtime.elastic import drawn
+from training_runtime.elastic.data import script_sampler
 from training_runtime.errors import UserError
 from training_runtime.fabric.from_loader import Data, opened
 
@@ -60,17 +60,17 @@ def stood() -> tuple[list[int], object, list[int]]:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_an_order_is_the_same_whoever_draws_it_and_leaves_no_trace(name: str) -> None:
     sampler, other = SAMPLERS[name](), SAMPLERS[name]()
-    drawn.check(sampler, 40)
+    script_sampler.check(sampler, 40)
     before = stood()
-    first = drawn.draw(sampler, 40, 3, seed=7)
+    first = script_sampler.draw(sampler, 40, 3, seed=7)
     assert stood() == before
     torch.rand(5), random.random(), np.random.rand()
-    drawn.draw(other, 40, 1, seed=7)
+    script_sampler.draw(other, 40, 1, seed=7)
     with torch.device("meta"):
-        assert drawn.draw(other, 40, 3, seed=7) == first
+        assert script_sampler.draw(other, 40, 3, seed=7) == first
     assert len(first) == len(sampler) == len(first[range(len(sampler))])
     if name != "sequential":
-        assert drawn.draw(sampler, 40, 4, seed=7) != first != drawn.draw(sampler, 40, 3, seed=8)
+        assert script_sampler.draw(sampler, 40, 4, seed=7) != first != script_sampler.draw(sampler, 40, 3, seed=8)
 
 
 class Counts(SequentialSampler):
@@ -109,12 +109,12 @@ class Breaks(SequentialSampler):
 )
 def test_what_gives_no_order_is_refused_with_a_sentence(sampler: object, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        drawn.check(sampler, 40)
+        script_sampler.check(sampler, 40)
 
 
 def test_an_error_in_a_sampler_is_shown_as_it_is() -> None:
     with pytest.raises(TypeError, match="of the sampler's own"):
-        drawn.check(Breaks(DATA), 40)
+        script_sampler.check(Breaks(DATA), 40)
 
 
 def test_a_loader_says_what_it_has_been_told() -> None:
@@ -126,8 +126,8 @@ def test_a_loader_says_what_it_has_been_told() -> None:
     assert opened(Data(DATA, DataLoader(DATA, 3), 8)) == Data(DATA, DATA, 8)
     whole = opened(Data(DataLoader(DATA, 12, shuffle=True, drop_last=True))).sampler
     assert len(whole) == 36
-    drawn.check(whole, 40)
-    assert len(set(drawn.draw(whole, 40, 0, seed=1)[range(36)])) == 36
+    script_sampler.check(whole, 40)
+    assert len(set(script_sampler.draw(whole, 40, 0, seed=1)[range(36)])) == 36
 
 
 @pytest.mark.parametrize(

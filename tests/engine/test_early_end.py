@@ -43,7 +43,7 @@ def test_a_loop_ends_one_step_after_it_was_asked_to_whatever_becomes_of_its_work
 
 
 AT_THE_FINAL_MODEL = """
-from training_runtime.elastic import worker as _worker
+from training_runtime.elastic.worker import main as _worker
 _save = _worker.Worker._save
 def _held(self, name, unit):
     import os, signal, time

@@ -15,7 +15,7 @@ import pytest
 from tests.engine.faults import DRIVER_PHASES, FAULTS
 from tests.engine.harness import Run, in_session, until_gone
 from tests.engine.scripts import SMALL
-from training_runtime.elastic import emergency_checkpoint
+from training_runtime.elastic.state import emergency_checkpoint
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -142,7 +142,7 @@ def test_a_killed_template_is_started_anew_in_the_same_attempt(start, fixed):
 
 SLOW_DISK = """
 import time
-from training_runtime.elastic import heartbeat, fork_server_process
+from training_runtime.elastic.worker import heartbeat; from training_runtime.elastic.processes import fork_server_process
 fork_server_process.LAST_WORDS_S = 0.5
 _write = heartbeat.Beating.write
 def _slow(self, data):
@@ -169,7 +169,7 @@ def test_a_state_that_is_long_on_its_way_to_a_slow_disk_is_waited_for_while_byte
 
 
 def test_a_template_that_dies_again_and_again_fails_the_run(start):
-    soon = "from training_runtime.elastic import coordinator\ncoordinator.DEATHS_OF_THE_TEMPLATE = 3\n"
+    soon = "from training_runtime.elastic.driver import coordinator\ncoordinator.DEATHS_OF_THE_TEMPLATE = 3\n"
     run = start(soon + SCRIPT, "--epochs", "100000")
     run.members(0)
     dead = None
@@ -182,7 +182,7 @@ def test_a_template_that_dies_again_and_again_fails_the_run(start):
 
 
 def test_a_template_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(start):
-    soon_forgotten = "from training_runtime.elastic import coordinator\ncoordinator.WITHIN_S = 0.2\n"
+    soon_forgotten = "from training_runtime.elastic.driver import coordinator\ncoordinator.WITHIN_S = 0.2\n"
     run = start(soon_forgotten + SCRIPT, "--epochs", "100000")
     run.members(0)
     for _ in range(4):

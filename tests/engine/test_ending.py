@@ -15,7 +15,7 @@ ARGUMENTS = ("--epochs", "3", "--samples", "115", "--checkpoint")
 WAITS = """
 import os, time
 from pathlib import Path
-from training_runtime.elastic import worker as _worker
+from training_runtime.elastic.worker import main as _worker
 _results, _save = Path(os.environ["RESULT_DIR"]), _worker.Worker._save
 def _slowly(self, name, unit):
     if name == "model_epoch_final":

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime.elastic import event_files, event_folders
-from training_runtime.elastic.event_folders import EventFolders
+from training_runtime.elastic.script_logs import event_files, event_folders
+from training_runtime.elastic.script_logs.event_folders import EventFolders
 
 
 @pytest.fixture(scope="module")

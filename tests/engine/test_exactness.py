@@ -44,7 +44,7 @@ def goes_4_2_3_1_4(run):
 # What a worker on a GPU does: it adds up in memory of its own and puts into the shared rows what is left, and loads its next batch while
 # the GPU computes. Here with the processor and its memory.
 OWN_ROWS = """
-from training_runtime.elastic.seat import Place
+from training_runtime.elastic.processes.seat import Place
 Place.apart = property(lambda place: {which})
 """
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.failures import FRUITLESS, WINDOW_S, Cause, Ended, Failures, Recent
+from training_runtime.elastic.driver.failures import FRUITLESS, WINDOW_S, Cause, Ended, Failures, Recent
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 
 # Workers on one slot fail in their start, where the file `grow` says so.
 BAD_SLOT = """
 import os, signal
-from training_runtime.elastic import lifecycle as _life
+from training_runtime.elastic.worker import lifecycle as _life
 _inner = _life.Lifecycle._prepare
 def _prepare(self):
     if self.place.slot == 2 and os.path.exists(os.environ["RESULT_DIR"] + "/bad"):
@@ -23,7 +23,7 @@ _life.Lifecycle._prepare = _prepare
 """
 RAISES_ONCE = """
 import os
-from training_runtime.elastic import worker as _worker
+from training_runtime.elastic.worker import main as _worker
 _engine = _worker.Worker._engine
 def _fails(self, unit, m, mine, sizes):
     if unit.step == 52 and self.group.rank == {rank}:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.faults import FAULTS, PHASES
 from tests.engine.scripts import HELD, SMALL
-from training_runtime.elastic.hang_rules import Patience, Sign, Watch, deadline_s
+from training_runtime.elastic.driver.hang_rules import Patience, Sign, Watch, deadline_s
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -125,7 +125,7 @@ def test_any_schedule_of_slots_and_deaths_gives_the_same_weights(start, fixed, d
 def test_every_sample_is_used_once_an_epoch_by_the_ledger(start):
     faults = [{"phase": "exchange", "step": 20, "rank": 1}, {"phase": "optimizer", "step": 40, "rank": 0}]
     run = play(start, faults, ((0, (0, 1)), (10, (0, 1, 2)), (50, (2,))), EDT_LEDGER="1")
-    from training_runtime.elastic.ledger import replay
+    from training_runtime.elastic.worker.ledger import replay
 
     found = replay(run.result_dir)
     assert found.problems == ()

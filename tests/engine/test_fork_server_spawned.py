@@ -11,7 +11,7 @@ from types import ModuleType
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
-from training_runtime.elastic import script
+from training_runtime.elastic.processes import script
 
 LONG = ("--epochs", "24", "--samples", "115")  # 8 steps an epoch, 192 in all
 # A thread from the import on; weights that are others in each process but the first; an epoch that lasts as long as there is a file.
@@ -127,7 +127,7 @@ PANDAS = """
 import os, signal
 from pathlib import Path
 import pandas
-from training_runtime.elastic import script
+from training_runtime.elastic.processes import script
 names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
 assert "jemalloc_bg_thd" in names, names  # else this tests nothing
 assert script.why_not_fork() == "", script.why_not_fork()

@@ -99,7 +99,7 @@ BY_PLACE = "EDTLoggerCallback(), Worker(), [Schedule()], False"
 @pytest.fixture
 def fabric_home(tmp_path, monkeypatch):
     """As the set-up leaves it, also where this environment is from before."""
-    from training_runtime.host import fabric
+    from training_runtime.host.runs import fabric
 
     (tmp_path / "venv").mkdir()
     return {"FABRIC_HOME": str(fabric.build(tmp_path / "venv"))}
@@ -111,7 +111,7 @@ def test_the_first_release_with_its_own_helper_files_which_win_over_ours(start, 
     code.mkdir()
     for name, text in {**OWN_FILES, "main.py": FIRST.replace("CONSTRUCTED", constructed)}.items():
         (code / name).write_text(text)
-    from training_runtime.host import fabric
+    from training_runtime.host.runs import fabric
 
     run = start(code, "--epochs", "2", "--batchsize", "2", env={"FABRIC_HOME": str(fabric.build(tmp_path))})
     run.members(0, 1)
@@ -293,7 +293,7 @@ class Iterator:  # as Keras' iterator over images: it can give any samples, and 
 
 
 def test_an_iterator_that_can_give_single_samples_is_asked_for_just_those():
-    from training_runtime.elastic.batched import by_sample
+    from training_runtime.elastic.data.batched import by_sample
 
     space: dict = {}
     exec(ITERATOR, space)

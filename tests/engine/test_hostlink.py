@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime.elastic.hostlink import HostLink
+from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.protocol import Authenticate, Members, Stop, encode
 
 SECRET = "what the host and the driver know"

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.engine.harness import ROOT, Run, Warm, until_gone
-from training_runtime.elastic import checkpoint
 from training_runtime.elastic.keras import finder
+from training_runtime.elastic.state import checkpoint
 
 # All that makes exactness hard: batch-norm, dropout with and without a seed, a regularizer, noise with a seed, clipping, a metric
 # that is no mean, a layer with a state of its own, a callback that sets the learning rate and freezes, a last step that is not full.
@@ -246,7 +246,7 @@ def python(code: str, *args: str, folder: Path = ROOT, **env: str) -> str:
 def test_what_stands_in_for_tensorflow_says_what_it_lacks_and_is_not_shown_to_libraries(tmp_path):
     code = """
 import os, sys
-import training_runtime.elastic.driver, training_runtime.fabric.model
+import training_runtime.elastic.driver.main, training_runtime.fabric.model
 assert not {"keras", "tensorflow"} & sys.modules.keys(), "nobody but a script imports them"
 import tensorflow as tf
 from keras.src.utils import module_utils
@@ -257,7 +257,7 @@ assert layers.Dense is keras.layers.Dense and tf.optimizers.Adam is keras.optimi
 assert sys.modules["tensorflow.keras.layers"].__spec__.name == "keras._tf_keras.keras.layers"
 tf.random.set_seed(3)
 assert not hasattr(tf, "data")
-from training_runtime.elastic import advice
+from training_runtime.elastic.driver import advice
 for line in ("from tensorflow import data", "import tensorflow.data", "import tensorflow.keras.nothing", "tf.data"):
     try:
         exec(line)

@@ -15,7 +15,7 @@ import torch
 
 from tests.engine.scripts import SMALL
 from training_runtime import journal
-from training_runtime.elastic import script
+from training_runtime.elastic.processes import script
 
 ROOT = Path(__file__).resolve().parents[2]
 

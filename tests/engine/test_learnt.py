@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_runtime.elastic import checkpoint
+from training_runtime.elastic.state import checkpoint
 
 LEARNING = """
 import copy, os, torch, numpy as np
@@ -80,7 +80,7 @@ class Schedule(Callback):
         self.average.update_parameters(self.model)
         self.shadow.update()
     def on_train_end(self):
-        from training_runtime.elastic import digest
+        from training_runtime.elastic.state import digest
         state = {"average": self.average.state_dict(), "shadow": self.shadow.shadow, "best": self.best.state_dict(),
                  "global": ema.state_dict(), "closure": closed(), "mean": loss.mean}
         plain = [model[2].calls, model[2].tau, model[2].seen, self.shadow.updates, loss.scale, self.groups[0]["lr"], model[1].p]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training_runtime.elastic.loaders import pack, unpack
-from training_runtime.elastic.loading import another
-from training_runtime.elastic.processors import Processors
+from training_runtime.elastic.data.cpu_usage import Processors
+from training_runtime.elastic.data.loader_processes import pack, unpack
+from training_runtime.elastic.data.loading import another
 
 SLOW = '''
 """A dataset that waits as a disk makes it wait, and draws from every generator there is."""

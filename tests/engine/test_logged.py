@@ -10,7 +10,7 @@ import pytest
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime import media
-from training_runtime.elastic.logged import PLACE
+from training_runtime.elastic.script_logs.logged import PLACE
 
 PLAIN = """
 import os, sys, time

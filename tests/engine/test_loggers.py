@@ -16,7 +16,7 @@ LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 HELD_LOGGER = """
 import json, os, time
 from emetrics import EMetrics
-from training_runtime.elastic import driver_logger
+from training_runtime.elastic.driver import driver_logger
 driver_logger.PAUSE_S = driver_logger.LEFT_S = 0.3
 results = os.environ["RESULT_DIR"]
 class Driver:

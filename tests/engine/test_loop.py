@@ -13,8 +13,8 @@ from benchmarks._stage import HOLD
 from tests.engine.faults import FAULTS
 from tests.engine.harness import Run
 from tests.engine.scripts import LOOP
-from training_runtime.elastic.registered import Registered
-from training_runtime.elastic.several import Several
+from training_runtime.elastic.state.registered import Registered
+from training_runtime.elastic.state.several_optimizers import Several
 from training_runtime.errors import UserError
 from training_runtime.fabric.native import elastic
 
@@ -92,8 +92,8 @@ def test_deaths_in_the_body_and_a_suspension_cost_no_bit(start, alone):
 # The second worker hears of the third one's death at the last barrier of step 10, when the first one has done that step.
 LATE = """
 import os, signal, time
-from training_runtime.elastic import worker as _worker
-from training_runtime.elastic.segment import COMMITTED
+from training_runtime.elastic.worker import main as _worker
+from training_runtime.elastic.comm.segment import COMMITTED
 _results, _leave_before = os.environ["RESULT_DIR"], _worker.Worker._leave_before
 def _late(self, agreed):
     if self.shape.step_at(self.tick) + 1 == 10 and self.group.size == 3:
@@ -108,7 +108,7 @@ def _late(self, agreed):
                 time.sleep(0.002)
     _leave_before(self, agreed)
 _worker.Worker._leave_before = _late
-from training_runtime.elastic import loop as _loop
+from training_runtime.elastic.worker import loop as _loop
 _go_on = _loop.LoopWorker._go_on
 def _seen(self, step, moved):
     behind = _go_on(self, step, moved)

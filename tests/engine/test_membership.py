@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime.elastic.membership import JOIN_WAIT_S, Decision, Facts, Publish, WorkerFacts, decide
+from training_runtime.elastic.driver.membership import JOIN_WAIT_S, Decision, Facts, Publish, WorkerFacts, decide
 
 
 def facts(*workers: WorkerFacts, wanted=(0, 1), members=(), begun=True, engines=4, barred=(), now=0.0):

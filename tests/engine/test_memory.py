@@ -12,8 +12,8 @@ import torch
 
 from tests.engine.harness import ROOT
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.prefault import Prefault
-from training_runtime.elastic.segment import Lane, Layout, Segment
+from training_runtime.elastic.comm.prefault import Prefault
+from training_runtime.elastic.comm.segment import Lane, Layout, Segment
 
 ROW_BYTES = 8 << 20
 LAYOUT = Layout(2, 3, 4, 1, 0, 0, (Lane(torch.float32, ROW_BYTES // 4, 0),))
@@ -58,7 +58,7 @@ def test_the_memory_that_a_state_went_through_is_given_back(start):
 
 FREES = """
 import resource, torch
-from training_runtime.elastic.seat import keep_freed_memory
+from training_runtime.elastic.processes.seat import keep_freed_memory
 keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.e2e.studio import REPOSITORY
 from tests.engine.scripts import SMALL
-from training_runtime.elastic import checkpoint, order
-from training_runtime.elastic.order import MOST_LISTED, ROUNDS, Order, permuted
-from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.data import order
+from training_runtime.elastic.data.order import MOST_LISTED, ROUNDS, Order, permuted
+from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import UserError
 
 keys = st.lists(st.integers(0, 2**32 - 1), min_size=ROUNDS, max_size=ROUNDS)
@@ -82,7 +83,7 @@ def test_what_is_no_span_of_the_set_is_refused(monkeypatch, span, listed):
 def test_a_hundred_million_samples_take_no_memory():
     code = """
 import resource
-from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.data.sampler import Shape
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 shape = Shape(samples=10**8, test_samples=0, batch_size=64, engines=8, epochs=2, seed=3)
 shape.order(0)[shape.span(0, 0)]
@@ -98,7 +99,7 @@ print(peak() - before)
     assert int(done.stdout) < 32, "MiB"
 
 
-COMPUTED = "from training_runtime.elastic import order\norder.MOST_LISTED, order.BLOCK = 64, 32\n"
+COMPUTED = "from training_runtime.elastic.data import order\norder.MOST_LISTED, order.BLOCK = 64, 32\n"
 
 
 def test_a_training_whose_order_is_computed_is_exact(fixed, start):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_user_code import finish, script
-from training_runtime.elastic import advice
+from training_runtime.elastic.driver import advice
 
 ROOT = Path(__file__).resolve().parents[2]
 

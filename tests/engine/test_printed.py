@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from training_runtime.elastic import scalar_tables
-from training_runtime.elastic.event_folders import EventFolders
-from training_runtime.elastic.printed import Bar, Bars, Figures, bar, figures
-from training_runtime.elastic.printed_figures import PrintedFigures
+from training_runtime.elastic.script_logs import scalar_tables
+from training_runtime.elastic.script_logs.event_folders import EventFolders
+from training_runtime.elastic.script_logs.printed import Bar, Bars, Figures, bar, figures
+from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
 
 
 def drawn(steps: int, **options: object) -> list[str]:

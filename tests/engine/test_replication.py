@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from training_runtime.elastic.comm.segment import PHASE, SEAT_WORDS, GenerationRecord, Layout, Segment
 from training_runtime.elastic.multinode.replication import HOME, Mirror
-from training_runtime.elastic.segment import PHASE, SEAT_WORDS, GenerationRecord, Layout, Segment
 
 LAYOUT = Layout(seats=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
 AT_HOME, BEYOND = 0, 2  # a seat of each machine

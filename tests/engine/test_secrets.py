@@ -48,7 +48,7 @@ else:  # whose end is that of the other, too
 @pytest.fixture
 def host(tmp_path: Path, make_host: Callable[[Path], HostUnderTest]) -> Iterator[HostUnderTest]:  # noqa: F811
     host = make_host(tmp_path)
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_STOP_GRACE_S": "10"})
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy", environment={"EDT_STOP_GRACE_S": "10"})
     yield host
 
 

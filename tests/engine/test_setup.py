@@ -27,7 +27,7 @@ TEXT = "print('no arguments')\n"
 @pytest.fixture
 def host(tmp_path: Path, make_host: Callable[[Path], HostUnderTest]) -> Iterator[HostUnderTest]:  # noqa: F811
     host = make_host(tmp_path)
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy")
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy")
     yield host
 
 

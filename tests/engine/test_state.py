@@ -20,9 +20,9 @@ import pytest
 import torch
 from torch import nn
 
-from training_runtime.elastic import checkpoint, digest, pickling, state, transfer
 from training_runtime.elastic.job import Job, Terms, schedulers_of
 from training_runtime.elastic.parts import Parts
+from training_runtime.elastic.state import capture, checkpoint, digest, pickling, transfer
 from training_runtime.errors import UserError
 
 OWN = """
@@ -69,16 +69,16 @@ def stepped(job: Job) -> Job:
 def moved(source: Job, target: Job, *, parts: int = 1) -> None:
     """As workers do it: the one who takes over has made room before."""
     fd = os.memfd_create("state")
-    tree = state.capture(source.live)
+    tree = capture.capture(source.live)
     landing = transfer.Landing(fd, transfer.packed_bytes(tree))
     for part in range(parts):
         transfer.pack(fd, tree, part, parts)
-    state.restore(transfer.index_of(fd), landing, target.live)
+    capture.restore(transfer.index_of(fd), landing, target.live)
     os.close(fd)
 
 
 def digests(job: Job) -> dict[str, int]:
-    return digest.sections(state.contents(job.live), numbers=[], held=state.learnt(job.live))
+    return digest.sections(capture.contents(job.live), numbers=[], held=capture.learnt(job.live))
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -297,10 +297,10 @@ def test_another_runs_state_calls_nothing(two, attack, tmp_path):
     theirs.user_callbacks[0].value = attacks(tmp_path / "touched")[attack]
     real, pickling.can_be_pickled = pickling.can_be_pickled, lambda *_: True  # a writer of their own
     try:
-        state_of, state.read_back = state.read_back, lambda *_: None
+        state_of, capture.read_back = capture.read_back, lambda *_: None
         inherited(theirs, mine)
     finally:
-        pickling.can_be_pickled, state.read_back = real, state_of
+        pickling.can_be_pickled, capture.read_back = real, state_of
     with pytest.raises(UserError, match=r"the checkpoint of the other run holds a .* which is not taken over from another run"):
         read(mine)
     assert not (tmp_path / "touched").exists()

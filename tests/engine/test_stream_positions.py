@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.test_streams import MAKES, Plain, all_of, made, told
-from training_runtime.elastic.streams import Stream
+from training_runtime.elastic.data.streams import Stream
 
 
 def marks(stream: Stream) -> tuple[int, int, int, int]:

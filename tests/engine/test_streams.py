@@ -20,9 +20,9 @@ from tests.engine.faults import FAULTS
 from tests.engine.harness import Run
 from tests.engine.scripts import LOOP, SMALL
 from tests.engine.test_loop import same
-from training_runtime.elastic import streams
-from training_runtime.elastic.ledger import replay
-from training_runtime.elastic.streams import Stream
+from training_runtime.elastic.data import streams
+from training_runtime.elastic.data.streams import Stream
+from training_runtime.elastic.worker.ledger import replay
 from training_runtime.errors import UserError
 from training_runtime.fabric.from_loader import Data, opened, with_numbers
 from training_runtime.fabric.native import elastic

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime import media
-from training_runtime.elastic import event_files
-from training_runtime.elastic.event_files import Medium
-from training_runtime.elastic.event_folders import EventFolders
-from training_runtime.elastic.media_list import MediaList
-from training_runtime.elastic.summaries import histograms, hparams
+from training_runtime.elastic.script_logs import event_files
+from training_runtime.elastic.script_logs.event_files import Medium
+from training_runtime.elastic.script_logs.event_folders import EventFolders
+from training_runtime.elastic.script_logs.media_list import MediaList
+from training_runtime.elastic.script_logs.summaries import histograms, hparams
 from training_runtime.errors import ProtocolError
 
 PNG = b"\x89PNG\r\n\x1a\n"

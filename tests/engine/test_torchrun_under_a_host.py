@@ -46,7 +46,7 @@ def test_its_slots_come_and_go_and_its_driver_dies_and_every_sample_is_shown_onc
     import torch
 
     host = make_host(tmp_path)
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_STOP_GRACE_S": "10"})
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy", environment={"EDT_STOP_GRACE_S": "10"})
     spec = dataclasses.replace(host.spec(7, "main.py", code={"main.py": TORCHELASTIC}), torchrun="elastic", max_restarts=1)
     host.want(spec, 1)
     host.apply()

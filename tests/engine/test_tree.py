@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.sampler import Shape, derive
+from training_runtime.elastic.data.sampler import Shape, derive
 from training_runtime.errors import UserError
 
 ENGINES = st.integers(1, 70)

@@ -33,7 +33,7 @@ def until_step(host: HostUnderTest, step: int) -> None:
 
 
 def start(host: HostUnderTest) -> None:
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_ORPHAN_GRACE_S": "20"})
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy", environment={"EDT_ORPHAN_GRACE_S": "20"})
 
 
 def test_a_run_outlives_its_driver_its_host_and_both_together(
@@ -95,7 +95,7 @@ def test_a_worker_that_the_kernel_ends_at_the_limit_of_its_run_costs_a_step_and_
     fixed: Callable[..., Run],
 ) -> None:
     host = make_host(tmp_path)
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment={"EDT_RUN_MEMORY": str(640 << 20)})
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy", environment={"EDT_RUN_MEMORY": str(640 << 20)})
     if any("memory of a run is not limited" in note for note in host.look().node.sandbox_notes):
         pytest.skip("this machine lends no control groups to the tests")
     fault = {"phase": "backward", "step": 40, "rank": 1, "do": "kernel"}  # takes 1 GiB, and stays in the group that it is in
@@ -111,7 +111,7 @@ def test_a_worker_that_the_kernel_ends_at_the_limit_of_its_run_costs_a_step_and_
 
 SLOW_DISK = """
 import time
-from training_runtime.elastic import heartbeat
+from training_runtime.elastic.worker import heartbeat
 _write = heartbeat.Beating.write
 def _slow(self, data):
     time.sleep(0.03)
@@ -127,7 +127,7 @@ def test_a_host_that_is_told_to_end_waits_for_a_state_on_its_way_to_a_slow_disk(
 ) -> None:
     host = make_host(tmp_path)
     grace = {"EDT_STOP_GRACE_S": "1"}
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy", environment=grace, wait=False)
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy", environment=grace, wait=False)
     until(host.is_up, deadline_s=DEADLINE_S, what="the host is up")
     host.want(host.spec(7, "main.py", *LONG, code={"main.py": SLOW_DISK + SMALL}), 1)
     host.apply()

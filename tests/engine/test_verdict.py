@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.generators import Watched
+from training_runtime.elastic.state.generators import Watched
 
 SHORT = ("--epochs", "2", "--samples", "47")
 

@@ -10,14 +10,14 @@ import pytest
 
 from tests.engine.scripts import SMALL
 from training_runtime import journal
-from training_runtime.elastic import heartbeat
-from training_runtime.elastic.hang_detector import HangDetector
-from training_runtime.elastic.hang_rules import Sign, Watch, excused_s
-from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.release import Holder, Release
-from training_runtime.elastic.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
-from training_runtime.elastic.supervision import Supervision
-from training_runtime.elastic.worker_table import WorkerProcess
+from training_runtime.elastic.comm.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
+from training_runtime.elastic.driver.hang_detector import HangDetector
+from training_runtime.elastic.driver.hang_rules import Sign, Watch, excused_s
+from training_runtime.elastic.driver.recorder import Recorder
+from training_runtime.elastic.driver.release import Holder, Release
+from training_runtime.elastic.driver.supervision import Supervision
+from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.worker import heartbeat
 from training_runtime.protocol import SlotRef
 
 SLOW_METRIC = """
@@ -28,7 +28,7 @@ def slow(outputs, targets):
 """
 SLOW_STATE = """
 import os, time
-from training_runtime.elastic import transfer
+from training_runtime.elastic.state import transfer
 for _name in ("write_all", "read_all"):
     def _slow(*args, _inner=getattr(transfer, _name)):
         time.sleep(0.1)

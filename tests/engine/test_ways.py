@@ -65,7 +65,7 @@ from pathlib import Path
 from torch import nn
 from fabric_model import FabricModel
 from callbacks import Callback
-from training_runtime.elastic.worker import Worker
+from training_runtime.elastic.worker.main import Worker
 results, await_first = Path(os.environ["RESULT_DIR"]), Worker._await_first
 def ready(self):
     (results / f"ready-{os.getpid()}").touch()

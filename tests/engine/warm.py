@@ -18,8 +18,8 @@ import traceback
 
 
 def main() -> None:
-    from training_runtime.elastic import driver
-    from training_runtime.elastic.warm import warm_up
+    from training_runtime.elastic.driver import main as driver
+    from training_runtime.elastic.processes.warm import warm_up
 
     warm_up()
     gc.collect()

@@ -19,7 +19,8 @@ import pytest
 
 from tests import groups
 from training_runtime.errors import HostUnavailable
-from training_runtime.host import client, kernel, processes
+from training_runtime.host import client, processes
+from training_runtime.host.sandbox import kernel
 from training_runtime.protocol import Apply, Observation, RunObservation, RunSpec, SlotRef, WantedRun
 
 REPOSITORY = Path(__file__).resolve().parents[2]

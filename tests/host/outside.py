@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.host.conftest import is_root
-from training_runtime.host import network, probe
+from training_runtime.host.sandbox import network, probe
 
 FROM_INSIDE = """
 import socket

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from training_runtime import journal
-from training_runtime.elastic.imports import begin, of_packages
+from training_runtime.elastic.driver.imported_modules import begin, of_packages
 from training_runtime.host import processes
 from training_runtime.host.sockets import LineSocket
 from training_runtime.protocol import Grown, Holding, Imported, Members, RunSpec, Stop, Worker, decode, encode

@@ -9,7 +9,8 @@ from typing import Any
 from tests.host.conftest import HostUnderTest, until
 from tests.host.test_environments import told_of, wish
 from tests.index import Index
-from training_runtime.host import client, kernel, processes
+from training_runtime.host import client, processes
+from training_runtime.host.sandbox import kernel
 from training_runtime.host.settings import DRIVER
 from training_runtime.protocol import Apply, RunObservation, RunSpec
 

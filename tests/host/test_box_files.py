@@ -129,7 +129,7 @@ def test_a_script_that_stores_what_it_downloads_in_its_data_folder_is_told_where
     findings = try_in_the_box(
         host,
         """
-from training_runtime.elastic import advice
+from training_runtime.elastic.driver import advice
 def told():
     try:
         os.makedirs(Path(os.environ["DATA_DIR"], "MNIST", "raw"))

@@ -13,7 +13,7 @@ from tests.groups import group_of
 from tests.host.box import ATTEMPT, needs_groups, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, is_root, until
 from training_runtime.host import processes
-from training_runtime.host.cgroup_values import CONTROLLERS
+from training_runtime.host.sandbox.cgroup_values import CONTROLLERS
 
 MIB = 1 << 20
 
@@ -58,7 +58,7 @@ def each(request: pytest.FixtureRequest, tmp_path: Path, make_host: Callable[[Pa
     yield host
 
 
-def test_every_process_of_a_run_is_in_its_group_and_its_keeper_and_the_host_are_not(own_host: HostUnderTest) -> None:
+def test_every_process_of_a_run_is_in_its_group_and_its_shim_and_the_host_are_not(own_host: HostUnderTest) -> None:
     host = own_host
     host.want(host.spec(7, "stubborn"), 1, 2)
     host.apply()
@@ -66,7 +66,7 @@ def test_every_process_of_a_run_is_in_its_group_and_its_keeper_and_the_host_are_
     left = [int(pid) for pid in (host.result(7) / "pids").read_text().split()]  # one by exec, one forked twice in its own session
     for controller in CONTROLLERS:
         assert {group_of(pid, controller).name for pid in (*pids(host, 7), *left)} == {"run-7.1"}
-        for pid in (saved(host, 7)["keeper"], host.process.pid, host.warm_pid()):
+        for pid in (saved(host, 7)["shim"], host.process.pid, host.warm_pid()):
             assert "run-" not in str(group_of(pid, controller))
     assert any(note.startswith("a run may have ") and "8192 processes" in note for note in host.look().node.sandbox_notes)
     assert not any(note.startswith(("the memory of", "the processes of", "runs do not share")) for note in host.look().node.sandbox_notes)
@@ -224,12 +224,12 @@ def test_a_host_that_was_killed_leaves_nothing_and_the_next_goes_on_with_what_li
     host = own_host
     driver, *_ = at_work(host, 7, 1)
     at_work(host, 8, 2)
-    keeper = processes.look(saved(host, 8)["keeper"])
+    shim = processes.look(saved(host, 8)["shim"])
     ended = [processes.look(pid) for pid in pids(host, 8)]
     host.kill()
     for process in ended:
         processes.send_signal(process, signal.SIGKILL)
-    until(lambda: not processes.alive(keeper.pid, keeper.start_ticks))
+    until(lambda: not processes.alive(shim.pid, shim.start_ticks))
     assert any(base.glob("run-8.1") for base in host.groups())
     host.start()
     host.wanted.pop(8)

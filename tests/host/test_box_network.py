@@ -17,7 +17,7 @@ from tests.host.box import BOTH_LEVELS, needs_box, try_in_the_box
 from tests.host.conftest import REPOSITORY, HostUnderTest, is_root, until
 from tests.host.outside import FROM_INSIDE, another_machine, can, greeting, needs_a_way_out, needs_network_namespaces
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import network
+from training_runtime.host.sandbox import network
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels
 
@@ -202,7 +202,7 @@ def test_a_run_that_may_use_several_machines_reaches_them(make_host: Callable[..
 @needs_network_namespaces
 @pytest.mark.skipif(not is_root or shutil.which("setpriv") is None, reason="only root can become somebody else")
 def test_a_host_that_is_not_root_keeps_runs_from_the_network_too() -> None:
-    program = "from training_runtime.host import network; print(repr(network.probe('none')))"
+    program = "from training_runtime.host.sandbox import network; print(repr(network.probe('none')))"
     command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable, "-c"]
     if subprocess.run([*command, "import training_runtime"], cwd=REPOSITORY, capture_output=True, check=False).returncode:
         pytest.skip("the interpreter or this repository lies in a closed folder")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.host.box import BOTH_LEVELS, needs_box, needs_own_users, needs_root, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, has_landlock, until
-from training_runtime.host import sandbox
+from training_runtime.host.sandbox import levels
 from training_runtime.host.settings import sandbox_policy
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels, except where a test says otherwise
@@ -213,18 +213,18 @@ def test_a_required_box_that_cannot_be_had_refuses_the_run_with_a_clear_message(
     from training_runtime.protocol import RunSpec
 
     spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1)
-    weak = sandbox.Abilities("limits", private=False, notes=())
+    weak = levels.Abilities("limits", private=False, notes=())
     with pytest.raises(SandboxRefused, match="'limits', and EDT_SANDBOX asks for 'user' at least: that needs Landlock, or the host"):
-        sandbox.box_for(spec, weak, policy=sandbox_policy({"EDT_SANDBOX": "required"}, home=tmp_path), fabric_home=str(tmp_path))
-    one_user = sandbox.Abilities("landlock", private=False, notes=())
+        levels.box_for(spec, weak, policy=sandbox_policy({"EDT_SANDBOX": "required"}, home=tmp_path), fabric_home=str(tmp_path))
+    one_user = levels.Abilities("landlock", private=False, notes=())
     for least in ("landlock", "user", "limits", "best-effort"):
         policy = sandbox_policy({"EDT_SANDBOX": least}, home=tmp_path)
-        assert sandbox.box_for(spec, one_user, policy=policy, fabric_home=str(tmp_path)).level == "landlock"
+        assert levels.box_for(spec, one_user, policy=policy, fabric_home=str(tmp_path)).level == "landlock"
     with pytest.raises(SandboxRefused, match=r"'landlock', and EDT_SANDBOX asks for 'user\+landlock' at least: that needs Linux 5\.13"):
-        sandbox.box_for(spec, one_user, policy=sandbox_policy({"EDT_SANDBOX": "user+landlock"}, home=tmp_path), fabric_home=str(tmp_path))
+        levels.box_for(spec, one_user, policy=sandbox_policy({"EDT_SANDBOX": "user+landlock"}, home=tmp_path), fabric_home=str(tmp_path))
     with pytest.raises(ValueError, match="EDT_SANDBOX='strong': one of best-effort, off, required"):
         sandbox_policy({"EDT_SANDBOX": "strong"}, home=tmp_path)
-    assert sandbox.box_for(spec, weak, policy=sandbox.Policy(), fabric_home=str(tmp_path)).level == "limits"
+    assert levels.box_for(spec, weak, policy=levels.Policy(), fabric_home=str(tmp_path)).level == "limits"
 
 
 def test_a_run_that_is_to_be_kept_apart_from_other_peoples_is_not_started_without_a_user_of_its_own(tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_a_run_that_is_to_be_kept_apart_from_other_peoples_is_not_started_withou
     closed.mkdir(mode=0o700)
     hidden = dataclasses.replace(spec, data_dir=str(closed))
     for level, each in (("landlock", spec), ("limits", spec), ("off", spec), ("user", hidden)):
-        found = sandbox.Abilities(level, private=False, notes=())
+        found = levels.Abilities(level, private=False, notes=())
         with pytest.raises(SandboxRefused, match="does not keep people's code apart, as this machine had said it does: that needs"):
-            sandbox.box_for(each, found, policy=sandbox.Policy(), fabric_home=str(tmp_path))
+            levels.box_for(each, found, policy=levels.Policy(), fabric_home=str(tmp_path))
         free = dataclasses.replace(each, apart=False)
-        assert sandbox.box_for(free, found, policy=sandbox.Policy(), fabric_home=str(tmp_path)).uid is None
-    strong = sandbox.Abilities("user+landlock", private=True, notes=())
-    assert sandbox.box_for(spec, strong, policy=sandbox.Policy(), fabric_home=str(tmp_path)).uid is not None
+        assert levels.box_for(free, found, policy=levels.Policy(), fabric_home=str(tmp_path)).uid is None
+    strong = levels.Abilities("user+landlock", private=True, notes=())
+    assert levels.box_for(spec, strong, policy=levels.Policy(), fabric_home=str(tmp_path)).uid is not None
 
 
 def test_the_box_can_be_switched_off_for_debugging(idle_host: HostUnderTest) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from tests.host.box import needs_own_users, needs_root, refused, try_in_the_box
 from tests.host.conftest import HostUnderTest
-from training_runtime.host import rootfs
-from training_runtime.host.rootfs import Layout
+from training_runtime.host.sandbox import rootfs
+from training_runtime.host.sandbox.rootfs import Layout
 
 NO_ROOT = "no root of its own for a run here"
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.host.box import BOTH_LEVELS, needs_box, try_in_the_box
 from tests.host.conftest import REPOSITORY, HostUnderTest
-from training_runtime.host import sandbox, seccomp
+from training_runtime.host.sandbox import levels, seccomp
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels
 
@@ -102,7 +102,7 @@ def test_the_other_entries_of_a_processor_have_no_calls_at_all(machine: str) -> 
 
 def test_a_processor_without_a_table_is_said_in_the_notes_and_the_box_is_there_without_it(tmp_path: Path) -> None:
     code = (
-        "import platform, sys, pathlib; from training_runtime.host import probe, sandbox\n"
+        "import platform, sys, pathlib; from training_runtime.host.sandbox import probe, levels as sandbox\n"
         "platform.machine = lambda: 'riscv64'\n"
         "found = probe.strongest(pathlib.Path(sys.argv[1]), sandbox.Policy(uid_base=0))\n"
         "print(found.filtered, *found.notes, sep=chr(10))"
@@ -114,11 +114,11 @@ def test_a_processor_without_a_table_is_said_in_the_notes_and_the_box_is_there_w
 
 @needs_table
 def test_who_builds_environments_and_fetches_code_is_filtered_too(tmp_path: Path) -> None:
-    from training_runtime.host.probe import strongest
+    from training_runtime.host.sandbox.probe import strongest
 
-    found = strongest(tmp_path, sandbox.Policy(uid_base=0))
+    found = strongest(tmp_path, levels.Policy(uid_base=0))
     assert found.filtered, found.notes
-    assert sandbox.box_for_building(str(tmp_path), found, policy=sandbox.Policy(), read=()).filtered
+    assert levels.box_for_building(str(tmp_path), found, policy=levels.Policy(), read=()).filtered
 
 
 CALL = """
@@ -339,7 +339,7 @@ findings["git"] = attempt(committed)
 
 @needs_box
 @needs_table
-def test_every_process_of_a_run_is_filtered_and_its_keeper_and_host_are_not(host: HostUnderTest) -> None:
+def test_every_process_of_a_run_is_filtered_and_its_shim_and_host_are_not(host: HostUnderTest) -> None:
     host.want(host.spec(7, "obey"), 1, 2)
     host.apply()
     host.until_holding(7, 1, 2)
@@ -350,4 +350,4 @@ def test_every_process_of_a_run_is_filtered_and_its_keeper_and_host_are_not(host
 
     own = mode(os.getpid())
     assert {mode(pid) for pid in (saved["pid"], *(worker["pid"] for worker in saved["workers"]))} == {"2"}
-    assert {mode(pid) for pid in (saved["keeper"], host.process.pid, host.warm_pid())} == {own}
+    assert {mode(pid) for pid in (saved["shim"], host.process.pid, host.warm_pid())} == {own}

@@ -10,8 +10,8 @@ import pytest
 
 from tests.host.conftest import HostUnderTest
 from training_runtime.host import processes
-from training_runtime.host.busy import GpuUse, Meter, boot_s, nvidia
-from training_runtime.host.live import LiveRun
+from training_runtime.host.meter.busy import GpuUse, Meter, boot_s, nvidia
+from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import Device, SlotRef, SlotSeen, Worker
 
 SHARED_BYTES = 64 << 20

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime.host import cgroup, cgroup_bases
-from training_runtime.host.cgroup_values import (
+from training_runtime.host.sandbox import cgroup, cgroup_bases
+from training_runtime.host.sandbox.cgroup_values import (
     CONTROLLERS,
     Limits,
     Places,

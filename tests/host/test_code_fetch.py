@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime.host import code_fetch, git_steps
-from training_runtime.host.git_steps import Wanted
+from training_runtime.host.environments import code_fetch, git_steps
+from training_runtime.host.environments.git_steps import Wanted
 
 
 def wanted(scheme: str = "https", *, pinned: tuple[str, ...] = ("192.0.2.1",)) -> Wanted:

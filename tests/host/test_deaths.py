@@ -16,10 +16,11 @@ import pytest
 from tests.host.conftest import NODE, REPOSITORY, HostUnderTest, until
 from tests.host.test_runs import is_gone, pids_of
 from training_runtime.errors import HostUnavailable
-from training_runtime.host import begin, client, processes, state
-from training_runtime.host.launch import GO, Ready
-from training_runtime.host.live import LiveRun
+from training_runtime.host import client, processes, state
 from training_runtime.host.node import Node
+from training_runtime.host.runs import begin
+from training_runtime.host.runs.launch import GO, Ready
+from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Saved
 
@@ -105,17 +106,17 @@ def test_runs_live_on_when_the_warm_process_is_killed_and_a_new_one_forks_the_ne
     assert host.warm_pid() != warm
 
 
-def keeper_of(host: HostUnderTest, run: int) -> int:
-    return next(saved["keeper"] for saved in host.saved()["runs"] if saved["run"] == run)
+def shim_of(host: HostUnderTest, run: int) -> int:
+    return next(saved["shim"] for saved in host.saved()["runs"] if saved["run"] == run)
 
 
-def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_same(own_host: HostUnderTest) -> None:
+def test_a_run_lives_on_when_its_shim_is_killed_and_is_cleared_away_all_the_same(own_host: HostUnderTest) -> None:
     host = own_host
     host.want(host.spec(7, "stubborn"), 1)
     host.apply()
     host.until_holding(7, 1)
-    os.kill(keeper_of(host, 7), signal.SIGKILL)
-    until(lambda: "the keeper of a run was killed" in host.log())
+    os.kill(shim_of(host, 7), signal.SIGKILL)
+    until(lambda: "the shim of a run was killed" in host.log())
     assert host.run(7).holding == (1,)
     host.want(host.spec(7, "stubborn"), 1, stop=True)
     host.apply()
@@ -124,24 +125,24 @@ def test_a_run_lives_on_when_its_keeper_is_killed_and_is_cleared_away_all_the_sa
     assert all(is_gone(pid) for pid in pids_of(host, 7))
 
 
-def test_the_exit_code_of_a_driver_without_a_keeper_is_known_too(own_host: HostUnderTest) -> None:
+def test_the_exit_code_of_a_driver_without_a_shim_is_known_too(own_host: HostUnderTest) -> None:
     host = own_host
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
-    os.kill(keeper_of(host, 7), signal.SIGKILL)
-    until(lambda: "the keeper of a run was killed" in host.log())
+    os.kill(shim_of(host, 7), signal.SIGKILL)
+    until(lambda: "the shim of a run was killed" in host.log())
     host.want(host.spec(7, "obey"), 1, stop=True)
     host.apply()
     assert host.until_run(7, lambda run: run.state == "exited").exit_code == 0
 
 
-def test_a_keeper_that_was_stopped_does_not_hold_a_slot_for_ever(own_host: HostUnderTest) -> None:
+def test_a_shim_that_was_stopped_does_not_hold_a_slot_for_ever(own_host: HostUnderTest) -> None:
     host = own_host
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
-    os.kill(keeper_of(host, 7), signal.SIGSTOP)
+    os.kill(shim_of(host, 7), signal.SIGSTOP)
     host.want(host.spec(7, "obey"), 1, stop=True)
     host.apply()
     assert host.until_run(7, lambda run: run.state == "exited").holding == ()

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.host.conftest import REPOSITORY, is_root
-from training_runtime.host import disk_use, processes
-from training_runtime.host.disk_use import Order, measure
-from training_runtime.host.disk_values import Use
+from training_runtime.host import processes
+from training_runtime.host.meter import disk_use
+from training_runtime.host.meter.disk_use import Order, measure
+from training_runtime.host.meter.disk_values import Use
 from training_runtime.host.processes import Traces
 
 MIB = 1 << 20
@@ -212,7 +213,7 @@ def test_who_measures_answers_each_line_and_ends_with_its_input(folder: Path, tm
     write(folder / "one", MIB)
     lines = [json.dumps(dataclasses.asdict(order(each))) for each in (folder, tmp_path / "none", folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "training_runtime.host.disk_use"],
+        [sys.executable, "-m", "training_runtime.host.meter.disk_use"],
         cwd=REPOSITORY,
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_runtime.host.disk_values import (
-    GIB,
-    SELDOM_S,
-    Disk,
-    Limits,
-    Most,
-    Use,
-    basis,
-    is_due,
-    judge,
-    most,
-    words,
-)
+from training_runtime.host.meter.disk_values import GIB, SELDOM_S, Disk, Limits, Most, Use, basis, is_due, judge, most, words
 from training_runtime.host.settings import disk_limits
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_runtime import variables
-from training_runtime.host.environment import Places, folder_name, run_environment, user_environment, warm_environment
+from training_runtime.host.runs.script_environment import Places, folder_name, run_environment, user_environment, warm_environment
 from training_runtime.protocol import RunSpec
 
 MODULES = ("/h/fabric/libs/fabric.zip", "/h/helpers")

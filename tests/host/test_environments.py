@@ -19,7 +19,7 @@ from tests.host.outside import another_machine, greeting, needs_a_way_out
 from tests.index import Index, serving
 from training_runtime.environments import base, requirements
 from training_runtime.host import client, processes
-from training_runtime.host.cgroup_values import CONTROLLERS
+from training_runtime.host.sandbox.cgroup_values import CONTROLLERS
 from training_runtime.protocol import Apply, EnvironmentSeen, WantedEnvironment
 
 SHOW = """
@@ -112,7 +112,7 @@ def built_from(host: HostUnderTest, text: str) -> EnvironmentSeen:
 def builders(host: HostUnderTest) -> list[int]:
     found = processes.table()
     mine = processes.descendants({host.process.pid}, found)
-    return [pid for pid in mine if b"training_runtime.host.builder" in command(pid)]
+    return [pid for pid in mine if b"training_runtime.host.environments.builder" in command(pid)]
 
 
 def left_over(host: HostUnderTest) -> list[Path]:

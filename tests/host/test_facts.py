@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from training_runtime import journal
-from training_runtime.host import fabric, node_facts
-from training_runtime.host.journals import has_trained, journal_size, outcome_in_journal
-from training_runtime.host.sandbox import Abilities
+from training_runtime.host.meter import node_facts
+from training_runtime.host.runs import fabric
+from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
+from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.processor import gpus, processor
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.host.box import needs_box
 from tests.host.conftest import REPOSITORY, has_landlock, is_root
-from training_runtime.host import sandbox
+from training_runtime.host.sandbox import levels
 
 _bases = itertools.count(3_000_000 + os.getpid() % 1000 * 1_000_000, 50_000)
 
@@ -24,8 +24,8 @@ _bases = itertools.count(3_000_000 + os.getpid() % 1000 * 1_000_000, 50_000)
 PROGRAM = """
 import dataclasses, json, os, pathlib, resource, socket, sys, sysconfig
 from pathlib import Path
-from training_runtime.host import file_box
-from training_runtime.host.file_box import Limits, Walls
+from training_runtime.host.sandbox import file_box
+from training_runtime.host.sandbox.file_box import Limits, Walls
 home, base, box, folder, may = sys.argv[1:6]
 libraries = tuple(dict.fromkeys((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
 secret = b"what the process that it was forked from knows"
@@ -111,7 +111,7 @@ def tried(body: str, home: Path, *, base: int = 0, box: str = "best", may: str =
     with open(home / "given", "rb") as given, socket.create_server(("127.0.0.1", 0)) as server:
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         if base:
-            os.fchown(at, base + sandbox.READER, -1)
+            os.fchown(at, base + levels.READER, -1)
         body = body.replace("PORT", str(server.getsockname()[1])).replace("STUDIO", str(os.getpid()))
         command = [sys.executable, "-c", PROGRAM, str(home), str(base), box, str(folder), may, str(given.fileno()), str(at)]
         try:
@@ -140,7 +140,7 @@ def base(request: pytest.FixtureRequest) -> int:
 @needs_box
 def test_it_reads_what_it_is_given_and_the_libraries_and_nothing_else(base: int, home: Path) -> None:
     found = tried(INSIDE + OUTSIDE, home, base=base, may="")
-    assert found["walls"]["uid"] == (base + sandbox.READER if base else None)  # type: ignore[call-overload]
+    assert found["walls"]["uid"] == (base + levels.READER if base else None)  # type: ignore[call-overload]
     assert set(done(found)) == {"given", "library", "late import"}
     assert found["given"][1] == repr(b"the given")
     assert sorted(path.name for path in home.iterdir()) == ["db.sqlite3", "folder", "given", "open", "runs", "socket"]

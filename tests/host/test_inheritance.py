@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.conftest import HostUnderTest, has_landlock, is_root
-from training_runtime.host import inheritance
+from training_runtime.host.runs import inheritance
 from training_runtime.protocol import RunSpec
 
 USERS = ("own users", *(("one user",) if has_landlock else ()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime.host import log_cut
+from training_runtime.host.runs import log_cut
 
 MIB = 1 << 20
 MOST = 4 * MIB

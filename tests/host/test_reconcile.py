@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime.host.live import holding
 from training_runtime.host.reconcile import (
     Action,
     AskToStop,
@@ -27,6 +26,7 @@ from training_runtime.host.reconcile import (
     decide,
     goes_on,
 )
+from training_runtime.host.runs.live import holding
 from training_runtime.protocol import RunSpec, SlotRef, WantedRun
 
 RULES = Rules(stop_grace_s=10, term_grace_s=2, kill_again_s=0.5, max_restarts=3)

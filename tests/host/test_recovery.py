@@ -14,9 +14,9 @@ import pytest
 from tests.host.conftest import HostUnderTest, until
 from tests.host.test_runs import is_gone
 from training_runtime.errors import HostUnavailable, ProtocolError
-from training_runtime.host import talk
-from training_runtime.host.live import LiveRun
 from training_runtime.host.node import Node
+from training_runtime.host.runs import talk
+from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import VERSION, Holding, WantedRun, Worker
 
 

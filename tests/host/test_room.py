@@ -11,7 +11,7 @@ import pytest
 
 from tests.disk import SmallDisk, small_disk
 from tests.host.conftest import HostUnderTest, until
-from training_runtime.host.room import Marks, Room, judge, reserve, sentence
+from training_runtime.host.meter.free_space import Marks, Room, judge, reserve, sentence
 
 MIB = 1 << 20
 MARKS = Marks(low=100 * MIB, enough=200 * MIB, reserve=50 * MIB)

@@ -102,7 +102,7 @@ def test_a_process_that_outlives_the_script_keeps_nobody_waiting(host: HostUnder
     assert host.console(7) == "***\n"
 
 
-def test_a_host_that_knows_nothing_finds_a_run_whose_keeper_writes_its_log(own_host: HostUnderTest) -> None:
+def test_a_host_that_knows_nothing_finds_a_run_whose_shim_writes_its_log(own_host: HostUnderTest) -> None:
     host = own_host
     host.want(spec(host, "obey"), 1)
     host.apply()
@@ -119,16 +119,16 @@ def test_a_host_that_knows_nothing_finds_a_run_whose_keeper_writes_its_log(own_h
     assert "found among the processes run=7" in host.log()
 
 
-def test_hostile_words_to_the_keeper_do_it_no_harm(host: HostUnderTest) -> None:
+def test_hostile_words_to_the_shim_do_it_no_harm(host: HostUnderTest) -> None:
     code = r"""
 import os, socket
 from training_runtime import console
-keeper = socket.socket(fileno=os.dup(console.keeper_fd()))
+shim = socket.socket(fileno=os.dup(console.shim_fd()))
 read, write = os.pipe()
 folder = os.open("/", os.O_PATH)
 for message in (b"log", b"settle", b"secrets", b"x" * 60000, b"log\0"):
     for fds in ([], [read], [folder], [folder, folder], [read, read], [write, folder], [folder, write]):
-        socket.send_fds(keeper, [message], fds)
+        socket.send_fds(shim, [message], fds)
 print(os.environ["TOKEN"], "is not shown", flush=True)
 """
     host.want(spec(host, "script", "main.py", code={"main.py": code}), 1)

@@ -41,7 +41,7 @@ def test_it_holds_its_slots_until_it_has_ended_and_begins_again_with_others(
     make_host: Callable[[Path], HostUnderTest],  # noqa: F811
 ) -> None:
     host = make_host(tmp_path)
-    host.start(driver="training_runtime.elastic.driver:main", preload="torch,numpy")
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy")
     spec = dataclasses.replace(host.spec(7, "main.py", code={"main.py": SCRIPT}), elastic=False, max_slots=2)
     host.want(spec, 1)
     host.apply()

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from training_runtime.host.spare_plan import MOST_BYTES, PREPARE_S, WAIT_S, Likeness, Memory, Plan, Seen, Wish, choose, plan
+from training_runtime.host.spares.spare_plan import MOST_BYTES, PREPARE_S, WAIT_S, Likeness, Memory, Plan, Seen, Wish, choose, plan
 
 GIB = 1 << 30
 ROOMY = Memory(total=16 * GIB, available=12 * GIB)

@@ -119,7 +119,7 @@ if os.environ["TRAINING_ID"] == "":
     for name in os.listdir("/proc/self/fd"):
         try:
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                os.write(int(name), b'{"prepared": 1}\\n{"pid": 1, "start_ticks": 1, "keeper": 1, "keeper_ticks": 1}\\n')
+                os.write(int(name), b'{"prepared": 1}\\n{"pid": 1, "start_ticks": 1, "shim": 1, "shim_ticks": 1}\\n')
         except OSError:
             pass
 """

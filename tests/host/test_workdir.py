@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.conftest import HostUnderTest
-from training_runtime.host import workdir
+from training_runtime.host.runs import workdir
 from training_runtime.protocol import UNCHANGED_CODE_NS
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(500)
 SEED = """
 import io, zipfile
 from django.utils import timezone
-from experiments import installation, runfiles, services
+from experiments.ops import installation; from experiments.files import runfiles; from experiments import services
 from experiments.models import *
 by = User.objects.create_user("alice", password="a long enough secret")
 file = io.BytesIO()
@@ -43,7 +43,7 @@ Delivery.objects.create(person=by, body={}, created_at=timezone.now(), next_at=t
 """
 LOOK = """
 import json
-from experiments import bundles, datastore, modelstore, runfiles, services
+from experiments.files import bundles, datastore, modelstore, runfiles; from experiments import services
 from experiments.models import *
 run = TrainingRun.objects.get()
 folder = runfiles.folder(run)

@@ -23,9 +23,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from experiments import codework
 from experiments.boxed import pool
 from experiments.boxed.pool import Limits, Unreadable
+from experiments.definitions import codework
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = Limits(cpu_s=5, memory_bytes=512 << 20)

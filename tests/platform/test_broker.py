@@ -21,7 +21,7 @@ import redis
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.core.cache.backends.redis import RedisCache
 
-from experiments.page_layer import PageLayer
+from experiments.live.page_layer import PageLayer
 from webapp import home as homes
 from webapp.studio import broker, programs
 from webapp.studio.checks import Refusal

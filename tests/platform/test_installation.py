@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.installation import Found, refusal
+from experiments.ops.installation import Found, refusal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ONE, OTHER = uuid.uuid4(), uuid.uuid4()

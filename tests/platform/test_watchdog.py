@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import pulse
+from experiments.ops import pulse
 from training_runtime import watchdog as speaker
 from webapp.studio.watchdog import LONGEST_START_S, SILENT_S, Watchdog
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime import journal
-from training_runtime.elastic.masked_journal import MaskedWriter
+from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.masking import HIDDEN, Mask, Stream
 
 KEY = """-----BEGIN KEY-----

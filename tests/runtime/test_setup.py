@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from training_runtime import journal
-from training_runtime.elastic.masked_journal import masked
-from training_runtime.elastic.setup import Noticed, imported, said
+from training_runtime.elastic.driver.masked_journal import masked
+from training_runtime.elastic.driver.setup import Noticed, imported, said
 from training_runtime.masking import Mask
 from training_runtime.noted import Setup
 

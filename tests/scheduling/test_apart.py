@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.scheduling.cast import a_run, decide, machine, sizes
-from training_runtime.host.sandbox import LEVELS
+from training_runtime.host.sandbox.levels import LEVELS
 from training_runtime.scheduling.apart import KEEP_APART, REMEDY, standing, waits
 from training_runtime.scheduling.facts import Rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from experiments import slotuse
+from experiments.cluster import utilization
 from experiments.models import TrainingRun
 from training_runtime.protocol import RunObservation, SlotSeen
 
@@ -18,6 +18,6 @@ def use(run: TrainingRun, slots: list[int], *, began_s: float, now: dt.datetime)
         each = [SlotSeen(slot, 1.0, held_s * (0.9 - 0.2 * n), held_s, (4 + n) * 10**8, 143 * 10**9) for n, slot in enumerate(slots)]
         sums = {"busy_s": 1.6 * held_s, "counted_s": 2 * held_s}
         seen = RunObservation(run.pk, 1, "running", tuple(slots), slots=tuple(each), **sums)
-        slotuse.keep(run, seen, now=at)
+        utilization.keep(run, seen, now=at)
         if ago < 2 * EVERY_S:  # what is present is said by the last two
-            slotuse.renew(run, seen, now=at)
+            utilization.renew(run, seen, now=at)

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from experiments import fleet, ingest, notices, runfiles, services
-from experiments.datastore import Part
+from experiments import services
+from experiments.cluster import fleet
+from experiments.files import runfiles
+from experiments.files.datastore import Part
+from experiments.metrics import ingest
 from experiments.models import (
     DataAsset,
     DataUpload,
@@ -34,6 +37,7 @@ from experiments.models import (
     User,
     Webhook,
 )
+from experiments.notifications import notices
 from experiments.services import watches
 from tests import cast
 from tests.web import measured, packages, written

@@ -54,7 +54,7 @@ def serve() -> None:
     from django.core.management import call_command
     from django.utils import timezone
 
-    from experiments import notify
+    from experiments.live import notify
     from tests import transferred
     from tests.web import fetched, packages, seed
 
@@ -106,7 +106,7 @@ def _server():  # type: ignore[no-untyped-def]
 
 
 def _box(level: str) -> None:
-    from experiments import notify
+    from experiments.live import notify
     from experiments.models import Node
 
     Node.objects.update(sandbox_level=level)
@@ -186,8 +186,13 @@ def _addresses(studio: Seeded) -> dict[str, str]:
 def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
-    from experiments import ingest, notices, notify, runfiles, services, states
-    from experiments.models import Node, TrainingRun
+    from experiments import services
+    from experiments.files import runfiles
+    from experiments.live import notify
+    from experiments.metrics import ingest
+    from experiments.models import TrainingRun
+    from experiments.notifications import notices
+    from experiments.runs import states
     from tests import cast
     from tests.web import strange, written
 
@@ -232,6 +237,15 @@ def _obey(words: list[str], studio: Seeded) -> None:
         case ["strange"]:
             strange.many_metrics(studio, now=now)
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
+        case _:
+            _obey_of_machines(words, studio, now)
+
+
+def _obey_of_machines(words: list[str], studio: Seeded, now: dt.datetime) -> None:
+    from experiments.live import notify
+    from experiments.models import Node
+
+    match words:
         case ["handed-over"]:
             handed_over(studio, proven=True)
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
@@ -249,11 +263,12 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
     """The run's machine says how far its slots were at work for ten seconds more."""
     from django.utils import timezone
 
-    from experiments import notify, slotuse
+    from experiments.cluster import utilization
+    from experiments.live import notify
     from training_runtime.protocol import RunObservation, SlotSeen
 
     last = run.use.latest("tick")
-    counts = {each.slot: each for each in slotuse.by_slot(last.slots).values()}
+    counts = {each.slot: each for each in utilization.by_slot(last.slots).values()}
     slots = tuple(
         SlotSeen(
             each.slot,
@@ -268,14 +283,15 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
     busy_s, counted_s = (last.busy_s or 0) + 20 * share, last.counted_s + 20
     seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
     later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
-    slotuse.keep(run, seen, now=later)
-    slotuse.renew(run, seen, now=max(later, timezone.now()))  # pages say of what was heard long ago that it was
+    utilization.keep(run, seen, now=later)
+    utilization.renew(run, seen, now=max(later, timezone.now()))  # pages say of what was heard long ago that it was
     notify.changed(f"node-{studio.node.pk}", "use")
 
 
 def _end(run: TrainingRun, now: dt.datetime) -> None:
     """The run writes its last words, without an end of the line, and has ended."""
-    from experiments import runfiles, states
+    from experiments.files import runfiles
+    from experiments.runs import states
 
     path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -285,7 +301,7 @@ def _end(run: TrainingRun, now: dt.datetime) -> None:
 
 
 def _log(run: TrainingRun, text: str, *, name: str = "driver", mode: str = "a") -> None:
-    from experiments import runfiles
+    from experiments.files import runfiles
 
     path = runfiles.folder(run) / "log" / name / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -312,7 +328,8 @@ def _first_steps(studio: Seeded, count: int) -> None:
     """Let the run that waits begin, or go on."""
     from django.utils import timezone
 
-    from experiments import ingest, runfiles
+    from experiments.files import runfiles
+    from experiments.metrics import ingest
     from experiments.models import TrainingRun
     from tests import cast
     from tests.web import seed

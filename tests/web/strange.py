@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-from experiments import fleet, ingest, notify, runfiles, slotuse
+from experiments.cluster import fleet, utilization
+from experiments.files import runfiles
+from experiments.live import notify
+from experiments.metrics import ingest
 from experiments.models import Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingRun
 from tests import cast
 from tests.web.seed import Seeded
@@ -56,7 +59,7 @@ def much_use(run: TrainingRun, node: Node) -> None:
         each = tuple(SlotSeen(slot.pk, 1.0, busy[n], held_s, sizes[n]) for n, slot in enumerate(slots))
         sums = {"busy_s": sum(busy.values()), "counted_s": float(held_s * len(slots))}
         seen = RunObservation(run.pk, 1, "running", tuple(slot.pk for slot in slots), slots=each, **sums)
-        slotuse.keep(run, seen, now=began + dt.timedelta(seconds=held_s))
+        utilization.keep(run, seen, now=began + dt.timedelta(seconds=held_s))
 
 
 def many_runs(experiment: Experiment, *, now: dt.datetime) -> None:

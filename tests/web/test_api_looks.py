@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments import runfiles, services
+from experiments import services
+from experiments.files import runfiles
 from experiments.models import DefinitionVersion, Project, TrainingRun, User
 from tests import cast
 from tests.web import api, written

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from experiments import ingest, services
+from experiments import services
+from experiments.metrics import ingest
 from experiments.models import RunState, TrainingRun, User
 from experiments.services import outside
 from tests.web import api

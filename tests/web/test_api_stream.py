@@ -14,7 +14,9 @@ from asgiref.testing import ApplicationCommunicator
 from channels.testing import WebsocketCommunicator
 from django.utils import timezone
 
-from experiments import notify, runfiles, services
+from experiments import services
+from experiments.files import runfiles
+from experiments.live import notify
 from experiments.models import ApiToken, Project, TrainingRun, User
 from tests import cast
 from webapp.asgi import application

@@ -8,8 +8,9 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import checkpoint_policy, ingest, runfiles
-from experiments.checkpoint_policy import Policy
+from experiments.files import checkpoint_policy, runfiles
+from experiments.files.checkpoint_policy import Policy
+from experiments.metrics import ingest
 from experiments.models import DroppedCheckpoint, Experiment, Project, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As

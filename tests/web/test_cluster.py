@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import slotuse
+from experiments.cluster import utilization
 from experiments.models import GenerationRecord, Grant, Node, RunTransition, Slot, TrainingRun, User
 from experiments.views import cluster
 from tests.web.conftest import As
@@ -198,7 +198,7 @@ def test_a_node_says_who_holds_each_slot_and_what_it_does_now(studio: Seeded, as
     now = timezone.now()
     seen = SlotSeen(slot.pk, 9.0, 1.2, 4.0, 32 * 10**9, 143 * 10**9)
     observation = RunObservation(run.pk, 1, "running", (slot.pk,), busy_s=1.2, counted_s=4.0, slots=(seen,))
-    slotuse.renew(run, observation, now=now)
+    utilization.renew(run, observation, now=now)
     page = as_(studio.alice).get(address).content.decode()
     row, next_row = (re.sub(r"<[^>]+>", " ", part) for part in page.split(f'<tr id="slot-{slot.pk}"')[1].split("<tr id=")[:2])
     for words in ("GPU 0", "Learning rates", "30 %", "32.0 GB", "of 143 GB"):

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import pruning
+from experiments.files import pruning
 from experiments.models import Notice, Project, RunComment, TrainingRun, User
 from experiments.services import comments
 from tests import cast

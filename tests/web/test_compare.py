@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from experiments import ingest, services
+from experiments import services
+from experiments.metrics import ingest
 from experiments.models import TrainingRun, User
 from experiments.selectors import compare
 from tests import cast

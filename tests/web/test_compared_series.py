@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from edt_client import points
 from edt_client.calls import Answer
-from experiments import ingest, selectors, services
+from experiments import selectors, services
+from experiments.metrics import ingest
 from experiments.models import Metric, TrainingRun, User
 from experiments.selectors import curves
 from experiments.selectors.compare import MOST_METRICS

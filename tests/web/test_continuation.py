@@ -10,7 +10,9 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import fleet, runfiles, scheduling, services
+from experiments import services
+from experiments.cluster import fleet, scheduling
+from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
 from tests import cast
 from tests.conftest import Said

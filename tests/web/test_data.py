@@ -13,7 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from experiments import datastore
+from experiments.files import datastore
 from experiments.models import DataAsset, DataUpload, Experiment, Project, User
 from tests import cast
 from tests.web.conftest import As

@@ -21,7 +21,7 @@ from experiments import services
 from experiments.models import DataUpload, DefinitionVersion, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As, code, definition_form
-from training_runtime.elastic import advice
+from training_runtime.elastic.driver import advice
 
 
 def test_it_keeps_a_training_definition_and_shows_it(project: Project, bob: User, as_: As) -> None:

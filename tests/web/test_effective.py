@@ -8,9 +8,10 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import ingest, services
+from experiments import services
+from experiments.definitions.scriptargs import Argument
+from experiments.metrics import ingest
 from experiments.models import LoggedFacts, Project, TrainingRun, User
-from experiments.scriptargs import Argument
 from experiments.selectors import compare
 from experiments.selectors.effective import Effective, effective, facts_of, together
 from tests import cast

@@ -9,7 +9,8 @@ import zipfile
 import pytest
 from django.urls import reverse
 
-from experiments import runfiles, selectors, services
+from experiments import selectors, services
+from experiments.files import runfiles
 from experiments.models import TrainingRun, User
 from tests import cast
 from tests.web.conftest import As

@@ -14,8 +14,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import installation, pruning
+from experiments.files import pruning
 from experiments.models import DataAsset, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
+from experiments.ops import installation
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As, code, definition_form

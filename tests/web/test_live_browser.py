@@ -7,7 +7,7 @@ import threading
 
 from playwright.sync_api import WebSocketRoute, expect
 
-from experiments import terminal
+from experiments.logs import terminal
 from tests.web.browsing import Site, Visit, go, violations
 
 SHIFTS = (

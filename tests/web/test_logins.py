@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import accounts, logins
+from experiments.accounts import logins, passwords
 from experiments.models import LoginFailure, User
 from tests import cast
 from tests.web.conftest import As
@@ -87,7 +87,7 @@ def test_a_refusal_ends_by_itself_and_with_a_new_password(alice: User) -> None:
     fail("alice", "192.0.2.1", logins.MOST_TRIES, at=long_ago)
     assert try_(Client(), password=cast.PASSWORD).status_code == 302
     fail("alice", "192.0.2.1", logins.MOST_TRIES)
-    password = accounts.give_password("alice")
+    password = passwords.give_password("alice")
     assert try_(Client(), password=password).status_code == 302
 
 

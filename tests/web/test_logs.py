@@ -12,7 +12,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.urls import reverse
 
-from experiments import consumers, following, logsearch, runfiles, terminal
+from experiments.files import runfiles
+from experiments.live import consumers
+from experiments.logs import following, searching, terminal
 from experiments.models import Membership, TrainingRun
 from experiments.selectors import logs
 from tests import cast
@@ -35,7 +37,7 @@ def search() -> Search:
     """`search("text", pattern=...)`: as the process of its own does it, without the process."""
 
     def asked(text: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = 10) -> dict[str, Any]:
-        return logsearch.search(io.BytesIO(text.encode()), pattern=pattern, regex=regex, level=level, most=most)
+        return searching.search(io.BytesIO(text.encode()), pattern=pattern, regex=regex, level=level, most=most)
 
     return asked
 

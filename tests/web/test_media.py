@@ -11,7 +11,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import ingest, runfiles, services
+from experiments import services
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import Project, TrainingRun, User
 from experiments.selectors import media as selected
 from tests import cast

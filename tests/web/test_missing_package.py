@@ -9,11 +9,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import bundles, services
+from experiments import services
+from experiments.files import bundles
 from experiments.models import DefinitionVersion, Project, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As
-from training_runtime.elastic import advice
+from training_runtime.elastic.driver import advice
 
 
 def failed(project: Project, by: User, files: dict[str, str | bytes], *, name: str = "yaml", **said: str) -> TrainingRun:

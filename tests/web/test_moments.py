@@ -6,7 +6,7 @@ import datetime as dt
 
 from django.db.models import Min
 
-from experiments import accounting
+from experiments.cluster import accounting
 from experiments.selectors import run_pages
 from tests.web.seed import Seeded
 

@@ -11,8 +11,9 @@ from django.core import mail
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import deliveries, states
 from experiments.models import Delivery, Experiment, ExperimentWatch, MetricWatch, Notice, NoticeKind, Project, User, Webhook
+from experiments.notifications import deliveries
+from experiments.runs import states
 from tests import cast
 from tests.web.conftest import As
 from tests.web.seed import Seeded

@@ -17,7 +17,10 @@ from django.test import Client
 from django.urls import reverse
 from mlflow import MlflowClient, MlflowException
 
-from experiments import ingest, runfiles, scheduling, services
+from experiments import services
+from experiments.cluster import scheduling
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import ClusterRules, Metric, Node, Project, RunState, TrainingRun, User
 from experiments.services import outside
 from tests import cast

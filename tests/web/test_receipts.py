@@ -15,8 +15,10 @@ from django.test import Client
 from django.urls import reverse
 
 from edt_client import receipts as client
-from experiments import ingest, seals, services
+from experiments import services
+from experiments.metrics import ingest
 from experiments.models import Project, StateDigest, TrainingRun, User
+from experiments.runs import seals
 from experiments.selectors import receipts, reproductions
 from tests import cast
 from tests.conftest import Said

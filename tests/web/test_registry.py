@@ -13,7 +13,8 @@ import torch
 from django.urls import reverse
 
 from edt_client import receipts as client_receipts
-from experiments import runfiles, services
+from experiments import services
+from experiments.files import runfiles
 from experiments.models import ModelVersion, RegisteredModel, TrainingRun, User
 from experiments.templatetags.studio import gist
 from tests.web import api, wmla

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from django.test import Client
 
-from experiments.addresses import network_of
+from experiments.accounts.addresses import network_of
 from experiments.models import DataUpload, User
 from experiments.views.uploads import MOST_PIECE_BYTES
 from tests import cast

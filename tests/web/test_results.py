@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from experiments import runfiles
+from experiments.files import runfiles
 from experiments.models import Project, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As

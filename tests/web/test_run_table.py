@@ -14,7 +14,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import ingest, services
+from experiments import services
+from experiments.metrics import ingest
 from experiments.models import Experiment, Project, RunState, SavedView, TrainingRun, User
 from tests import cast
 from tests.conftest import Said

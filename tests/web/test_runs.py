@@ -12,8 +12,9 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import ingest, runfiles
-from experiments.arguments import arguments
+from experiments.definitions.arguments import arguments
+from experiments.files import runfiles
+from experiments.metrics import ingest
 from experiments.models import Grant, Slot, TrainingRun, User
 from experiments.templatetags.studio import spell
 from tests import cast
@@ -382,12 +383,9 @@ def test_an_administrator_stops_a_run_of_a_project_they_cannot_read(studio: Seed
 
 
 def test_a_preview_says_what_a_change_would_do_and_changes_nothing(studio: Seeded, as_: As) -> None:
-    answer = as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"min_slots": "1", "max_slots": "1"})
-    assert "2 → 1" in answer.content.decode()
-    assert (
-        "minimum is greater"
-        in as_(studio.alice).get(reverse("preview_run", args=[studio.running.pk]), {"min_slots": "4", "max_slots": "2"}).content.decode()
-    )
+    client, address = as_(studio.alice), reverse("preview_run", args=[studio.running.pk])
+    assert "2 → 1" in client.get(address, {"min_slots": "1", "max_slots": "1"}).content.decode()
+    assert "minimum is greater" in client.get(address, {"min_slots": "4", "max_slots": "2"}).content.decode()
     studio.running.refresh_from_db()
     assert studio.running.max_slots == 4
 

@@ -9,7 +9,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import datastore, fleet, scheduling
+from experiments.cluster import fleet, scheduling
+from experiments.files import datastore
 from experiments.models import Experiment, Node, Project, TrainingRun, User
 from experiments.services import reruns
 from tests.web.conftest import As

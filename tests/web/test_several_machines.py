@@ -8,7 +8,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import runfiles, scheduling
+from experiments.cluster import scheduling
+from experiments.files import runfiles
 from experiments.models import ClusterRules, Node, Project, Slot, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As

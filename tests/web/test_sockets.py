@@ -14,7 +14,12 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from experiments import access, accounts, consumers, following, ingest, notify, runfiles, services
+from experiments import access, services
+from experiments.accounts import passwords
+from experiments.files import runfiles
+from experiments.live import consumers, notify
+from experiments.logs import following
+from experiments.metrics import ingest
 from experiments.models import Membership, TrainingRun, User
 from tests import cast
 from webapp.asgi import application
@@ -157,7 +162,7 @@ async def test_a_new_password_ends_the_sockets_of_other_logins(way: str, run: Tr
 
     def change() -> None:
         if way == "command":
-            accounts.give_password("alice")
+            passwords.give_password("alice")
             return
         client = Client()
         client.force_login(User.objects.get(username="alice"))

@@ -14,7 +14,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments import bundles, pruning, services
+from experiments import services
+from experiments.files import bundles, pruning
 from experiments.models import Project, ProjectImport, User
 from experiments.services import imports
 from experiments.transfer import importing

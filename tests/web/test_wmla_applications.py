@@ -87,7 +87,7 @@ def test_logs_of_the_driver_and_of_each_executor(studio: Seeded, script: Script)
 
 
 def test_an_executors_log_is_that_of_its_worker(studio: Seeded, script: Script) -> None:
-    from experiments import runfiles
+    from experiments.files import runfiles
     from experiments.wmla.applications import executors
 
     second = executors(studio.running)[1]

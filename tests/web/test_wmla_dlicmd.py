@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from experiments import runfiles, states
+from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
+from experiments.runs import states
 from experiments.wmla.program import FILE
 from tests import cast
 from tests.conftest import Said

@@ -13,8 +13,9 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
-from experiments import services, states
+from experiments import services
 from experiments.models import DefinitionVersion, Experiment, Project, RunState, TrainingDefinition, TrainingRun, User
+from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 from tests.web import wmla

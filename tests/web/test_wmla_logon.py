@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from experiments import logins
+from experiments.accounts import logins
 from experiments.models import EndedToken, LoginFailure, User
 from experiments.wmla import callers, tokens
 from tests import cast

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import runfiles
+from experiments.files import runfiles
 from experiments.models import Project, TrainingRun, User
 from tests import cast
 from tests.conftest import Said

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import ingest
+from experiments.metrics import ingest
 from experiments.models import ModelDraft, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.conftest import Said

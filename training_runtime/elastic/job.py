@@ -14,14 +14,17 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic import batched, buffers, digest, drawn, exchange, optimizers, state, streams, transfer
+from training_runtime.elastic.comm import all_reduce
+from training_runtime.elastic.comm.segment import Layout
+from training_runtime.elastic.data import batched, script_sampler, streams
+from training_runtime.elastic.data.order import Order
+from training_runtime.elastic.data.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.measures import Measures
-from training_runtime.elastic.order import Order
 from training_runtime.elastic.parts import Metric, Parts
-from training_runtime.elastic.sampler import Shape, derive, seed_everything
-from training_runtime.elastic.script import Script
-from training_runtime.elastic.seat import Place
-from training_runtime.elastic.segment import Layout
+from training_runtime.elastic.processes.script import Script
+from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.state import capture, digest, optimizers, transfer
+from training_runtime.elastic.worker import buffers
 from training_runtime.errors import UserError
 
 
@@ -120,14 +123,14 @@ class Job:
         return self.terms.in_studio
 
     @property
-    def live(self) -> state.Live:
+    def live(self) -> capture.Live:
         """What learns during the training, wherever the script keeps it."""
         optimizer = self.optimizer
         stepped = (optimizer, *getattr(optimizer, "optimizers", ()))  # it may stand for several
         hooks = [hook for o in stepped for found in (o._optimizer_step_pre_hooks, o._optimizer_step_post_hooks) for hook in found.values()]
         called: dict[str, object] = {f"hook {i}": hook for i, hook in enumerate(hooks)}
         called |= {"step": self.train_function} | ({} if isinstance(self.loss, nn.Module) else {"loss": self.loss})
-        return state.Live(
+        return capture.Live(
             model=self.model,
             optimizer=optimizer,
             loss=self.loss if isinstance(self.loss, nn.Module) else None,
@@ -165,7 +168,7 @@ class Job:
         shapes = [leaf.shape for leaf in (*index["parameters"], *index["buffers"])]
         if shapes != [tuple(t.shape) for t in (*live.parameters(), *live.buffers())] or index["counts"] != live.counts():
             return False
-        state.restore(index, transfer.Landing(fd, 0), live)
+        capture.restore(index, transfer.Landing(fd, 0), live)
         return True
 
     def load_datasets(self) -> tuple[int, int]:
@@ -187,13 +190,13 @@ class Job:
     def shape(self, samples: int, test_samples: int) -> Shape:
         return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
 
-    def order(self, shape: Shape, epoch: int) -> Order | drawn.Drawn | streams.InOrder:
+    def order(self, shape: Shape, epoch: int) -> Order | script_sampler.Drawn | streams.InOrder:
         """What the training samples of `epoch` are taken in."""
         if isinstance(self.train_set, streams.Stream):
             return streams.InOrder()
         if self.sampler is None:
             return shape.order(epoch)
-        return drawn.draw(self.sampler, len(self.train_set), epoch, seed=self.seed)
+        return script_sampler.draw(self.sampler, len(self.train_set), epoch, seed=self.seed)
 
     def metric_names(self) -> tuple[str, ...]:
         if self.measures is not None:
@@ -218,7 +221,7 @@ class Job:
             parameters=len(self.trained),
             test_batches=shape.test_batches,
             buffer_bytes=buffer_bytes,
-            lanes=exchange.lanes(self.trained),
+            lanes=all_reduce.lanes(self.trained),
         )
 
     def means(self, row: list[float]) -> dict[str, float]:

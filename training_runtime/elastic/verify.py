@@ -23,14 +23,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from training_runtime.elastic import digest, state
-from training_runtime.elastic.compute import Compute, is_compiled
-from training_runtime.elastic.generators import Watched
+from training_runtime.elastic.data.loading import Task, load_task
+from training_runtime.elastic.data.sampler import Shape
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.keras import kind
-from training_runtime.elastic.loading import Task, load_task
-from training_runtime.elastic.process_handles import die_with_parent
-from training_runtime.elastic.sampler import Shape
+from training_runtime.elastic.processes.process_handles import die_with_parent
+from training_runtime.elastic.state import capture, digest
+from training_runtime.elastic.state.generators import Watched
+from training_runtime.elastic.worker.compute import Compute, is_compiled
 
 LIMIT_S = 10.0  # for which the training waits for the child
 LARGE_BYTES = 1 << 30
@@ -148,9 +148,9 @@ def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
     found = []
     if digest.of(batch) != digest.of(load_task(job, task, devices=device.type != "cpu")):
         found.append(LOADED_TWICE)
-    state.move(job.live, device)
+    capture.move(job.live, device)
     compute = Compute(job, shape, device)
-    with state.unchanged(job.live):
+    with capture.unchanged(job.live):
         job.model.train()
         first = _computed(compute, job, copy.deepcopy(batch), count)
     job.model.train()

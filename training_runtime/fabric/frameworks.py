@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from training_runtime.elastic import batched
+from training_runtime.elastic.data import batched
+from training_runtime.elastic.data.loading import load
+from training_runtime.elastic.data.sampler import derive, seed_everything
 from training_runtime.elastic.keras import kind
 from training_runtime.elastic.keras.kind import Kind
-from training_runtime.elastic.loading import load
 from training_runtime.elastic.parts import Parts
-from training_runtime.elastic.sampler import derive, seed_everything
 from training_runtime.errors import UserError
 
 OLD_KERAS = (

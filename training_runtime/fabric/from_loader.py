@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
-from training_runtime.elastic import streams
+from training_runtime.elastic.data import streams
 from training_runtime.errors import UserError
 
 NO_SIZE = "elastic: batch_size is missing: say how many samples a whole step has (or give a DataLoader, which says it)"

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_runtime.elastic import driver, fork_server_spawned
+from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, Terms, schedulers_of
+from training_runtime.elastic.processes import fork_server_spawned
 from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases

@@ -14,13 +14,17 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from training_runtime.elastic import becoming, checkpoint, drawn, driver, fork_server_spawned, loop
-from training_runtime.elastic.becoming import Becomes
+from training_runtime.elastic.data import script_sampler
+from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, schedulers_of
-from training_runtime.elastic.loop_step import Batch, Step
 from training_runtime.elastic.parts import Parts
-from training_runtime.elastic.registered import Registered
-from training_runtime.elastic.several import Several
+from training_runtime.elastic.processes import becoming, fork_server_spawned
+from training_runtime.elastic.processes.becoming import Becomes
+from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state.registered import Registered
+from training_runtime.elastic.state.several_optimizers import Several
+from training_runtime.elastic.worker import loop
+from training_runtime.elastic.worker.loop_step import Batch, Step
 from training_runtime.errors import UserError
 from training_runtime.fabric import from_loader, laptop, logging, running
 from training_runtime.fabric.arguments import as_list, check_whole
@@ -137,7 +141,7 @@ def _data(given: from_loader.Data, parts: int, evaluate: object) -> from_loader.
         raise UserError(UNEQUAL.format(given.batch_size, parts))
     given = from_loader.with_numbers(given)
     if given.sampler is not None:
-        drawn.check(given.sampler, len(given.dataset))
+        script_sampler.check(given.sampler, len(given.dataset))
     if (given.test_set is None) != (evaluate is None):
         raise UserError("elastic: test_set and evaluate belong together: evaluate(batch) is called with each batch of test_set")
     return given

@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from training_runtime.elastic import checkpoint
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.process_handles import die_with_parent
+from training_runtime.elastic.processes.process_handles import die_with_parent
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import ExportFailed
 
 NEEDED = ("onnx", "onnxscript")

@@ -16,14 +16,16 @@ from pathlib import Path
 from types import FrameType
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint, driver, script
-from training_runtime.elastic.becoming import at_the_end
-from training_runtime.elastic.coordinator import Coordinator
+from training_runtime.elastic.comm.segment import check_order
+from training_runtime.elastic.driver import main as driver
+from training_runtime.elastic.driver.coordinator import Coordinator
+from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.job import Job, Rerun, Terms
 from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.station import Station
-from training_runtime.elastic.recorder import Recorder
-from training_runtime.elastic.segment import check_order
+from training_runtime.elastic.processes import script
+from training_runtime.elastic.processes.becoming import at_the_end
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
 from training_runtime.fabric.console import Console

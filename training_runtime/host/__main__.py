@@ -16,10 +16,13 @@ from typing import IO
 
 from training_runtime import storage
 from training_runtime.errors import HostBusy
-from training_runtime.host import adoption, cgroup_bases, disk_values, disk_watch, fabric, kernel, node_facts, probe, state
-from training_runtime.host.cgroup import Groups
+from training_runtime.host import adoption, state
+from training_runtime.host.meter import disk_values, disk_watch, node_facts
+from training_runtime.host.meter.free_space import Watch
 from training_runtime.host.node import Node
-from training_runtime.host.room import Watch
+from training_runtime.host.runs import fabric
+from training_runtime.host.sandbox import cgroup_bases, kernel, probe
+from training_runtime.host.sandbox.cgroup import Groups
 from training_runtime.host.settings import Settings, parse
 from training_runtime.host.supervisor import Supervisor
 

@@ -9,11 +9,12 @@ import re
 import signal
 from pathlib import Path
 
-from training_runtime.host import ending, processes, talk
-from training_runtime.host.journals import journal_size, outcome_in_journal
-from training_runtime.host.kernel import DRIVER_NAME, KEEPER_NAME
-from training_runtime.host.live import LiveRun, folder_of
+from training_runtime.host import processes
 from training_runtime.host.node import Node
+from training_runtime.host.runs import ending, talk
+from training_runtime.host.runs.journals import journal_size, outcome_in_journal
+from training_runtime.host.runs.live import LiveRun, folder_of
+from training_runtime.host.sandbox.kernel import DRIVER_NAME, SHIM_NAME
 from training_runtime.host.state import Saved, SavedRun
 
 log = logging.getLogger(__name__)
@@ -39,24 +40,24 @@ def adopt(node: Node, saved: Saved, *, now: float) -> None:
 def search(node: Node, runs: Path, *, now: float) -> None:
     """Without what the earlier host wrote down: find its runs among the processes, so that none is started a second time.
 
-    A keeper is known by its name, its run by the driver's name, its folder by the console there that it or processes below it write to, the
+    A shim is known by its name, its run by the driver's name, its folder by the console there that it or processes below it write to, the
     attempt by the driver's socket. Which slots it was told of and its secret are not known, so it can be told nothing: its driver is
     killed, its workers write down their state, and the next attempt goes on from there. Until then no snapshot is taken in, so nothing that
     is said proves a slot free.
     """
     found = processes.table()
-    for keeper in found.values():
-        driver = next((process for process in found.values() if process.parent == keeper.pid), None)
-        if processes.name(keeper.pid) != KEEPER_NAME or driver is None:
+    for shim in found.values():
+        driver = next((process for process in found.values() if process.parent == shim.pid), None)
+        if processes.name(shim.pid) != SHIM_NAME or driver is None:
             continue
-        below = processes.descendants({keeper.pid}, found)
-        console = next((path for pid in (keeper.pid, *sorted(below)) for path in processes.outputs(pid) if _folder_of(path, runs)), None)
+        below = processes.descendants({shim.pid}, found)
+        console = next((path for pid in (shim.pid, *sorted(below)) for path in processes.outputs(pid) if _folder_of(path, runs)), None)
         named = re.fullmatch(rf"{DRIVER_NAME}(\d+)", processes.name(driver.pid))
         if console is None or named is None:
             continue  # of another studio on this machine
         number = int(named[1])
         run = LiveRun(number, _attempt(node, number), str(_folder_of(console, runs)), phase="alive", uid=driver.uid)
-        run.pid, run.start_ticks, run.keeper, run.keeper_ticks = driver.pid, driver.start_ticks, keeper.pid, keeper.start_ticks
+        run.pid, run.start_ticks, run.shim, run.shim_ticks = driver.pid, driver.start_ticks, shim.pid, shim.start_ticks
         run.station = console.parent.name.startswith("station-")
         run.began_at, run.found = now - processes.age_s(run.start_ticks), True
         run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
@@ -85,7 +86,7 @@ def _attempt(node: Node, run: int) -> int:
 def _remember(record: SavedRun, now: float) -> LiveRun:
     run = LiveRun(record.run, record.attempt, record.result_dir, restarts=record.restarts, uid=record.uid, phase=record.phase)
     run.pid, run.start_ticks, run.journal_start = record.pid, record.start_ticks, record.journal_start
-    run.keeper, run.keeper_ticks = record.keeper, record.keeper_ticks
+    run.shim, run.shim_ticks = record.shim, record.shim_ticks
     run.told, run.socket_token = list(record.told), record.socket_token
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None

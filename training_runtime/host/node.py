@@ -15,8 +15,8 @@ from typing import Protocol
 
 from training_runtime import storage
 from training_runtime.host import processes, state
-from training_runtime.host.cgroup import Groups
-from training_runtime.host.live import LiveRun
+from training_runtime.host.runs.live import LiveRun
+from training_runtime.host.sandbox.cgroup import Groups
 from training_runtime.host.sockets import LineSocket
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Node:
     """`changed`: observers should know, and the state file is out of date. `grown`: runs whose journal grew since this was last emptied.
     `unsaved`: why the state file could not be written when last tried. `groups`: the control groups of runs. `warm_pid`, `helpers`:
     children that are no run's, the warm process and those that build and delete environments. `reaped`: exit codes of drivers that became
-    our children because their keeper was killed. `spares`: processes that wait for a run; at the beginning those of an earlier host.
+    our children because their shim was killed. `spares`: processes that wait for a run; at the beginning those of an earlier host.
     """
 
     def __init__(self, folder: Path, groups: Groups | None = None) -> None:
@@ -64,7 +64,7 @@ class Node:
         return self.folder / f"run-{run.run}.{run.attempt}.sock"
 
     def exit_file(self, run: LiveRun) -> Path:
-        """Where the keeper of this attempt writes the driver's exit code."""
+        """Where the shim of this attempt writes the driver's exit code."""
         return self.folder / f"run-{run.run}.{run.attempt}.exit"
 
     def watch(self, source: Watched, callback: Callable[[int], None]) -> None:

@@ -104,22 +104,22 @@ def table() -> dict[int, Process]:
 class Traces:
     """What the processes of a run have in common, however they were started.
 
-    `keeper` and its start ticks: an ancestor of all of them, exactly, as long as nobody kills it. Should that happen: `driver` leads their
+    `shim` and its start ticks: an ancestor of all of them, exactly, as long as nobody kills it. Should that happen: `driver` leads their
     session, and `result_dir` stands in the environment of every program that the run has started by exec. (Their user does not tell: it may
     be that of a run of another studio on the same machine as well.)
     """
 
-    keeper: int
-    keeper_ticks: int
+    shim: int
+    shim_ticks: int
     driver: int
     result_dir: str
 
 
 def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, ...]:
-    """The live processes of a run without its keeper, zombies left out, the driver last."""
-    keeper = processes.get(traces.keeper)
-    if keeper is not None and keeper.start_ticks == traces.keeper_ticks and keeper.state not in "ZX":
-        mine = descendants({keeper.pid}, processes)
+    """The live processes of a run without its shim, zombies left out, the driver last."""
+    shim = processes.get(traces.shim)
+    if shim is not None and shim.start_ticks == traces.shim_ticks and shim.state not in "ZX":
+        mine = descendants({shim.pid}, processes)
     else:
         mine = {p.pid for p in processes.values() if p.session == traces.driver or _carries(p.pid, traces.result_dir)}
         mine |= descendants(mine, processes)

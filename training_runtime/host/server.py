@@ -100,7 +100,7 @@ class StudioServer:
         """
         runs = [run for run in self._node.runs.values() if run.phase != "ended"]  # the numbers of the others may be anybody's by now
         drivers = {run.pid for run in runs} - {0}
-        ours = {os.getpid()} | {run.keeper for run in runs} - {0} | drivers
+        ours = {os.getpid()} | {run.shim for run in runs} - {0} | drivers
         process = processes.look(pid) if pid else None
         if process is None:
             return pid != 0  # 0: it lives in another container

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training_runtime.host import disk_values, network
-from training_runtime.host.cgroup_values import LEAST_BYTES
+from training_runtime.host.meter import disk_values
+from training_runtime.host.meter.free_space import Marks
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Rules
-from training_runtime.host.room import Marks
-from training_runtime.host.sandbox import LEVELS, Level, Policy
+from training_runtime.host.sandbox import network
+from training_runtime.host.sandbox.cgroup_values import LEAST_BYTES
+from training_runtime.host.sandbox.levels import LEVELS, Level, Policy
 
-DRIVER = "training_runtime.elastic.driver:main"
+DRIVER = "training_runtime.elastic.driver.main:main"
 _PRELOAD = "torch,torch.distributed,numpy"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 

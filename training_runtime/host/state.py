@@ -38,8 +38,8 @@ class SavedRun:
     phase: Phase
     pid: int
     start_ticks: int
-    keeper: int
-    keeper_ticks: int
+    shim: int
+    shim_ticks: int
     socket_token: str
     uid: int | None
     result_dir: str
@@ -59,11 +59,11 @@ class SavedRun:
 
 @dataclass(frozen=True)
 class SavedSpare:
-    """A process that waits for a run (see `spares`), and its keeper."""
+    """A process that waits for a run (see `spares`), and its shim."""
 
     pid: int
-    keeper: int
-    keeper_ticks: int
+    shim: int
+    shim_ticks: int
 
 
 @dataclass(frozen=True)

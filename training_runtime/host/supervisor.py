@@ -17,20 +17,21 @@ from pathlib import Path
 
 from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
-from training_runtime.host import begin, ending, environment, reconcile, talk
-from training_runtime.host.busy import Meter, nvidia
-from training_runtime.host.disk_watch import DiskWatch
-from training_runtime.host.environments import Environments
-from training_runtime.host.launch import Launch
-from training_runtime.host.live import LiveRun
+from training_runtime.host import reconcile
+from training_runtime.host.environments.builds import Environments
+from training_runtime.host.meter.busy import Meter, nvidia
+from training_runtime.host.meter.disk_watch import DiskWatch
+from training_runtime.host.meter.free_space import Watch
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
-from training_runtime.host.room import Watch
-from training_runtime.host.sandbox import Abilities
+from training_runtime.host.runs import begin, ending, script_environment, talk
+from training_runtime.host.runs.launch import Launch
+from training_runtime.host.runs.live import LiveRun
+from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
-from training_runtime.host.spares import Spares
-from training_runtime.host.warm_handle import WarmProcess
+from training_runtime.host.spares.pool import Spares
+from training_runtime.host.spares.warm_handle import WarmProcess
 from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, WantedRun
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Supervisor:
         self._wanted: dict[int, WantedRun] | None = None
         self._shutdown_since: float | None = None
         self._hurried = False
-        self._warm_environment = environment.warm_environment(own_environment, home=str(settings.folder))
+        self._warm_environment = script_environment.warm_environment(own_environment, home=str(settings.folder))
         self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
         self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment, base=facts.base)
@@ -173,7 +174,7 @@ class Supervisor:
         self._reap()
 
     def _reap(self) -> None:
-        """Our children are the warm process, helpers and whatever lost its own parent; drivers and keepers are watched by their pidfds."""
+        """Our children are the warm process, helpers and whatever lost its own parent; drivers and shims are watched by their pidfds."""
         drivers = {run.pid for run in self._node.runs.values() if run.phase in ("launching", "alive", "clearing")}
         while True:
             try:

@@ -22,7 +22,8 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from experiments import installation, runfiles
+from experiments.files import runfiles
+from experiments.ops import installation
 from webapp.studio import dump
 
 FORMAT = 1

@@ -14,7 +14,8 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from experiments import installation, runfiles
+from experiments.files import runfiles
+from experiments.ops import installation
 from webapp.studio.checks import Refusal
 
 NOT_SERVED = ["redoc*", "favicon*", "*.map", "swagger-ui-init.js"]  # of what lies beside Swagger UI

@@ -13,8 +13,9 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 
-from experiments import fleet, installation
+from experiments.cluster import fleet
 from experiments.models import Delivery, Node
+from experiments.ops import installation
 from webapp.studio import dump, prepare
 from webapp.studio.backup import MANIFEST, STORES, BackupRefused, Counts, Manifest, copy_tree, manifest_of, skipped
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from experiments import pruning
+from experiments.files import pruning
 from experiments.models import TrainingRun
 from webapp.studio import prepare
 

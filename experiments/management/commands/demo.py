@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from experiments import runfiles
+from experiments.files import runfiles
 from experiments.management.demonstration import picture, story, verdict
 from experiments.management.demonstration.picture import Picture
 from experiments.management.demonstration.story import DemonstrationFailed, Story

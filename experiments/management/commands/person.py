@@ -8,8 +8,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from experiments import apart
-from experiments.accounts import give_password
+from experiments.accounts.passwords import give_password
+from experiments.cluster import apart
 from training_runtime.scheduling.apart import REMEDY
 
 

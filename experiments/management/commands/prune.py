@@ -10,7 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from experiments import installation, pruning, removal
+from experiments.files import pruning, removal
+from experiments.ops import installation
 
 
 class Command(BaseCommand):

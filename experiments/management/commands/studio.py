@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from experiments.accounts import give_password
+from experiments.accounts.passwords import give_password
 from experiments.models import User
 from webapp.studio.checks import Refusal
 from webapp.studio.launch import Options, studio

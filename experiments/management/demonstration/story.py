@@ -15,8 +15,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from experiments import apart, services
-from experiments.accounts import give_password
+from experiments import services
+from experiments.accounts.passwords import give_password
+from experiments.cluster import apart
 from experiments.models import ClusterRules, DefinitionVersion, Project, RunState, Slot, TrainingRun, User
 from experiments.models.runs import ENDED, LIVE
 from experiments.services.sample import EXAMPLE, bundle

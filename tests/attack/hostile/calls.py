@@ -17,7 +17,7 @@ from typing import Any
 
 from processes import call
 
-from training_runtime.host import seccomp  # every run may read the runtime: here, for the numbers of system calls
+from training_runtime.host.sandbox import seccomp  # every run may read the runtime: here, for the numbers of system calls
 
 Try = tuple[str, str, Callable[[], object]]
 libc = ctypes.CDLL(None, use_errno=True)

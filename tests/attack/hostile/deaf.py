@@ -11,7 +11,7 @@ from pathlib import Path
 
 from results import leave_a_daemon_behind
 
-from training_runtime.elastic.hostlink import HostLink
+from training_runtime.elastic.driver.host_link import HostLink
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ FLOOD_BYTES = 1 << 20
 
 def speak_to_the_host(targets: dict[str, Any]) -> None:
     """Processes of others on slots of others, told on the connection that the run's own driver has."""
-    from training_runtime.elastic.hostlink import HostLink
+    from training_runtime.elastic.driver.host_link import HostLink
     from training_runtime.protocol import Grown, Holding, Worker, encode
 
     (link,) = (each for each in gc.get_objects() if type(each) is HostLink)

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from training_runtime.elastic import emergency_checkpoint
+from training_runtime.elastic.comm.segment import RELAYED, Layout, Segment
 from training_runtime.elastic.multinode.replication import HOME, Mirror, Piece
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.process_handles import die_with_parent
-from training_runtime.elastic.reports import Inbox
-from training_runtime.elastic.segment import RELAYED, Layout, Segment
+from training_runtime.elastic.processes.process_handles import die_with_parent
+from training_runtime.elastic.processes.reports import Inbox
+from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.errors import ProtocolError
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for

@@ -14,13 +14,14 @@ import socket
 import time
 from typing import Any
 
-from training_runtime.elastic import process_handles, state, transfer
 from training_runtime.elastic.build import same_build
-from training_runtime.elastic.fork_server import ForkServer
+from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.bridge import Ends
-from training_runtime.elastic.segment import Layout
+from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.fork_server import ForkServer
+from training_runtime.elastic.state import capture, transfer
 from training_runtime.protocol import SlotRef, build
 
 MACHINES = 8  # that may take part in a run, home included
@@ -114,7 +115,7 @@ class Outposts:
         """Another machine wants the state that all begin with. It is laid out for the first one."""
         job, fd = self._job, self._fork_server.start_fd
         if not os.fstat(fd).st_size:
-            transfer.pack(fd, state.capture(job.live), 0, 1)
+            transfer.pack(fd, capture.capture(job.live), 0, 1)
         self.command(0, do="start")
 
     def _offer(self, machine: int, slots: list[dict[str, Any]]) -> None:

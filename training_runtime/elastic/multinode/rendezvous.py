@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training_runtime.elastic import checkpoint
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.exchange import shard
-from training_runtime.elastic.multinode import payloads
-from training_runtime.elastic.segment import (
+from training_runtime.elastic.comm.all_reduce import shard
+from training_runtime.elastic.comm.segment import (
     ABORT,
     BEAT,
     CLOSED,
@@ -41,6 +40,7 @@ from training_runtime.elastic.segment import (
     GenerationRecord,
     Segment,
 )
+from training_runtime.elastic.multinode import payloads
 
 HOME = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast

@@ -18,18 +18,19 @@ import sys
 import time
 from typing import Any
 
-from training_runtime.elastic import emergency_checkpoint, process_handles
-from training_runtime.elastic.becoming import at_the_end
 from training_runtime.elastic.build import same_build
-from training_runtime.elastic.fork_server import ForkServer
-from training_runtime.elastic.hang_rules import STOPPED_S, Patience
-from training_runtime.elastic.hostlink import HostLink
+from training_runtime.elastic.comm.segment import Segment
+from training_runtime.elastic.driver.hang_rules import STOPPED_S, Patience
+from training_runtime.elastic.driver.host_link import HostLink
+from training_runtime.elastic.driver.worker_table import WorkerProcess
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.process_handles import start_ticks
-from training_runtime.elastic.segment import Segment
-from training_runtime.elastic.worker_table import WorkerProcess
+from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.becoming import at_the_end
+from training_runtime.elastic.processes.fork_server import ForkServer
+from training_runtime.elastic.processes.process_handles import start_ticks
+from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.errors import ProtocolError, UserError
 from training_runtime.protocol import SlotRef, Worker
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Protocol
 
 from training_runtime import journal, storage
-from training_runtime.elastic.hostlink import HostLink
-from training_runtime.elastic.logged import LOOK_S
+from training_runtime.elastic.driver.host_link import HostLink
+from training_runtime.elastic.script_logs.logged import LOOK_S
 from training_runtime.elastic.torchrun import workers
 from training_runtime.elastic.torchrun.decide import End, Facts, Finish, Kill, Start, Suspend, Wait, decide
 from training_runtime.elastic.torchrun.workers import Failure, Group, WorkerProcess

@@ -14,9 +14,10 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from training_runtime import console, storage
-from training_runtime.elastic import advice, process_handles
-from training_runtime.elastic.script import module_paths, user_traceback
-from training_runtime.elastic.seat import OOM_SCORE
+from training_runtime.elastic.driver import advice
+from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.script import module_paths, user_traceback
+from training_runtime.elastic.processes.seat import OOM_SCORE
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from training_runtime import console, storage
 from training_runtime.crashes import ended_how
-from training_runtime.elastic import process_handles
+from training_runtime.elastic.processes import process_handles
 from training_runtime.protocol import RunSpec, SlotRef, Worker
 
 ADDRESS = "127.0.0.1"  # all workers of a run are on one machine

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic import checkpoint, fork_server_spawned, process_handles
-from training_runtime.elastic.outcome import TrainingFailed
+from training_runtime.elastic.driver.outcome import TrainingFailed
+from training_runtime.elastic.processes import fork_server_spawned, process_handles
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import UserError
 from training_runtime.fabric.model import FabricModel
 from training_runtime.fabric.notebook.packing import ABOUT, PARENT, PAYLOAD, VERSION

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from training_runtime import journal
-from training_runtime.elastic import checkpoint
+from training_runtime.elastic.state import checkpoint
 from training_runtime.fabric.notebook import packing
 from training_runtime.fabric.notebook.seen import Seen
 

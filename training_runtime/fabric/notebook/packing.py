@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic import pickling
 from training_runtime.elastic.keras import kind, pickled
+from training_runtime.elastic.state import pickling
 from training_runtime.errors import UserError
 from training_runtime.fabric.notebook import culprit
 

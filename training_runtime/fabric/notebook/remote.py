@@ -15,7 +15,7 @@ from typing import Any
 from edt_client.credentials import Studio
 from edt_client.errors import NoAnswer, Refused
 from edt_client.studio import Client
-from training_runtime.elastic import checkpoint
+from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import UserError
 from training_runtime.fabric.notebook import packing
 from training_runtime.fabric.notebook.seen import Curve, Seen

@@ -20,8 +20,8 @@ import torch
 from edt_client import credentials
 from edt_client.errors import ClientError
 from edt_client.studio import Client
+from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.job import schedulers_of
-from training_runtime.elastic.outcome import TrainingFailed
 from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks
 from training_runtime.fabric.notebook import packing, remote

@@ -1,0 +1,84 @@
+"""People's accounts: made by an administrator, with a generated password that is shown once and never stored in the clear. And whose
+session is whose."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from experiments.accounts import api_tokens, logins
+from experiments.live import notify
+from experiments.models import User
+
+
+def give_password(username: str, *, staff: bool = False, create: bool = True) -> str:
+    """A new random password for `username`, whose account is made where there is none. Returns it: the only time anyone sees it.
+
+    An existing account keeps its rights; `staff` only adds them. Raises ValidationError for a name that cannot be one, or is unknown
+    where `create` is False.
+    """
+    password = secrets.token_urlsafe(12)
+    user = User.objects.filter(username=username).first()
+    if user is None and not create:
+        raise ValidationError({"username": f"There is no account named {username}."})
+    user = user or User(username=username)
+    user.is_staff = user.is_staff or staff
+    user.is_active = True
+    user.set_password(password)
+    user.full_clean()
+    user.save()
+    logins.forget(username)
+    notify.access_changed(user.pk)
+    notify.changed("cluster", "nodes")  # with a second person some machines refuse what is new (see `apart`)
+    notify.nudge_schedule()
+    return password
+
+
+class MoreThanTheName:
+    """A password validator: what stands beside the username must be a password of its own."""
+
+    def __init__(self, least: int = 8) -> None:
+        self.least = least
+
+    def validate(self, password: str, user: User | None = None) -> None:
+        name = user.username.lower() if user else ""
+        rest = password.lower().replace(name, "").replace(name[::-1], "") if len(name) > 2 else password
+        if len(rest) < self.least:
+            raise ValidationError("This password is little more than your username: take one that does not hold it.")
+
+    def get_help_text(self) -> str:
+        return f"A password that holds your username needs {self.least} more characters."
+
+
+Login = str | int  # the key of a session, or the number of an API token
+
+
+def logged_in(by: Iterable[Login]) -> dict[Login, User]:
+    """Who is logged in with which of the sessions and API tokens. The others are left out."""
+    asked = set(by)
+    tokens = [each for each in asked if isinstance(each, int)]
+    found = _by_session({each for each in asked if isinstance(each, str)})
+    for number, user in (api_tokens.owners(tokens, now=timezone.now()) if tokens else {}).items():
+        found[number] = user
+    return found
+
+
+def _by_session(session_keys: set[str]) -> dict[Login, User]:
+    """As Django's own check of a request has it: the session must not have ended, the account must be open, and the password still be the
+    one that was logged in with."""
+    sessions = Session.objects.filter(session_key__in=session_keys, expire_date__gt=timezone.now())
+    said = {session.session_key: session.get_decoded() for session in sessions}
+    numbers = {key: str(values.get(SESSION_KEY, "")) for key, values in said.items()}
+    people = User.objects.filter(is_active=True).in_bulk([int(number) for number in set(numbers.values()) if number.isdigit()])
+    found = {key: people.get(int(number)) for key, number in numbers.items() if number.isdigit()}
+    return {
+        key: user
+        for key, user in found.items()
+        if user is not None and constant_time_compare(said[key].get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
+    }

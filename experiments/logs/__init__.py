@@ -1,0 +1,1 @@
+"""Logs that pages follow and search."""

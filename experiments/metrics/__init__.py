@@ -1,0 +1,1 @@
+"""Journals of runs into the database (`ingest`)."""

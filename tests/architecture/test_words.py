@@ -1,0 +1,28 @@
+"""The field's words: what was once called otherwise here is not called so again (docs/glossary.md has what it is called)."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.source import ROOT
+
+GIVEN_UP = {
+    "arena": "segment",
+    "chronicle": "recorder",
+    "doorbell": "semaphore",
+    "household": "fork server",
+    "keeper": "shim",
+    "kinship": "process handles",
+    "roster": "worker table",
+    "vigil": "hang detector",
+}
+PLACES = ("training_runtime", "experiments", "webapp", "edt_client", "tests", "benchmarks", "docs")
+
+
+def test_nothing_is_called_by_a_word_that_was_given_up() -> None:
+    words = re.compile(rf"(?<![a-z])({'|'.join(GIVEN_UP)})s?(?![a-z])", re.IGNORECASE)
+    here = ROOT / "tests/architecture/test_words.py"
+    files = [path for place in PLACES for kind in ("*.py", "*.md") for path in (ROOT / place).rglob(kind) if path != here]
+    found = [f"{path.relative_to(ROOT)}: {word}" for path in files for word in words.findall(path.read_text())]
+    assert len(files) > 1000, "the places have moved"
+    assert not found, f"now called: {GIVEN_UP}"

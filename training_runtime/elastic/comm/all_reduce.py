@@ -1,0 +1,282 @@
+"""Gradients through shared memory, summed in the one fixed tree (see `tree`).
+
+As soon as the backward pass of an engine has finished a parameter's gradient, it is copied into the engine's row while it is still in the
+cache, and dropped. An engine whose first addition is to its left neighbour on the same worker needs no row: it is added to the neighbour's.
+Where the script has a step of its own, gradients stay until it has returned: it may clip them, or take several passes.
+After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
+in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
+
+A worker on a GPU adds up in rows of its own there and copies only what is left when it has made its own additions; one that is alone copies
+nothing. The additions between workers are made in the shared memory by the processor all the same: adding two numbers gives the same
+everywhere.
+
+Who may write when: a row and its flags of use, between a second barrier and the next first one, by the worker that computes its engine; the
+sum, between a first barrier and the second, each piece by one worker; both are read in between. So nobody needs a lock. Each element is
+added in one order by one worker: exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from training_runtime.elastic import tree
+from training_runtime.elastic.comm.segment import Lane, Segment
+from training_runtime.elastic.comm.strides import laid_out_as, strides_of
+from training_runtime.errors import UserError
+
+CHUNK_BYTES = 128 * 1024
+
+
+def lanes(parameters: Sequence[torch.Tensor]) -> tuple[Lane, ...]:
+    """One lane a dtype, in the order in which the dtypes appear; each begins on a cache line."""
+    sizes: dict[torch.dtype, int] = {}
+    for p in parameters:
+        sizes[p.dtype] = sizes.get(p.dtype, 0) + _padded(p)
+    found, at = [], 0
+    for dtype, size in sizes.items():
+        found.append(Lane(dtype, size, at))
+        at += -(-size * dtype.itemsize // 64) * 64
+    return tuple(found)
+
+
+def _padded(p: torch.Tensor) -> int:
+    """Elements that `p` takes in its lane: a whole number of cache lines, so no two tensors share one."""
+    step = max(1, 64 // p.dtype.itemsize)
+    return -(-p.numel() // step) * step
+
+
+def shard(lane: Lane, rank: int, workers: int) -> range:
+    """The elements of a lane that `rank` of so many workers adds up: whole pieces, so that all of them are about equal."""
+    chunk = CHUNK_BYTES // lane.dtype.itemsize
+    pieces = tree.share(rank, workers, -(-lane.size // chunk))
+    return range(min(pieces.start * chunk, lane.size), min(pieces.stop * chunk, lane.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Memory for one gradient of everything: flat, a tensor for each lane; and `views` of them, one shaped like each parameter."""
+
+    flats: list[torch.Tensor]
+    views: list[torch.Tensor]
+
+
+class Exchange:
+    """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers; gradients of
+    `others` are nobody's and dropped. `apart`: it adds up in rows of its own there, because the shared memory is far away. `own_step`: the
+    script computes the gradients in a function of its own, which may change them until it returns."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        parameters: Sequence[torch.Tensor],
+        device: torch.device,
+        *,
+        apart: bool,
+        others: Sequence[torch.Tensor] = (),
+        own_step: bool = False,
+    ) -> None:
+        self._segment, self._parameters, self._others, self._device = segment, tuple(parameters), tuple(others), device
+        self._engines = segment.layout.engines
+        self._apart = apart
+        self._flat = [[segment.lane(row, lane) for lane in segment.layout.lanes] for row in range(self._engines + 1)]
+        self._shared: dict[int, Row] = {}
+        self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
+        self._spare: list[Row] = []
+        self._target: list[torch.Tensor] = []  # of the engine that is being computed; empty: gradients stay where autograd puts them
+        self._adding = False
+        self._times = [0] * len(self._parameters)
+        self._versions: list[int] = []
+        self._used: list[int] = []
+        self._parts: list[torch.Tensor | None] = [None] * len(self._parameters)  # gradients of an engine that is added to its neighbour
+        self.refused = ""  # why a gradient that arrives now has no place to go
+        self.copies = False  # each worker gets the sum for itself, whatever the optimizer is
+        self._where = {id(p): i for i, p in enumerate(self._parameters)}
+        for p in () if own_step else self._parameters:
+            flag = p.requires_grad
+            p.requires_grad_(True)  # a frozen parameter may be trained later
+            p.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+            p.requires_grad_(flag)
+
+    def _row(self, place: int) -> Row:
+        """Where the part of the tree is summed that begins with engine `place`."""
+        if self._apart:
+            return self._own(place)
+        if place not in self._shared:
+            self._shared[place] = self._shaped(self._flat[place])
+        return self._shared[place]
+
+    def _own(self, place: int) -> Row:
+        """A row on this worker's device."""
+        if place not in self._held:
+            self._held[place] = self._spare.pop() if self._spare else self._new()
+        return self._held[place]
+
+    def _new(self) -> Row:
+        return self._shaped([torch.empty(lane.size, dtype=lane.dtype, device=self._device) for lane in self._segment.layout.lanes])
+
+    def _shaped(self, flats: list[torch.Tensor]) -> Row:
+        places = {lane.dtype: i for i, lane in enumerate(self._segment.layout.lanes)}
+        at = [0] * len(places)
+        views = []
+        for p in self._parameters:
+            i = places[p.dtype]
+            views.append(laid_out_as(p, flats[i][at[i] : at[i] + p.numel()]))
+            at[i] += _padded(p)
+        return Row(flats, views)
+
+    def begin(self, engine: int, mine: range, engines: int) -> None:
+        """From now on gradients are those of `engine`."""
+        self._adding = (engine - 1, engine) in tree.own_merges(mine, engines)[engine]
+        self._target = self._row(engine - 1 if self._adding else engine).views
+        self._times = [0] * len(self._parameters)
+        self._parts = [None] * len(self._parameters)
+
+    def _take(self, p: torch.Tensor) -> None:
+        """A parameter's gradient is there (autograd calls this). More than once in an engine only where a loss or a module runs a backward
+        pass of its own."""
+        if not self._target or p.grad is None:
+            return
+        _refuse_sparse(p.grad)
+        if self.refused:
+            raise UserError(self.refused)
+        i = self._where[id(p)]
+        self._times[i] += 1
+        with torch.no_grad():
+            if self._adding:  # at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
+                before = self._parts[i]
+                self._parts[i] = p.grad if before is None else before.add_(p.grad)
+            elif self._times[i] == 1:
+                self._target[i].copy_(p.grad)
+            else:
+                self._target[i].add_(p.grad)
+        p.grad = None
+
+    def end(self, engine: int, mine: range, engines: int, *, scale: float | None = None) -> None:
+        """`engine` is computed: a parameter it did not use counts as zero; then the additions that this worker can make alone.
+
+        `scale` multiplies its gradients first, where the loss could not be multiplied.
+        """
+        for i, (view, p) in enumerate(zip(self._target, self._parameters, strict=True)):
+            grad, p.grad = p.grad if self._parts[i] is None else self._parts[i], None
+            if grad is not None:  # not added yet
+                _refuse_sparse(grad)
+                self._times[i] = 1
+                part = (grad if scale is None else grad * scale).to(view.device)
+                view.add_(part) if self._adding else view.copy_(part)
+            elif p.requires_grad and not self._times[i]:
+                # Another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0.
+                view.add_(0) if self._adding else view.zero_()
+        self._segment.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
+        self._drop_others()
+        self._target = []
+        for left, right in tree.own_merges(mine, engines)[engine]:
+            if not (self._adding and right == engine):
+                for a, b in zip(self._row(left).flats, self._row(right).flats, strict=True):
+                    a.add_(b)
+                self._let_go(right)
+
+    def offer(self) -> None:
+        """What this worker could not add up alone is put where the others see it. Before the first barrier."""
+        for place, row in tuple(self._held.items()):
+            for shared, own in zip(self._flat[place], row.flats, strict=True):
+                shared.copy_(own)
+            self._let_go(place)
+
+    def _let_go(self, place: int) -> None:
+        if place in self._held:
+            self._spare.append(self._held.pop(place))
+
+    def merge_joint(self, rank: int, workers: int, engines: int) -> None:
+        """Add up the shard of `rank`. Between the two barriers of a step."""
+        self.read_used(engines)
+        joint = tree.joint_merges(workers, engines)
+        for i, lane in enumerate(self._segment.layout.lanes):
+            chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
+            for start in range(mine.start, mine.stop, chunk):
+                self._add_piece(i, slice(start, min(start + chunk, mine.stop)), joint)
+
+    def read_used(self, engines: int) -> None:
+        """Note which parameters any engine has used. Before the second barrier: after it a fast worker may already write those of its
+        next step."""
+        self._used = self._segment.used[:engines].amax(0).tolist()
+
+    def _add_piece(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
+        total = self._flat[self._engines][lane][part]
+        if not joint:  # a last step that one worker computed alone
+            total.copy_(self._flat[0][lane][part])
+            return
+        for left, right in joint[:-1]:
+            self._flat[left][lane][part].add_(self._flat[right][lane][part])
+        left, right = joint[-1]
+        torch.add(self._flat[left][lane][part], self._flat[right][lane][part], out=total)
+
+    def deliver(self, workers: int, engines: int, optimizer: torch.optim.Optimizer) -> None:
+        """Make the sum every parameter's `.grad`; one that no engine used keeps None, as in a plain loop. After the second barrier.
+
+        Where something may change gradients in place (clipping), each worker gets a copy: the sum belongs to all of them.
+        """
+        if workers == 1:
+            row = self._row(0)
+            self.read_used(engines)
+        elif self._apart or self.copies or may_change_gradients(optimizer):
+            row = self._own(self._engines)
+            for own, total in zip(row.flats, self._flat[self._engines], strict=True):
+                own.copy_(total)
+        else:
+            row = self._row(self._engines)
+        for p, view, some in zip(self._parameters, row.views, self._used, strict=True):
+            p.grad = view.to(p.device) if some else None
+        self._versions = [flat._version for flat in self._flat[self._engines]]
+
+    def deliver_alone(self) -> None:
+        """The only worker has computed the only engine: the gradients are where they belong. They are to be as a sum would be."""
+        self._drop_others()
+        for p in self._parameters:
+            if p.grad is not None and p.grad.layout == torch.strided and p.grad.stride() != strides_of(p):
+                p.grad = laid_out_as(p, torch.empty_like(p.grad).view(-1)).copy_(p.grad)
+
+    def _drop_others(self) -> None:
+        for p in self._others:
+            p.grad = None
+
+    def refuse_changes(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises UserError where the optimizer holds other parameters than at the start: nobody would add up their gradients."""
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if held != self._where.keys():
+            raise UserError(
+                "the optimizer was given parameters, or lost some, while it was training: give it all of them before train(), and call "
+                "requires_grad_(False) on those that are not to be trained yet (they are not stepped until requires_grad_(True))"
+            )
+
+    def check(self) -> None:
+        """After the optimizer's step: the shared sum must be as it was. Raises UserError where it is not (see `may_change_gradients`)."""
+        if self._versions != [flat._version for flat in self._flat[self._engines]]:
+            raise UserError(
+                "the optimizer changes gradients in place in a way that was not foreseen; give it a step_pre_hook that does nothing"
+            )
+
+    def drop(self) -> None:
+        """The optimizer has used the gradients; also: a step was dropped, whatever stands anywhere is void."""
+        self._target, self._parts = [], [None] * len(self._parameters)
+        self._drop_others()
+        for p in self._parameters:
+            p.grad = None
+        for place in tuple(self._held):
+            self._let_go(place)
+
+
+def _refuse_sparse(grad: torch.Tensor) -> None:
+    if grad.layout != torch.strided:
+        raise UserError("sparse gradients are not supported: build the layer with sparse=False")
+
+
+def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of `optimizer` may write into `.grad`: anything but the plain loops of torch.optim is thought capable of it."""
+    ours = type(optimizer).__module__.startswith("torch.optim")
+    step = vars(optimizer).get("step")
+    patched = step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
+    joined = any(group.get("foreach") or group.get("fused") for group in optimizer.param_groups)
+    return bool(not ours or patched or joined or optimizer._optimizer_step_pre_hooks)

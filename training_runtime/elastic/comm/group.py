@@ -1,0 +1,119 @@
+"""The members of one generation as a worker sees them, and the barriers between them.
+
+A barrier costs two words and a ring to each peer; no lock, no collective. On arrival a worker writes the newest generation it has seen and
+then its phase (generation, count). Whoever finds all peers at its own phase goes on, and all of them then read the same minimum of what was
+seen: so they agree on a change of members without another exchange. A worker can be one barrier ahead of a peer, never two; so what it has
+seen stands in one of two words, by the parity of the count. A death shows as a generation published with `abort`, which wakes everybody out
+of any barrier.
+"""
+
+from __future__ import annotations
+
+import time
+
+from training_runtime.elastic.comm.segment import ABORT, COMMITTED, GIVEN, PHASE, SEEN, WANTED, GenerationRecord, Segment
+from training_runtime.elastic.state import emergency_checkpoint
+from training_runtime.elastic.worker.pull import Pull
+
+SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
+
+
+class Moved(Exception):
+    """The members change: go to `generation`. `abort`: a member died, what is in flight is void."""
+
+    def __init__(self, generation: int, *, abort: bool) -> None:
+        super().__init__(generation)
+        self.generation, self.abort = generation, abort
+
+
+class Group:
+    """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
+
+    def __init__(self, segment: Segment, record: GenerationRecord, seat: int, driver: int) -> None:
+        self.segment, self.record, self.seat, self.driver = segment, record, seat, driver
+        self.number = record.number
+        self.rank = record.members.index(seat) if seat in record.members else -1
+        self.size = len(record.members)
+        self._count = 0
+        self._entering = True
+        self._peers = tuple(s for s in record.seats if s != seat)
+
+    def begin(self) -> None:
+        """The generation has been entered: visitors are gone."""
+        self._peers = tuple(s for s in self.record.members if s != self.seat)
+        self._entering = False
+
+    @property
+    def parity(self) -> int:
+        """Of the last barrier."""
+        return self._count % 2
+
+    @property
+    def next_parity(self) -> int:
+        return 1 - self.parity
+
+    def barrier(self, waiting_for: Pull | None = None, *, given: int = 0) -> int:
+        """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
+        other machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the
+        state and took too long too often."""
+        segment, bell = self.segment, self.segment.bells[self.seat]
+        self._count += 1
+        seen = SEEN + self._count % 2
+        segment.set(self.seat, seen, segment.words[WANTED])
+        phase = self.number << 32 | self._count
+        if given and segment.layout.machines > 1:
+            # Entering has places of its own: what was given at the last barrier before it may not have been passed on yet.
+            pair = GIVEN + 2 * (self._count % 2) + 4 * self._entering
+            segment.set(self.seat, pair + 1, given)
+            segment.set(self.seat, pair, phase)
+        segment.set(self.seat, PHASE, phase)
+        for peer in self._peers:
+            segment.bells[peer].ring()
+        segment.stir()
+        bell.drain()
+        waiting = self._peers
+        while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
+            # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
+            self.check_abort()
+            emergency_checkpoint.check(segment)
+            slice_s = SLICE_S if waiting_for is None else min(SLICE_S, waiting_for.left_s(time.monotonic()))
+            if not bell.wait(slice_s):
+                emergency_checkpoint.look(segment, self.driver)
+            if waiting_for is not None:
+                waiting_for.look(time.monotonic())
+        return min([segment.get(peer, seen) for peer in self._peers] + [segment.get(self.seat, seen)])
+
+    def _arrived(self, peer: int, phase: int) -> bool:
+        """At this phase or past it. A peer seen in a later generation went there by agreement, past this barrier; or by an abort,
+        which shows first."""
+        word = self.segment.get(peer, PHASE)
+        if word >= phase and word >> 32 != self.number:
+            self.check_abort()
+        return word >= phase
+
+    def check_abort(self) -> None:
+        abort = self.segment.words[ABORT]
+        if abort > self.number:
+            raise Moved(abort, abort=True)
+
+    def is_ahead(self) -> bool:
+        """Whether anybody else has done more units than this worker, which therefore waits for the state."""
+        return max(self.committed().values()) > self.segment.get(self.seat, COMMITTED)
+
+    def committed(self) -> dict[int, int]:
+        """The tick of every member and visitor; stable between the barriers of entering."""
+        return {seat: self.segment.get(seat, COMMITTED) for seat in self.record.seats}
+
+
+def await_membership(segment: Segment, seat: int, *, driver: int, after: int, pull: Pull) -> int:
+    """Wait until a generation newer than `after` has `seat` in it. Raises PullFailed when that took too long too often."""
+    while True:
+        segment.bells[seat].drain()
+        wanted = int(segment.words[WANTED])
+        if wanted > after:
+            record = segment.generation(wanted)
+            if seat in record.members or seat in record.visitors:
+                return wanted
+        emergency_checkpoint.look(segment, driver)
+        pull.look(time.monotonic())
+        segment.bells[seat].wait(min(SLICE_S, pull.left_s(time.monotonic())))

@@ -1,0 +1,237 @@
+"""The memory that all processes of a run on one machine share: a memfd made by the driver before it forks, mapped by everybody.
+
+It holds words (int64, each with one writer), semaphores, the table of generations and word of each, per-engine metrics, the ring of
+finished steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here
+decides; `group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that
+of x86-64 (see `check_order`), semaphores are barriers besides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from training_runtime.elastic.comm.semaphore import SEM_BYTES, Semaphore
+from training_runtime.errors import UserError
+
+GENERATIONS = 8  # descriptions kept; at most two are ever in use
+NOTE_BYTES = 1 << 14  # of what a generation's line in the journal will say
+RING = 4096  # steps that may be finished before the driver has read them
+RING_GENERATION = 6  # column
+RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
+# Words of the head. ORPHANED: see `emergency_checkpoint`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
+# RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
+HEAD_WORDS = 16
+# Words of a seat. BEAT: see `heartbeat`.
+PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
+WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
+GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
+DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
+SEAT_WORDS = 32
+STATE_LEFT = 1
+LINE = 64
+
+
+@dataclass(frozen=True)
+class Lane:
+    """All gradient elements of one dtype: `size` elements from byte `offset` of a row on."""
+
+    dtype: torch.dtype
+    size: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of everything in the segment. Every process of a run computes the same one. `seats`: of all `machines`, as many of each, in
+    their order."""
+
+    seats: int
+    engines: int
+    columns: int
+    parameters: int
+    test_batches: int
+    buffer_bytes: int
+    lanes: tuple[Lane, ...]
+    machines: int = 1
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where each part begins; "end" is the size of the whole."""
+        sizes = {
+            "head": HEAD_WORDS * 8,
+            "table": GENERATIONS * self.generation_words * 8,
+            "seats": self.seats * SEAT_WORDS * 8,
+            "bells": (self.seats + self.machines) * SEM_BYTES,
+            "metrics": 2 * self.engines * self.columns * 8,
+            "used": self.engines * self.parameters,
+            "ring": RING * (RING_HEAD + self.columns) * 8,
+            "tests": self.test_batches * self.columns * 8,
+            "tested": self.test_batches * 8,
+            "buffers": 2 * self.buffer_bytes,
+            "notes": GENERATIONS * NOTE_BYTES,
+            "rows": (self.engines + 1) * self.row_bytes,
+        }
+        offsets, at = {}, 0
+        for name, size in sizes.items():
+            offsets[name] = at
+            at = -(-(at + size) // 4096) * 4096
+        return {**offsets, "end": at}
+
+    def machine(self, seat: int) -> int:
+        """On which machine a seat is; 0 is the driver's."""
+        return seat * self.machines // self.seats
+
+    def seats_of(self, machine: int) -> range:
+        return range(self.seats * machine // self.machines, self.seats * (machine + 1) // self.machines)
+
+    @property
+    def generation_words(self) -> int:
+        return 3 + 2 * self.seats
+
+    @property
+    def row_bytes(self) -> int:
+        last = self.lanes[-1] if self.lanes else None
+        return 0 if last is None else -(-(last.offset + last.size * last.dtype.itemsize) // 4096) * 4096
+
+
+@dataclass(frozen=True)
+class GenerationRecord:
+    """A generation as published: `members` in rank order, `visitors` of the one before that hand their state over and leave."""
+
+    number: int
+    members: tuple[int, ...]
+    visitors: tuple[int, ...]
+
+    @property
+    def seats(self) -> tuple[int, ...]:
+        return self.members + self.visitors
+
+
+def check_order(machine: str, workers: int) -> None:
+    """Raises UserError where several workers could not rely on what they read: `machine` (as `platform.machine()` says it) has to show the
+    writes of one process to the others in their order, which only x86-64 promises without fences."""
+    if workers > 1 and machine.lower() not in ("x86_64", "amd64"):
+        raise UserError(
+            f"several workers cannot train on this machine: its processor ({machine}) may show what one process writes to another in "
+            "another order, and gradients could be wrong unnoticed. Use machines with x86-64 processors, or one slot (in the studio the "
+            "most slots of the run, elsewhere EDT_SLOTS=1)"
+        )
+
+
+class Segment:
+    """A process's view of the shared memory."""
+
+    def __init__(self, fd: int, layout: Layout, *, create: bool = False) -> None:
+        self.layout, self.fd = layout, fd
+        at = layout.offsets
+        if create:
+            os.ftruncate(fd, at["end"])
+        self._map = mmap.mmap(fd, at["end"])
+        self.words = memoryview(self._map)[: at["bells"]].cast("q")
+        self._seats, self._table = at["seats"] // 8, at["table"] // 8
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        bells = [Semaphore(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats + layout.machines)]
+        self.bells, self.relay_bells = bells[: layout.seats], bells[layout.seats :]
+        columns = layout.columns
+        self.metrics = self.tensor("metrics", torch.float64, 2 * layout.engines * columns).view(2, layout.engines, columns)
+        self.used = self.tensor("used", torch.uint8, layout.engines * layout.parameters).view(layout.engines, layout.parameters)
+        self.ring = self.tensor("ring", torch.float64, RING * (RING_HEAD + columns)).view(RING, RING_HEAD + columns)
+        self.tests = self.tensor("tests", torch.float64, layout.test_batches * columns).view(layout.test_batches, columns)
+        self.tested = self.tensor("tested", torch.int64, layout.test_batches)
+        if create:
+            for bell in bells:
+                bell.create()
+
+    def tensor(self, part: str, dtype: torch.dtype, count: int, offset: int = 0) -> torch.Tensor:
+        """A flat tensor that is the memory of `part` from byte `offset` on."""
+        if not count:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=self.layout.offsets[part] + offset)
+
+    def begin_ring(self, step: int) -> None:
+        """All up to this step is in the journal already. Only while nobody writes steps."""
+        if step > self.words[RING_WRITTEN]:
+            self.words[RING_WRITTEN] = self.words[RING_READ] = step
+
+    def is_filling(self) -> bool:
+        """Whether finished steps should be read soon."""
+        return self.words[RING_WRITTEN] - self.words[RING_READ] > RING // 2
+
+    def memory(self, offset: int, length: int) -> memoryview:
+        """Bytes of the segment themselves."""
+        return memoryview(self._map)[offset : offset + length]
+
+    def lane(self, row: int, lane: Lane) -> torch.Tensor:
+        """One lane of one gradient row; row V is the sum."""
+        return self.tensor("rows", lane.dtype, lane.size, row * self.layout.row_bytes + lane.offset)
+
+    def note(self, number: int, text: bytes) -> None:
+        """Leave word of a generation, for whoever must write its line where the driver could not. Before it is published; none that is
+        too long."""
+        if len(text) <= NOTE_BYTES - 16:
+            at = self.layout.offsets["notes"] + number % GENERATIONS * NOTE_BYTES
+            self._map[at : at + 16 + len(text)] = number.to_bytes(8, "little") + len(text).to_bytes(8, "little") + text
+
+    def noted(self, number: int) -> bytes:
+        """What was left of it, or nothing."""
+        at = self.layout.offsets["notes"] + number % GENERATIONS * NOTE_BYTES
+        whose, length = (int.from_bytes(self._map[at + i : at + i + 8], "little") for i in (0, 8))
+        return self._map[at + 16 : at + 16 + length] if whose == number else b""
+
+    def say(self, word: int) -> None:
+        """Set a word of the head and wake everybody."""
+        self.words[word] = 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Everybody on this machine, also who passes on to others what is new here."""
+        for bell in self.bells:
+            bell.ring()
+        self.stir()
+
+    def stir(self) -> None:
+        """Wake who passes on to other machines what is new here."""
+        if self.words[RELAYED]:
+            for machine, bell in enumerate(self.relay_bells):
+                if self.words[RELAYED] >> machine & 1:
+                    bell.ring()
+
+    def get(self, seat: int, word: int) -> int:
+        return self.words[self._seats + seat * SEAT_WORDS + word]
+
+    def set(self, seat: int, word: int, value: int) -> None:
+        self.words[self._seats + seat * SEAT_WORDS + word] = value
+
+    def clear_seat(self, seat: int) -> None:
+        """Make a seat ready for a new process. Only while no process sits there."""
+        for word in range(SEAT_WORDS):
+            self.set(seat, word, 0)
+        self.set(seat, COMMITTED, -1)
+        self.bells[seat].drain()
+
+    def publish(self, record: GenerationRecord, *, abort: bool) -> None:
+        """Announce a generation (the driver alone). The description is written before the word that points to it; then everybody is
+        woken."""
+        at = self._table + record.number % GENERATIONS * self.layout.generation_words
+        self.words[at + 1], self.words[at + 2] = len(record.members), len(record.visitors)
+        for i, seat in enumerate(record.members + record.visitors):
+            self.words[at + 3 + i] = seat
+        self.words[at] = record.number
+        self.words[WANTED] = record.number
+        if abort:
+            self.words[ABORT] = record.number
+        self.wake()
+
+    def generation(self, number: int) -> GenerationRecord:
+        at = self._table + number % GENERATIONS * self.layout.generation_words
+        assert self.words[at] == number, f"generation {number} was overwritten by {self.words[at]}"
+        members, visitors = self.words[at + 1], self.words[at + 2]
+        seats = tuple(self.words[at + 3 + i] for i in range(members + visitors))
+        return GenerationRecord(number, seats[:members], seats[members:])

@@ -1,0 +1,1 @@
+"""Which samples each engine gets (`sampler`, `order`), and how they are loaded."""

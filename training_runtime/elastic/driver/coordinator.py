@@ -1,0 +1,399 @@
+"""The driver's watch over one train(): it starts and ends workers, publishes generations, and records what they report. It computes
+nothing.
+
+One loop, one thread. Events come from the host link, from the reports of template and workers, and from the ring of finished steps; after
+each round `membership.decide` says what to do. Only a worker that the template has reaped counts as gone: until then its slot is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from typing import Any
+
+from training_runtime import journal
+from training_runtime.elastic.comm.segment import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, GenerationRecord, Segment
+from training_runtime.elastic.driver import membership
+from training_runtime.elastic.driver.failures import Recent
+from training_runtime.elastic.driver.host_link import HostLink
+from training_runtime.elastic.driver.outcome import Failure, Outcome
+from training_runtime.elastic.driver.recorder import Recorder
+from training_runtime.elastic.driver.recorder_feed import Published, RecorderFeed
+from training_runtime.elastic.driver.supervision import Supervision
+from training_runtime.elastic.driver.worker_table import WorkerTable
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.multinode.remote_nodes import WORDS, Outposts
+from training_runtime.elastic.processes.becoming import at_the_end
+from training_runtime.elastic.processes.fork_server import ForkServer
+from training_runtime.elastic.state import checkpoint, digest
+from training_runtime.protocol import SlotRef
+
+LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
+DEATHS_OF_THE_TEMPLATE, WITHIN_S = 10, 600.0  # so many in so short a time fail a run that does not get on meanwhile
+
+
+class Coordinator:
+    """One call of train(). `link` is None without the studio: then `slots` are used from start to end."""
+
+    def __init__(self, job: Job, recorder: Recorder, *, attempt: int, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
+        self.job, self.recorder, self.attempt, self.link = job, recorder, attempt, link
+        self.granted, self.reason = slots, "started"
+        self.revision, self.stopping = -1, ""
+        self.has_state = False
+        self.tick = 0  # of the checkpoint that workers begin with
+        self.generation = recorder.last_generation
+        self.record = GenerationRecord(self.generation, (), ())
+        self.begun = True
+        self.done = self.retiring = False
+        self.last_tick = 0  # of the training, when it is at its end
+        self.failure = Failure()
+        self.segment: Segment | None = None
+        self.fork_server: ForkServer | None = None
+        self.template_deaths = Recent(WITHIN_S)
+        self.unforkable: dict[str, Any] | None = None
+        self.supervision = Supervision(time.monotonic())
+
+    # -- life
+
+    def run(self) -> Outcome:
+        """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
+        self.fork_server = fork_server = ForkServer(self.job, self.link.leave if self.link is not None else lambda: None)
+        self.outposts = Outposts(self.job, fork_server)
+        self.worker_table = WorkerTable(fork_server, self.outposts)
+        with at_the_end(lambda: self._end(fork_server)):
+            while not self._finished():
+                self._wait(fork_server)
+                self._read_all()
+                if self.unforkable is not None:
+                    self._start_fresh(fork_server, self.unforkable)
+                if fork_server.inbox.severed:
+                    self._start_anew(fork_server, "the workers could not be heard any more, something in the script shut down their socket")
+                self._look_after(fork_server, time.monotonic())
+                self._act()
+                self.recorder.flush_if_due(time.monotonic())
+            return self._close()
+
+    def _end(self, fork_server: ForkServer) -> None:
+        self.outposts.end()
+        fork_server.end(self.worker_table.on(0))
+        if self.link is not None:
+            self.link.hold((), forking=False)
+
+    def interrupt(self, reason: str) -> None:
+        """Stop at the next step boundary. From a signal handler."""
+        self.stopping = self.reason = reason
+        if self.fork_server is not None:
+            os.eventfd_write(self.fork_server.wake_fd, 1)
+
+    def _lay_out(self, samples: int, test_samples: int) -> None:
+        job = self.job
+        shape = job.shape(samples, test_samples)
+        self.recorder.started(shape, self.attempt)
+        self.recorder_feed = RecorderFeed(job, shape, self.recorder)
+        tick = self.recorder_feed.take_up()
+        self.generation = self.recorder.last_generation
+        self.record = GenerationRecord(self.generation, (), ())
+        assert self.fork_server is not None
+        self.segment = Segment(self.fork_server.segment_fd, job.layout(shape), create=True)
+        self.recorder.pause()
+        self.outposts.open(self.segment.layout, (samples, test_samples))
+        self.has_state = tick is not None
+        self.segment.begin_ring(shape.step_at(tick or 0))
+        self.recorder_feed.continues(tick)
+        steps = shape.step_at(shape.ticks)
+        self.done = bool(steps) and self.recorder.trained_step == steps  # by an attempt that died over what follows
+
+    def _finished(self) -> bool:
+        return not self.worker_table.alive() and bool(self.failure or self.done or self.stopping)
+
+    def _close(self) -> Outcome:
+        self.recorder.write_pending()
+        if self.done and not self.failure:
+            self.recorder.trained()
+        self.recorder.end(self._is_stopped, failed=bool(self.failure))
+        if self.failure:
+            self.failure.tell(self.recorder)
+        self.recorder.flush()
+        return "stopped" if self.stopping and not self.done else "completed"
+
+    def _is_stopped(self) -> bool:
+        """Nothing trains any more, but the host may still want something."""
+        self._hear_host()
+        return bool(self.stopping)
+
+    # -- events
+
+    def _wait(self, fork_server: ForkServer) -> None:
+        """Sleep until something happens. Finished steps wake the driver at most once in FLUSH_S: between flushes the ring is not
+        waited for."""
+        due_s = self.recorder.due(time.monotonic())
+        poll = select.poll()
+        for fd in (fork_server.inbox.fileno(), fork_server.handle, *self.outposts.handles, *(self.link.readable() if self.link else ())):
+            poll.register(fd, select.POLLIN)
+        if due_s <= 0:
+            poll.register(fork_server.wake_fd, select.POLLIN)
+        events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
+        if fork_server.handle in events:
+            self._start_anew(fork_server, "the process that workers are forked from died")
+        elif any(handle in events for handle in self.outposts.handles):
+            self.recorder.pause()
+            for machine in self.outposts.begin_anew():
+                self._lose(machine)
+
+    def _start_anew(self, fork_server: ForkServer, why: str) -> None:
+        """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
+        self._read_all()  # who was forked last
+        too_often = self.template_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_TEMPLATE
+        self.outposts.end(over=False)
+        fork_server.bury(self.segment, [seated for seated in self.worker_table.on(0) if seated.pid], self._hear_host)
+        self._read_all()  # what they have said since
+        self.worker_table.bury_all()
+        self._tell_holding()
+        if self.failure or self.done:
+            return None
+        if too_often:
+            return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
+        self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
+        fork_server.hang_up()
+        self.recorder.pause()
+        fork_server.start()
+        if self.segment is not None:
+            self.segment.words[ORPHANED] = 0
+            self.recorder.pause()
+            self.outposts.begin_anew()
+            self.recorder_feed.take_up()  # of what they wanted to say, not everything may have come through
+            self._begin_again(why)
+        return None
+
+    def _start_fresh(self, fork_server: ForkServer, report: dict[str, Any]) -> None:
+        """The datasets function has made a fork of its process unsafe."""
+        self.unforkable = None
+        self.recorder.write(journal.Warned(fork_server.start_fresh(report)))
+
+    def _hear_host(self) -> None:
+        if self.link is None:
+            return
+        self.link.poll()
+        if self.link.wanted is not None and self.link.wanted.revision != self.revision:
+            self.revision = self.link.wanted.revision
+            self.granted, self.reason = self.link.wanted.slots, self.link.wanted.reason
+        if self.link.stop is not None:
+            self.stopping = self.reason = self.link.stop.reason or "stopped"
+
+    def _read_all(self) -> None:
+        self._hear_host()
+        assert self.fork_server is not None
+        for report in self.fork_server.inbox.handled():
+            self._drain_ring()  # steps come before what followed them
+            self._handle(report)
+        self._read_ring()
+
+    def _read_ring(self) -> None:
+        if self.segment is not None and (self.segment.is_filling() or self.recorder.due(time.monotonic()) <= 0):
+            self._drain_ring()
+
+    def _drain_ring(self) -> None:
+        if self.segment is None:
+            return
+        assert self.fork_server is not None
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fork_server.wake_fd)
+        if self.recorder_feed.steps(self.segment):
+            for seat in self.record.members[:1]:
+                self.segment.bells[seat].ring()  # it may wait for room
+
+    def _handle(self, report: dict[str, Any]) -> None:
+        """One report of the template (seat -1) or of a worker."""
+        kind, seat = report["kind"], report.get("seat", -1)
+        if kind == "sized":
+            if self.segment is None:
+                self._lay_out(report["samples"], report["test_samples"])
+        elif kind == "unforkable":
+            self.unforkable = report
+        elif kind == "forked":
+            self.worker_table.forked(seat, report["pid"])
+            self._tell_holding()
+        elif kind == "ready":
+            self.worker_table.ready(seat, time.monotonic())
+        elif kind == "begun":
+            self.recorder_feed.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
+            self._begun(report["generation"])
+        elif kind == "suspended":
+            self.recorder_feed.suspended(self.record.number, report, stopping=bool(self.stopping))
+            self.begun = self.has_state = True
+            self.worker_table.settle()
+            self._discard_newcomers()
+        elif kind == "exited":
+            self._exited(seat, report["code"])
+        elif kind in ("error", "dying") and seat >= 0:
+            self.supervision.deaths.told(seat, report)
+        elif kind == "error":
+            self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
+        elif kind == "diverged":
+            self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
+            self.failure.add("workers", "", digest.sentence(report, lambda seat: self.worker_table[seat].slot.id))
+        elif kind in WORDS:
+            self.reason = self.outposts.take(report) or self.reason
+        elif kind == "lost_machine":
+            self._lose(report["machine"])
+        elif kind == "pull_limit":
+            self.worker_table.gives_up(seat)
+        elif kind == "retired":
+            self.worker_table.retires(seat)
+            self._retire(RETIRED, report["tick"])
+        elif kind == "done":
+            self._done(report["tick"])
+        else:
+            self.recorder_feed.note(report)
+            self.outposts.heard(report)
+
+    def _begun(self, generation: int) -> None:
+        if generation == self.record.number:  # else an abort has overtaken it
+            self.begun = True
+            self.worker_table.settle()
+
+    def _retire(self, word: int, tick: int) -> None:
+        """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
+        the final model they may go (RETIRED); when that is written as well, that one too (CLOSED)."""
+        assert self.segment is not None
+        self.retiring, self.last_tick = True, tick
+        self.segment.say(word)
+
+    def _done(self, tick: int) -> None:
+        self.done = True
+        self._retire(CLOSED, tick)
+
+    def _exited(self, seat: int, code: int) -> None:
+        """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
+        ended = self.supervision.ended(self.worker_table, seat, code, segment=self.segment, generation=self.record.number)
+        goodbye = self.segment is not None and self.segment.get(seat, STATE) == STATE_LEFT
+        died = self.worker_table.exited(seat, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
+        self._tell_holding()
+        self.outposts.heard_of(self.worker_table[seat].machine)
+        if not died or ended.slot not in self._wanted_ids():
+            return
+        verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
+        if verdict.failed is not None:
+            message, traceback = verdict.failed
+            self.failure.add(f"worker on slot {ended.slot}", traceback, message, no_room=verdict.no_room)
+        elif verdict.warning:
+            self.recorder.write(journal.Warned(verdict.warning))
+
+    def _look_after(self, fork_server: ForkServer, now: float) -> None:
+        """Who hangs or keeps a slot for too long is killed; its death is then answered like any other."""
+        if self.failure or not self.supervision.is_due(now):
+            return
+        durations = self.recorder.durations()
+        if self.supervision.template_hangs(now, fork_server.pid, durations):
+            os.kill(fork_server.pid, signal.SIGKILL)  # our child and not reaped
+        if self.segment is None:
+            return
+        forked = [seated for seated in self.worker_table.alive() if seated.pid and not seated.killed]
+        wanted, ends = self._wanted_ids(), {"done": self.done, "retiring": self.retiring}
+        for seat, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
+            self.recorder.write(journal.Warned(why))
+            self.worker_table.kill((seat,))
+        self.outposts.give_up_the_deaf(now)
+
+    @property
+    def wanted(self) -> tuple[SlotRef, ...]:
+        """The slots here, then those of other machines."""
+        return (*self.granted, *self.outposts.slots())
+
+    def _wanted_ids(self) -> tuple[int, ...]:
+        return () if self.stopping else tuple(slot.id for slot in self.wanted)
+
+    def _lose(self, machine: int) -> None:
+        """Nothing more will be heard from a machine; its own host sees to what may still run there."""
+        self.outposts.lose(machine)
+        for seated in self.worker_table.on(machine):
+            self._exited(seated.seat, -signal.SIGKILL)
+
+    # -- decisions
+
+    def _act(self) -> None:
+        if self.segment is None:
+            return None
+        if self.failure:
+            return self.worker_table.kill(s.seat for s in self.worker_table.alive())
+        if self.done or self.retiring:
+            return self._wind_up(self.segment)
+        decision = membership.decide(self._facts(time.monotonic()))
+        if decision.lost:
+            self._begin_again("all workers died")
+            return self._act()
+        self.worker_table.discard(decision.discard)
+        for slot in decision.start:
+            self._start(next(s for s in self.wanted if s.id == slot))
+        if decision.publish is not None:
+            self._publish(decision.publish)
+        return None
+
+    def _wind_up(self, segment: Segment) -> None:
+        """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
+        final model dies, another does that."""
+        alive = self.worker_table.alive()
+        late = (s.seat for s in alive if s.state in ("starting", "ready") or segment.get(s.seat, COMMITTED) < self.last_tick)
+        self.worker_table.discard(seat for seat in late if self.worker_table[seat].state != "left")
+        if not (alive or self.done or self.stopping):
+            self.retiring, segment.words[RETIRED] = False, 0
+            self._begin_again("the worker that wrote the final model died")
+
+    def _facts(self, now: float) -> membership.Facts:
+        return membership.Facts(
+            engines=self.job.engines,
+            wanted=self._wanted_ids(),
+            reason=self.reason,
+            generation=self.record.number,
+            members=self.record.members,
+            begun=self.begun,
+            workers=self.worker_table.facts(),
+            barred=self.supervision.failures.resting(now),
+            now=now,
+        )
+
+    def _start(self, slot: SlotRef) -> None:
+        assert self.segment is not None
+        avoid = self.recorder_feed.still_read()
+        workers = min(len(self.wanted), self.job.engines)
+        if self.has_state and not self.worker_table.those(
+            "member", "starting", "ready"
+        ):  # the first of those who begin with the checkpoint
+            self._drain_ring()
+            self.tick = self.recorder_feed.take_up() or 0
+            self.segment.begin_ring(self.recorder_feed.shape.step_at(self.tick))
+        begin = -1 if self.worker_table.those("member") else self.tick
+        machine = self.outposts.machine_of(slot)
+        self.worker_table.start(slot, machine, segment=self.segment, avoid=avoid, begin=begin, after=self.generation, workers=workers)
+        self._tell_holding()
+
+    def _discard_newcomers(self) -> None:
+        """Those that count on others for the state, who will not give it to them any more."""
+        self.worker_table.discard(self.worker_table.those("starting", "ready"))
+
+    def _publish(self, publish: membership.Publish) -> None:
+        assert self.segment is not None
+        self.generation += 1
+        self.record = GenerationRecord(self.generation, publish.members, publish.visitors)
+        self.worker_table.publish(publish.members)
+        identities = {s: (self.worker_table[s].slot.id, self.worker_table[s].pid) for s in publish.members}
+        self.recorder_feed.announce(self.segment, Published(self.record, publish.reason, identities))
+        self.begun = False
+        if publish.abort:
+            self.reason = "a new worker replaces the one that died"
+        self.segment.publish(self.record, abort=publish.abort)
+
+    def _begin_again(self, why: str) -> None:
+        """No worker holds the state any more: from the engine checkpoint, or from the start."""
+        self.worker_table.forget_the_dead()
+        self._discard_newcomers()
+        self.record, self.begun, self.recorder_feed.workers = GenerationRecord(self.generation, (), ()), True, 0
+        self.has_state = checkpoint.exists(self.job.result_dir)
+        self.recorder_feed.resumed = f"{why}; continued from the {'last checkpoint' if self.has_state else 'start'}"
+
+    def _tell_holding(self) -> None:
+        if self.link is not None:
+            self.link.hold(known := self.worker_table.holding(), forking=len(known) < len(self.worker_table.on(0)))

@@ -1,0 +1,74 @@
+"""Why a worker died; what follows from it is decided in `failures`.
+
+Some deaths have a cause in what was being done: an exception, a fatal signal, a lack of memory, descriptors that the script has closed. Of
+the kernel's out-of-memory killer nothing tells but a counter of the whole machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_runtime.elastic.driver.failures import Cause
+
+EXHAUSTED, DISCONNECTED = 86, 87  # status of a worker that had no memory left; of one that cannot speak to its driver any more
+FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
+_LATELY_S = 5.0
+
+
+class FailureCauses:
+    """Those of one run. `now` is seconds of a clock that only goes forward."""
+
+    def __init__(self, now: float) -> None:
+        self._told: dict[int, Mapping[str, Any]] = {}
+        self._before = self._lately = (now, kernel_kills())
+
+    def look(self, now: float) -> None:
+        """Remember how often the kernel had killed a while ago. To be called now and then."""
+        if now > self._lately[0] + _LATELY_S:
+            self._before, self._lately = self._lately, (now, kernel_kills())
+
+    def told(self, seat: int, report: Mapping[str, Any]) -> None:
+        """A worker says what it is about to die of ("error" or "dying")."""
+        self._told[seat] = report
+
+    def cause(self, seat: int, code: int) -> Cause | None:
+        """What the worker of `seat` died of, by its exit code (-N: signal N); None where nothing points to itself."""
+        report = self._told.pop(seat, {})
+        traceback, summary = report.get("traceback", ""), report.get("summary", "").rpartition(".errors.")[2]
+        if code == EXHAUSTED:
+            return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback)
+        if code == DISCONNECTED:
+            return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
+        if report:
+            final, no_room = report["final"], report["no_room"]
+            return Cause(f"raised {summary}", True, traceback, raised=summary.split(":")[0], final=final, no_room=no_room)
+        if code > 0:
+            return Cause(f"exited with status {code}", True, raised=f"status {code}")
+        if code == -signal.SIGKILL and kernel_kills() > self._before[1]:
+            self._before = self._lately = (self._lately[0], kernel_kills())
+            return Cause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True)
+        return Cause(f"crashed ({signal.Signals(-code).name})", False) if -code in FATAL_SIGNALS else None
+
+
+def kernel_kills() -> int:
+    """How often the kernel of this machine has killed a process for lack of memory; 0 where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that there is no memory left, of the machine or of a device."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # torch's allocator for the CPU has no error class of its own.
+    lacks = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return lacks or isinstance(error, (MemoryError, torch.OutOfMemoryError))

@@ -1,0 +1,99 @@
+"""Which processes of a run show no life: the driver's look at the segment and at /proc, judged by `hang_rules`. It kills nobody.
+
+Members are judged together, by who waits for whom. Everybody else has a patience of their own: newcomers that start, leavers that were let
+go, workers of a training that is done, and the template. Who is stopped by a signal is found wherever it is, before others wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, Segment
+from training_runtime.elastic.driver import hang_rules
+from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.processes.process_handles import is_stopped
+
+TEMPLATE = -1
+_LONGEST_LOOK_S = 1.0
+_MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A process that hangs: its seat, or TEMPLATE; `allowed_s` is how long it was given."""
+
+    seat: int
+    allowed_s: float
+
+    def told(self, slot: int) -> str:
+        return f"the worker on slot {slot} showed no progress for {self.allowed_s:.3g} s and was ended (EDT_HANG_TIMEOUT sets the time)"
+
+
+class HangDetector:
+    """`setting`: seconds that somebody wants instead of a deadline that follows the steps. That one is doubled for an hour each time that
+    it ends a worker: work that is healthy and slow must not be ended again and again."""
+
+    def __init__(self, setting: float | None) -> None:
+        self._setting = setting
+        self._members, self._others = hang_rules.Watch(), hang_rules.Patience()
+        self._clock, self._looked = 0.0, float("-inf")
+        self._times, self._doubled = 1.0, 0.0
+
+    def look(
+        self,
+        now: float,
+        segment: Segment,
+        workers: Collection[WorkerProcess],
+        *,
+        members: Iterable[int],
+        durations: list[float],
+        done: bool,
+    ) -> tuple[Found, ...]:
+        """Who of `workers` hangs. `members`: the seats that must meet; `durations`: of the last steps, in seconds."""
+        now = self._watched(now)
+        limit_s = self._limit_s(durations, now)
+        together = () if done else tuple(s for s in workers if s.seat in members)
+        signs = {s.seat: _sign(segment, s) for s in together}
+        alone = {s.seat: _patience(segment, s, limit_s, meets=s.seat in signs, done=done) for s in workers}
+        found = {seat: alone[seat][1] for seat in self._others.lost(now, alone)}
+        hung = self._members.hung(now, signs, limit_s)
+        if self._setting is None and hung and not found:
+            self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
+        found = dict.fromkeys(hung, limit_s) | found
+        return tuple(Found(seat, allowed_s) for seat, allowed_s in found.items() if segment.get(seat, EXCUSED) != WAITS)
+
+    def _watched(self, now: float) -> float:
+        """Seconds that the driver has been looking: while it could not look, the workers may have waited for it."""
+        self._clock, self._looked = self._clock + min(max(0.0, now - self._looked), _LONGEST_LOOK_S), now
+        return self._clock
+
+    def _limit_s(self, durations: list[float], now: float) -> float:
+        if now > self._doubled + _DOUBLED_S:
+            self._times = 1.0
+        return self._times * hang_rules.deadline_s(durations, self._setting)
+
+    def template(self, now: float, pid: int, durations: list[float]) -> bool:
+        """Whether the template was stopped for too long. What it does otherwise is the user's own (the datasets function) or an instant."""
+        stopped = is_stopped(pid)
+        allowed_s = min(hang_rules.deadline_s(durations, self._setting), hang_rules.STOPPED_S) if stopped else float("inf")
+        return bool(self._others.lost(now, {TEMPLATE: (f"{pid} {stopped}", allowed_s)}))
+
+
+def _sign(segment: Segment, seated: WorkerProcess) -> hang_rules.Sign:
+    seat = seated.seat
+    return hang_rules.Sign(
+        segment.get(seat, PHASE), segment.get(seat, COMMITTED), bool(segment.get(seat, EXCUSED)), segment.get(seat, BEAT)
+    )
+
+
+def _patience(segment: Segment, seated: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
+    """What a worker shows by itself, and how long it may go on showing it. One that others meet at barriers is judged by that."""
+    stopped = not seated.machine and is_stopped(seated.pid)
+    if stopped:
+        allowed_s = min(limit_s, hang_rules.STOPPED_S)
+    elif meets or seated.state == "ready":  # the latter waits to be taken in, and counts itself how long
+        allowed_s = float("inf")
+    else:
+        allowed_s = hang_rules.excused_s(limit_s) if seated.state == "starting" or segment.get(seated.seat, EXCUSED) else limit_s
+    return f"{seated.state} {seated.pid} {stopped} {done} {segment.get(seated.seat, BEAT)}", allowed_s

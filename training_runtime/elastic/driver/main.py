@@ -1,0 +1,269 @@
+"""Where a run begins: the node host calls `main` in a process that it has just forked. Runs the user's script and answers the host
+meanwhile.
+
+The process has torch imported, one thread, its own session, the sandbox entered, output redirected and the environment set. A script that
+never calls FabricModel just runs. The session of the process says to FabricModel.train() that it is in the studio; without one it trains on
+local slots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_runtime import console, journal, storage
+from training_runtime.elastic.data.sampler import seed_everything
+from training_runtime.elastic.driver import advice, imported_modules, single
+from training_runtime.elastic.driver.host_link import Attendant, HostLink
+from training_runtime.elastic.driver.masked_journal import MaskedWriter
+from training_runtime.elastic.driver.outcome import TrainingFailed
+from training_runtime.elastic.driver.setup import Noticed
+from training_runtime.elastic.keras import finder
+from training_runtime.elastic.processes import becoming
+from training_runtime.elastic.processes.script import module_paths, user_traceback
+from training_runtime.elastic.processes.warm import warm_up
+from training_runtime.elastic.script_logs import tracking
+from training_runtime.elastic.script_logs.logged import LOOK_S, ScriptMetrics
+from training_runtime.elastic.torchrun.agent import Agent
+from training_runtime.errors import NoRoom
+from training_runtime.masking import Mask
+from training_runtime.protocol import RunSpec
+
+__all__ = ["before_imports", "main", "warm_up"]  # what a node host uses
+
+DEFAULT_SEED = 0
+
+
+@dataclass
+class Session:
+    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
+    `writer` is None then, and so are `logged`, the figures that the script logs by itself, and `noticed`, what its process has. `slots`:
+    those that this very process computes on."""
+
+    spec: RunSpec
+    link: HostLink
+    attendant: Attendant
+    writer: journal.Writer | None
+    seed: int
+    began: float
+    logged: ScriptMetrics | None = None
+    noticed: Noticed | None = None
+    trained: bool = False
+    stopped: bool = False
+    step: int = 0
+    epoch: int = 0
+    metrics: dict[str, float] | None = None
+    slots: frozenset[int] = frozenset()
+    told_of_imports: bool = False
+
+    @property
+    def displaced(self) -> bool:
+        """Slots that this process computes on were asked back: however the script ends now, it begins again when it has slots."""
+        wanted = self.link.wanted
+        return bool(self.slots) and not self.stopped and wanted is not None and not self.slots <= {slot.id for slot in wanted.slots}
+
+    def finish(self, outcome: str) -> None:
+        """The journal's last line of this attempt."""
+        if self.writer is None or self.displaced:
+            return
+        elapsed_s = time.monotonic() - self.began
+        console.settle()
+        if self.noticed is not None:
+            self.noticed.look()
+        self.take_logged(all_of_it=True)
+        self.tell_of_imports()
+        step, metrics = self.step, self.metrics or {}
+        if self.logged is not None:
+            step, metrics = step or self.logged.step, self.logged.latest | metrics
+        self.writer.write(journal.Finished(outcome, step, self.epoch, metrics, elapsed_s))  # type: ignore[arg-type]
+        writer = self.writer
+        self.link.grown(storage.patiently(lambda: writer.flush(durable=True)))
+
+    def take_logged(self, *, all_of_it: bool = False) -> None:
+        """What the script has logged since goes into the journal."""
+        if self.logged is None or self.writer is None or not (all_of_it or self.logged.due(time.monotonic())):
+            return
+        if self.logged.take(all_of_it=all_of_it):
+            self.tell_of_imports()
+            with contextlib.suppress(OSError):  # a full disk: the writer keeps it
+                self.link.grown(self.writer.flush())
+                self.logged.keep_place()
+
+    def tell_of_imports(self) -> None:
+        """Once, when it has begun to train or to log, or has ended: what it imports at its start it has imported then."""
+        if self.spec.environment and not self.told_of_imports:
+            self.told_of_imports = self.link.imported(imported_modules.of_packages())
+
+    def failed(self, message: str, traceback: str = "") -> None:
+        """The script itself has."""
+        if self.writer is not None and not self.displaced:
+            self.writer.write(journal.Failed(message, traceback, "driver"))
+
+    def waits(self, error: BaseException) -> None:
+        """The script could not write, which is not its fault. Said in the journal as far as that takes it."""
+        if self.writer is not None:
+            self.writer.write(journal.Warned(f"The script had no room on the disk: {type(error).__name__}: {error}. {NoRoom()}"))
+            with contextlib.suppress(OSError):
+                self.link.grown(self.writer.flush())
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """The session of this process; None outside the studio."""
+    return _current
+
+
+def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
+    """Run the script of `spec` to its end; the exit code: 0 completed or stopped, 1 script error, the script's own where it calls
+    sys.exit, 75 where the disk is full and it should be started again when there is room."""
+    global _current
+    imported_modules.begin()
+    tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
+    try:
+        writer = None if spec.station else _journal(spec)
+    except OSError as error:
+        if error.errno not in storage.UNAVAILABLE:
+            raise
+        print(f"the journal cannot be opened: {error}", file=sys.stderr)  # noqa: T201
+        return storage.EXIT_CODE
+    console.forgive_full_disks()
+    link = HostLink(listener, secret)
+    if writer is not None:
+        link.grown(writer.flush())
+    seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
+    attendant = Attendant(link, lambda: _stop_outside_train(session), look=lambda: session.take_logged(), every_s=LOOK_S)
+    logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
+    tracking.begin(spec, logged, os.environ)
+    session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
+    _current = session
+    code = _run_workers(session) if spec.torchrun else _run_alone(session)
+    if code == storage.EXIT_CODE:
+        return code
+    session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
+    if writer is not None:
+        writer.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def before_imports(slots: int, said: Mapping[str, str]) -> None:
+    """In a spare process, which imports packages before it has a run: what `main` does before the script does. `slots`: that the script
+    will compute on in this process; `said`: variables of its person."""
+    imported_modules.begin()
+    tempfile.tempdir = None
+    console.forgive_full_disks()
+    if slots:
+        single.set_threads(slots, said)
+    sys.dont_write_bytecode = True
+    finder.begin()
+
+
+def _journal(spec: RunSpec) -> journal.Writer:
+    path, mask = Path(spec.result_dir) / journal.FILE_NAME, Mask(spec.secrets.values())
+    return MaskedWriter(path, spec.run, mask=mask) if mask else journal.Writer(path, spec.run)
+
+
+def _stop_outside_train(session: Session) -> None:
+    """Stop was asked for while no training runs: there is nothing to finish. On the attendant's thread; the script may be anywhere."""
+    session.stopped = True
+    session.finish("stopped")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _run_workers(session: Session) -> int:
+    """The script runs in processes of its own, as torchrun starts them."""
+    assert session.writer is not None
+    os.chdir(session.spec.code_dir)
+    agent = Agent(session.spec, session.link, session.writer, session.take_logged, lambda: session.logged.step if session.logged else 0)
+    code = agent.run()
+    session.stopped = agent.outcome == "stopped"
+    return code
+
+
+def _run_alone(session: Session) -> int:
+    """The script runs in this process; what it trains by train() in workers."""
+    if not session.spec.elastic and not _takes_its_slots(session):
+        session.stopped = True
+        return 0
+    session.attendant.start()
+    if session.logged is not None:
+        session.noticed = Noticed(session.logged.note, seed=session.seed)
+        session.noticed.begin()
+    code = _run_script(session)
+    session.attendant.pause()
+    return code
+
+
+def _takes_its_slots(session: Session) -> bool:
+    """A script that computes in this process begins when it has all of its slots. False: stopped before."""
+    slots = single.slots_of(session.spec, session.link)
+    if slots and session.writer is not None:
+        session.slots = frozenset(slot.id for slot in slots)
+        single.settle(slots, session.spec)
+        single.hold(slots, session.link, session.writer)
+    return bool(slots)
+
+
+def _run_script(session: Session) -> int:
+    spec = session.spec
+    os.chdir(spec.code_dir)
+    sys.argv = list(spec.argv)
+    sys.dont_write_bytecode = True
+    script = Path(spec.code_dir) / spec.argv[0]
+    sys.path[0:0] = [str(script.parent), *module_paths()]
+    finder.begin()
+    seed_everything(session.seed)
+    try:
+        _run_to_the_end(script)
+    except NoRoom as waits:
+        print(waits, file=sys.stderr)  # noqa: T201
+        return storage.EXIT_CODE
+    except TrainingFailed as failed:
+        print(failed, file=sys.stderr)  # noqa: T201 - the console log is what a person reads; the journal has it already
+        return 1
+    except SystemExit as stop:
+        return _exit_code(session, stop)
+    except BaseException as error:
+        text = user_traceback(error, __file__)
+        sys.stderr.write(text)
+        if storage.lacks_room(error, Path(spec.result_dir)):
+            session.waits(error)
+            return storage.EXIT_CODE
+        session.failed(f"{type(error).__name__}: {error}{advice.after(error)}", text)
+        return 1
+    return 0
+
+
+def _run_to_the_end(script: Path) -> None:
+    """In a worker that runs a loop of the script's, forked from here, the process ends with it."""
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except BaseException as error:
+        becoming.conclude(error)
+        raise
+    becoming.conclude(None)
+
+
+def _exit_code(session: Session, stop: SystemExit) -> int:
+    """What the interpreter would have made of it: None is 0, a number itself, anything else is printed and 1."""
+    if stop.code is None or isinstance(stop.code, int):
+        code = int(stop.code or 0)
+    else:
+        print(stop.code, file=sys.stderr)  # noqa: T201
+        code = 1
+    if code and not session.stopped:
+        message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
+        session.failed(message)
+    return 1 if code == storage.EXIT_CODE and not session.spec.station else code  # that one is ours to say, as a station does

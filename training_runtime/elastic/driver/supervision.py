@@ -1,0 +1,88 @@
+"""The driver's look at its workers: which of them must be ended, and what the end of one means. It gathers facts from the segment, the
+worker table and the journal for those who decide (`hang_rules`, `release`, `failures`); it kills nobody itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterator
+
+from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, GenerationRecord, Segment
+from training_runtime.elastic.driver import hang_detector, release
+from training_runtime.elastic.driver.failure_causes import FailureCauses
+from training_runtime.elastic.driver.failures import Ended, Failures
+from training_runtime.elastic.driver.release import Holder, Release
+from training_runtime.elastic.driver.worker_table import WorkerProcess, WorkerTable
+
+HANGS_S = 0.15  # how often it is looked for hangs at most
+HANG_TIMEOUT, RELEASE_GRACE = "EDT_HANG_TIMEOUT", "EDT_RELEASE_GRACE_S"
+
+
+class Supervision:
+    """Of one train(). `now` is seconds of a clock that only goes forward."""
+
+    def __init__(self, now: float) -> None:
+        self.deaths, self.failures = FailureCauses(now), Failures()
+        setting, grace = os.environ.get(HANG_TIMEOUT), os.environ.get(RELEASE_GRACE)
+        self._hang_detector = hang_detector.HangDetector(float(setting) if setting else None)
+        self._release = Release(float(grace) if grace else release.GRACE_S)
+        self._looked = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look again; once asked, it counts as looked at."""
+        due = now >= self._looked + HANGS_S
+        if due:
+            self._looked = now
+            self.deaths.look(now)
+        return due
+
+    def template_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
+        return self._hang_detector.template(now, pid, durations)
+
+    def to_end(
+        self,
+        now: float,
+        segment: Segment,
+        workers: Collection[WorkerProcess],
+        record: GenerationRecord,
+        *,
+        wanted: Collection[int],
+        durations: list[float],
+        done: bool,
+        retiring: bool,
+    ) -> Iterator[tuple[int, str]]:
+        """The seats of `workers` (those with a process that was not killed yet) that must be ended, and why in words. `wanted`: slots
+        that the run may use; `durations`: of the last steps; `retiring`: all of them are done, what is made of them is being written."""
+        for found in self._hang_detector.look(now, segment, workers, members=record.seats, durations=durations, done=done):
+            slot = next(seated.slot.id for seated in workers if seated.seat == found.seat)
+            yield found.seat, found.told(slot)
+        holders = [_holder(segment, seated, record, retiring) for seated in workers if not seated.killed]
+        if any(segment.get(seated.seat, EXCUSED) == WAITS for seated in workers):
+            # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.
+            holders = [dataclasses.replace(holder, gives=True, beat=int(now * 1000)) for holder in holders]
+        for holder in self._release.overdue(now, holders, wanted):
+            grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
+            yield holder.seat, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
+
+    def ended(self, worker_table: WorkerTable, seat: int, code: int, *, segment: Segment | None, generation: int) -> Ended:
+        """What there is to know of a worker that was reaped, from the worker table as it was before."""
+        seated = worker_table[seat]
+        ticks = {s.seat: -1 if segment is None else segment.get(s.seat, COMMITTED) for s in (seated, *worker_table.alive())}
+        return Ended(
+            slot=seated.slot.id,
+            pid=seated.pid,
+            tick=ticks[seat],
+            generation=generation,
+            cause=self.deaths.cause(seat, code),
+            newcomer=seated.state in ("starting", "ready") or ticks[seat] < 0,
+            members=any(ticks[s] >= 0 for s in worker_table.those("member", "leaving") if s != seat),
+            others=any(s != seat for s in worker_table.those("starting", "ready", "member", "leaving")),
+        )
+
+
+def _holder(segment: Segment, seated: WorkerProcess, record: GenerationRecord, retiring: bool) -> Holder:
+    gives = (retiring and seated.state == "member") or (
+        seated.state == "leaving" and segment.get(seated.seat, PHASE) >> 32 >= record.number
+    )
+    return Holder(seated.seat, seated.slot.id, gives, segment.get(seated.seat, BEAT))

@@ -1,0 +1,164 @@
+"""The driver's end of the template: what both share is made here, the template is started, started again when it dies, and ended with
+everything it has forked.
+
+The driver is the subreaper of its run: workers whose template died become its children, so that it can tell when they are gone. While the
+template lives, it is the one who reaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from training_runtime import console
+from training_runtime.elastic.comm.segment import BEAT, Segment
+from training_runtime.elastic.driver.hang_rules import Grace
+from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.job import Job, Rerun
+from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
+from training_runtime.elastic.processes.seat import place_of
+from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
+from training_runtime.elastic.worker import main as worker
+
+_LOOK_S = 0.5
+
+
+class ForkServer:
+    """The shared memory, the sockets and the template of one train(). `commands` is the template's socket; `leave` lets go, in the
+    template, of what is the driver's own. `inbox` is where workers report, `template_inbox` where the template does: the same unless they
+    are `apart`."""
+
+    def __init__(self, job: Job, leave: Callable[[], None], *, apart: bool = False) -> None:
+        self._job, self.leave, self._apart = job, leave, apart
+        self.segment_fd, self.state_fd = os.memfd_create("edt-segment"), os.memfd_create("edt-state")
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.driver = os.pidfd_open(os.getpid())
+        self.start_fd = os.memfd_create("edt-start")
+        process_handles.adopt_orphans(True)
+        self.start()
+
+    def start(self) -> None:
+        """A template, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have been
+        shut down."""
+        self.inbox, self._outbox = reports.pair(self.driver)
+        self.template_inbox, self._template_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
+        if self._job.rerun is None:
+            self.pid, self.commands = fork_server_process.start(self._job, self, self._template_outbox)
+        else:
+            self.pid, self.commands = self._start_fresh(self._job.rerun)
+        self.handle = os.pidfd_open(self.pid)
+
+    def start_fresh(self, report: dict[str, Any]) -> str:
+        """Another template, from which workers run the script, instead of one that says it must not fork any; what a person should know
+        of that."""
+        assert self._job.fallback is not None
+        samples, test_samples = report["lengths"]
+        why = f"after the datasets function {report['why']}"
+        self._job.rerun = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
+        self._end_template()
+        self.hang_up()
+        self.start()
+        return script.told(why)
+
+    def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
+        transfer.pack(self.start_fd, capture.capture(self._job.live), 0, 1)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders = fork_server_spawned.Orders(
+            script=rerun.script,
+            call=rerun.call,
+            terms=self._job.terms,
+            lengths=rerun.lengths,
+            layout=self._job.layout(self._job.shape(*rerun.lengths)),
+            parent=os.getpid(),
+            **self._shared(),
+            start_fd=self.start_fd,
+            commands=theirs.fileno(),
+            own_outbox=self._template_outbox.fileno(),
+            outbox=self._outbox.fileno(),
+            inbox=self.inbox.fileno(),
+            shim=console.shim_fd(),
+        )
+        with theirs:
+            return fork_server_spawned.begin(orders), ours
+
+    def _shared(self) -> dict[str, int]:
+        return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
+
+    def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
+        """A worker's process begins here, forked by the template."""
+        place = place_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
+        place.settle(self._job.result_dir, in_studio=self._job.in_studio)
+        (self._job.begin or worker.run)(self._job, place, lengths)
+
+    def bury(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
+        """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
+        Returns when all are gone. All have one time for it, which begins anew while bytes are written. `hear` is called meanwhile."""
+        workers = list(workers)
+        if segment is not None:
+            emergency_checkpoint.declare(segment)
+        self._end_template()
+        if segment is not None:
+            _await_last_words(segment, workers, hear)
+        for seated in workers:
+            process_handles.end(seated.pid, seated.ticks)
+
+    def tell(self, report: dict[str, Any]) -> None:
+        """The driver, as template and workers do."""
+        self._outbox.send(**report)
+
+    def hang_up(self) -> None:
+        """Close the socket for reports, when all that was said has been read."""
+        for end in (self.inbox, self._outbox, self.template_inbox, self._template_outbox):
+            end.close()
+
+    def end(self, workers: Collection[WorkerProcess]) -> None:
+        """Leave nothing behind; `workers` are those that are still there, after an error."""
+        for seated in workers:
+            process_handles.end(seated.pid, seated.ticks)
+        if self.pid:
+            self._end_template()
+        for seated in workers:
+            process_handles.reap(seated.pid)  # its parent may have died before it could
+        for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
+            os.close(fd)
+        self.hang_up()
+        process_handles.adopt_orphans(False)
+
+    def _end_template(self) -> None:
+        signal.pidfd_send_signal(self.handle, signal.SIGKILL)  # not reaped yet, so this is it, alive or not
+        os.waitpid(self.pid, 0)
+        self.pid = 0
+        os.close(self.handle)
+        self.commands.close()
+
+
+def _await_last_words(segment: Segment, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
+    """Until all have ended, are stopped by a signal, or have shown nothing for too long."""
+    alive: dict[int, WorkerProcess] = {}  # by pidfd
+    for seated in workers:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(seated.pid)
+            if process_handles.start_ticks(seated.pid) == seated.ticks:
+                alive[handle] = seated
+            else:
+                os.close(handle)
+    grace = Grace(fork_server_process.LAST_WORDS_S, time.monotonic())
+    while going := [handle for handle, seated in alive.items() if not process_handles.is_stopped(seated.pid)]:
+        if grace.is_over(time.monotonic(), tuple(segment.get(alive[handle].seat, BEAT) for handle in going)):
+            break
+        poll = select.poll()
+        for handle in going:
+            poll.register(handle, select.POLLIN)
+        for handle, _ in poll.poll(1000 * _LOOK_S):
+            os.close(handle)
+            del alive[handle]
+        hear()
+    for handle in alive:
+        os.close(handle)

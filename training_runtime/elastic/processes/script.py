@@ -1,0 +1,141 @@
+"""The user's script as something that can be run again, and whether that is needed: a process that is forked has one thread, whatever its
+parent had, and what the other threads held at that moment stays held for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from training_runtime.elastic.data.sampler import seed_everything
+from training_runtime.elastic.keras import finder, kind
+from training_runtime.tracking.endpoint import THREAD
+
+START_METHOD = "EDT_START_METHOD"  # fork or spawn; without it whatever is safe
+COST = (
+    "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
+    "its batches itself where the script runs threads. The weights are the same"
+)
+_OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
+# Of pyarrow, and so of pandas: jemalloc holds its locks around a fork, and a child goes on without this thread (its background_thread.c).
+_NATIVE_HARMLESS = ("jemalloc_bg_thd",)
+_HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
+
+
+@dataclass(frozen=True)
+class Script:
+    """`python PATH ARGUMENTS` in `folder`; `module` where it was `python -m MODULE`. `python_path`: sys.path as the script left it."""
+
+    path: str
+    module: str
+    arguments: tuple[str, ...]
+    folder: str
+    python_path: tuple[str, ...]
+
+    def run(self, seed: int | None) -> None:
+        """Run it in this process as the driver does: as `__main__`, generators seeded (None: as they come)."""
+        os.chdir(self.folder)
+        sys.argv = [self.path, *self.arguments]
+        sys.dont_write_bytecode = True
+        sys.path[:] = self.python_path
+        finder.begin()
+        if seed is not None:
+            seed_everything(seed)
+        if self.module:
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(self.path, run_name="__main__")
+
+    def outside_path(self) -> list[str]:
+        """sys.path without what this script brings along: its own files may be called like modules that others import."""
+        own = {str(Path(self.path).parent), *module_paths(), ""}
+        runtime = str(Path(__file__).resolve().parents[3])
+        found = [path for path in self.python_path if path not in own or path == runtime]
+        return found if runtime in found else [*found, runtime]
+
+
+def running() -> Script | None:
+    """The script that this process runs; None where it is none that could be run again (a notebook, standard input)."""
+    main = sys.modules["__main__"]
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path is None or not Path(path).is_file():
+        return None
+    module = spec.name.removesuffix(".__main__") if spec is not None else ""
+    return Script(str(Path(path).absolute()), module, tuple(sys.argv[1:]), str(Path.cwd()), tuple(sys.path))
+
+
+def why_not_fork() -> str:
+    """What makes it unsafe to fork this process, in words; empty where nothing does."""
+    if kind.is_tensorflow_imported():
+        return "it has imported TensorFlow, which runs threads"
+    names = sorted(t.name for t in threading.enumerate() if t is not threading.main_thread() and not _is_harmless(t))
+    if names:
+        return f"it runs threads ({', '.join(names)[:200]})"
+    if _has_touched_cuda():
+        return "it has initialised CUDA, or asked for its devices in a way that does"
+    pools = os.environ.get("OMP_NUM_THREADS") != "1" and int(os.environ.get("EDT_THREADS_PER_SLOT") or 1) == 1
+    count = 0 if pools else native_threads()
+    return f"compiled code in it runs {count} thread{'s' * (count != 1)} ({START_METHOD}=fork forks it all the same)" if count else ""
+
+
+def native_threads() -> int:
+    """Threads of this process that Python did not start: pools of compiled libraries. What they held stays held in a fork as well. (Where
+    OpenMP and BLAS have pools by default, outside of the studio, they are no reason: a worker with one thread does not use them.)"""
+    for _ in range(10):
+        known = {os.getpid(), *(thread.native_id for thread in threading.enumerate())}  # after a fork the main thread says another
+        if not (count := sum(int(task.name) not in known and not _sleeps(task) for task in Path("/proc/self/task").iterdir())):
+            break
+        time.sleep(0.01)  # a thread that was just joined is gone for Python a moment before it is for the kernel
+    return count
+
+
+def _sleeps(task: Path) -> bool:
+    """Whether this thread (its folder in /proc) is one that a fork may do without; one that has just ended is gone."""
+    try:
+        return (task / "comm").read_text().strip() in _NATIVE_HARMLESS
+    except OSError:
+        return True
+
+
+def _has_touched_cuda() -> bool:
+    """Whether CUDA could not be used in a fork of this process. Even `torch.cuda.is_available()` may have that effect, of which the process
+    knows nothing itself: torch tells it in the fork."""
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        return False
+    pid = os.fork()
+    if not pid:
+        os._exit(bool(torch.cuda._is_in_bad_fork()))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+
+
+def told(why: str) -> str:
+    """The warning that workers run the script."""
+    return f"workers are not forked from the script's process, because {why}: {COST}"
+
+
+def _is_harmless(thread: threading.Thread) -> bool:
+    kind = type(thread)
+    return thread.name in _OURS or f"{kind.__module__}.{kind.__qualname__}" in _HARMLESS
+
+
+def module_paths() -> list[str]:
+    """Folders that make `fabric_model`, `callbacks` and `pyedt` importable, and the helpers that a script may bring along itself:
+    `emetrics`, `elog`, `edtcallback`, `pth_parameter_mgr`. They come after the script's own folder, so that its files win."""
+    fabric = Path(__file__).resolve().parents[2] / "fabric"
+    return [str(fabric / "path"), str(fabric / "helpers")]
+
+
+def user_traceback(error: BaseException, runner: str) -> str:
+    """The traceback from the user's script on, without the frames of the runtime above it; `runner`: the file that has run the script."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in (runner, runpy.__file__, "<frozen runpy>"):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))

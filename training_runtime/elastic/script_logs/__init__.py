@@ -1,0 +1,1 @@
+"""What a script logs or prints of its own, as lines of its run's journal: `logged` follows all of it."""

@@ -1,0 +1,210 @@
+"""What a script logs of its own, as lines of the run's journal: `evaluation-metrics.txt` (EMetrics, one JSON object a line), event files
+of TensorBoard, tables of figures, what its MLflow client sends (`tracking`); and where it has none of these and no engine measures for it,
+what it prints. So any script, whether it trains with FabricModel or not, has charts. Names that the engine measures are left to it.
+Pictures, texts and histograms of event files are listed in a file of their own (`media_list`), of which the journal says that it changed.
+
+The files are the script's: whatever stands in them, nothing is raised. How far they have been read is kept, so that a driver after this
+one goes on there; a line that is told twice after a crash is one point all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from training_runtime import journal
+from training_runtime.elastic.script_logs.event_folders import EventFolders, Figure
+from training_runtime.elastic.script_logs.media_list import MediaList
+from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
+from training_runtime.tracking.answers import Group
+
+FILE_NAME = "evaluation-metrics.txt"
+PLACE = ".evaluation-metrics.read"
+LOOK_S = 0.25
+MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
+MOST_STEPS = 2**63 - 1  # that the database can hold
+_NUMBERS = (2, 3)  # the types of values that are numbers
+
+
+class ScriptMetrics:
+    """Follows the file in `folder`, and event files anywhere below `result_dir`; there it is kept how far all was read. One thread at a
+    time calls its methods, but for `figures` and `note`, which any may call."""
+
+    def __init__(self, folder: Path, result_dir: Path, writer: journal.Writer) -> None:
+        self._path, self._writer = folder / FILE_NAME, writer
+        self._place = result_dir / "checkpoint" / PLACE
+        self._own: frozenset[str] = frozenset()
+        self._looked = 0.0
+        self._steps: dict[Group, int] = {"train": 0, "test": 0}
+        self._latest: dict[str, float] = {}
+        self._lock = threading.Lock()  # over the two that `figures` changes too
+        self._sent = False  # something was, by `figures` or `note`
+        self._has_figures = False  # by `figures`
+        self._offset, offsets, printed = self._recall()
+        self._events = EventFolders(result_dir, offsets)
+        self._media = MediaList(result_dir)
+        self._printed = PrintedFigures(result_dir, printed)
+        self._measured = False
+
+    @property
+    def step(self) -> int:
+        with self._lock:
+            return max(self._steps.values())
+
+    @property
+    def latest(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._latest)
+
+    def figures(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
+        """Those that are sent: in the journal, as far as the disk takes them, when this returns."""
+        self._has_figures = True
+        if own := {name: value for name, value in metrics.items() if name not in self._own}:
+            self._write(group, min(step, MOST_STEPS), own, t=t)
+            self._flush()
+
+    def note(self, noted: journal.Noted | journal.Setup) -> None:
+        """What is said beside figures."""
+        self._writer.write(noted)
+        self._flush()
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """The engine measures these itself."""
+        self._own, self._measured = frozenset(names), True
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look again (monotonic)."""
+        return now - self._looked >= LOOK_S
+
+    def take(self, *, all_of_it: bool = False) -> bool:
+        """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
+        with self._lock:
+            found, self._sent = self._sent, False
+        self._looked = time.monotonic()
+        found = self._take_events(all_of_it=all_of_it) or found
+        found = self._take_printed(all_of_it=all_of_it) or found
+        while (chunk := self._read()) and self._take(chunk):
+            found = True
+            if not all_of_it:
+                break
+        return found
+
+    def keep_place(self) -> None:
+        """The journal has it."""
+        with suppress(OSError):  # then some is told again
+            self._place.parent.mkdir(exist_ok=True)
+            beside = self._place.with_name(f"{self._place.name}.new")
+            beside.write_text(json.dumps({FILE_NAME: self._offset, "events": self._events.offsets, "printed": self._printed.offsets}))
+            beside.replace(self._place)
+
+    def _recall(self) -> tuple[int, dict[str, int], dict[str, int]]:
+        """Offsets in the file; in event files and in logs by path."""
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            kept = json.loads(self._place.read_text())
+            return max(0, int(kept[FILE_NAME])), _offsets(kept["events"]), _offsets(kept.get("printed", {}))
+        return 0, {}, {}
+
+    def _take_events(self, *, all_of_it: bool) -> bool:
+        found = self._events.read(now=self._looked, all_of_it=all_of_it)
+        for noted in journal.Noted.of(found.parameters, {}):
+            self._writer.write(noted)
+        for file, medium in found.media:
+            self._media.add(file, medium)
+        if listed := self._media.write():
+            self._writer.write(journal.Media(self._media.tags))
+        return self._tell_of(found.figures) or bool(found.parameters) or listed
+
+    def _take_printed(self, *, all_of_it: bool) -> bool:
+        """What it prints says less than what it logs: it counts where nothing else does."""
+        if self._measured or not (all_of_it or self._printed.due(self._looked)):
+            return False
+        printed = self._printed.read(now=self._looked, all_of_it=all_of_it)
+        found = not (self._offset or self._events.offsets or self._has_figures) and self._tell_of(printed)
+        if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it):
+            self._writer.write(progress)
+        return found or progress is not None
+
+    def _tell_of(self, figures: list[Figure]) -> bool:
+        lines: dict[tuple[Group, int], list[Figure]] = {}
+        for each in figures:
+            if each.name not in self._own:
+                lines.setdefault((each.group, each.step), []).append(each)
+        for (group, step), found in lines.items():
+            self._write(group, min(step, MOST_STEPS), {each.name: each.value for each in found}, t=max(each.t for each in found))
+        return bool(figures)
+
+    def _read(self) -> bytes:
+        """From where it was read on; again from its start where a script has begun it anew."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                return b""
+            if facts.st_size < self._offset:
+                self._offset = 0
+            return os.pread(fd, MOST_BYTES, self._offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def _take(self, chunk: bytes) -> bool:
+        """Whole lines; one without an end waits for it, unless it is too long."""
+        end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) >= MOST_BYTES else 0)
+        self._offset += end
+        for line in chunk[:end].splitlines():
+            self._tell(line)
+        return bool(end)
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            group = _group(record["grouplabel"])
+            step, t = min(int(record["etimes"]["iteration"]["value"]), MOST_STEPS), float(record["meta"]["time"]) / 1000
+            values = {str(name): _number(value) for name, value in record["values"].items() if name not in self._own}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return
+        metrics = {name: value for name, value in values.items() if value is not None}
+        if not metrics:
+            return
+        if step <= 0:  # logged without a count, as the later releases' tests are: it belongs to what was trained last
+            step = max(1, self.step)
+        self._write(group, step, metrics, t=t)
+
+    def _write(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
+        now = time.time()
+        with self._lock:
+            self._steps[group] = max(self._steps[group], step)
+            self._latest |= {f"{group} {name}": value for name, value in metrics.items()}
+            self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
+
+    def _flush(self) -> None:
+        """The host is told by whoever calls `take` next."""
+        with suppress(OSError):  # a full disk: the writer keeps it
+            self._writer.flush()
+        with self._lock:
+            self._sent = True
+
+
+def _offsets(kept: dict[Any, Any]) -> dict[str, int]:
+    return {str(path): max(0, int(offset)) for path, offset in kept.items()}
+
+
+def _group(label: Any) -> Group:
+    return "train" if str(label).lower().startswith("train") else "test"
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, dict) or value.get("type") not in _NUMBERS:
+        return None
+    return float(value["value"])

@@ -1,0 +1,68 @@
+"""Figures and progress of a script that it only prints, out of its console logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from training_runtime import journal
+from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
+from training_runtime.elastic.script_logs.event_folders import Figure, group_of
+from training_runtime.elastic.script_logs.printed import Bars, bar, figures
+
+LOOK_S = 1.0
+TELL_S = 2.0  # between two lines of progress in the journal
+LONGEST_LABEL = 100
+MOST_KINDS = 1000  # of lines, by the names in them
+
+
+class PrintedFigures:
+    """Of the run whose result folder is `root`. `offsets`: how far each log was read. Where several processes print figures, those of the
+    first that does are taken."""
+
+    def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
+        self._logs, self._bars = ConsoleLogs(root, offsets), Bars()
+        self._source = ""
+        self._counts: dict[frozenset[str], int] = {}
+        self._looked = self._told = float("-inf")
+        self._progress: journal.Progress | None = None
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        return self._logs.offsets
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look again (monotonic)."""
+        return now - self._looked >= LOOK_S
+
+    def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
+        """What was printed since."""
+        self._looked = now
+        found: list[Figure] = []
+        for piece in self._logs.read(all_of_it=all_of_it):
+            if drawn := bar(piece.text):
+                if (tells := self._bars.add(drawn, now)) is not None:
+                    self._progress = journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL])
+            elif piece.whole:
+                found += self._figures(piece)
+        return found
+
+    def progress(self, *, now: float, all_of_it: bool) -> journal.Progress | None:
+        """What is to be told now of how far it is."""
+        if self._progress is None or (now - self._told < TELL_S and not all_of_it):
+            return None
+        told, self._progress, self._told = self._progress, None, now
+        return told
+
+    def _figures(self, piece: Piece) -> list[Figure]:
+        said = figures(piece.text)
+        if said is None or self._source not in ("", piece.path):
+            return []
+        self._source = piece.path
+        step = said.step
+        if step is None:
+            names = frozenset(said.values)
+            if names not in self._counts and len(self._counts) >= MOST_KINDS:
+                return []
+            step = self._counts[names] = self._counts.get(names, 0) + 1
+        return [Figure(group_of(name), name, step, value, 0.0) for name, value in said.values.items()]

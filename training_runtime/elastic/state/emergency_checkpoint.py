@@ -1,0 +1,190 @@
+"""What workers do when their driver is gone, or the template that it commands them through: they finish the step, write down what
+they know, and go. The next driver continues with the very next step, and its journal gets every line that the last one could not write.
+
+There is no leader and no agreement, because any of them may die as well: whoever is further than what is written writes, one after the
+other. So the most advanced state wins, as it does after any death.
+
+Two files: the engine checkpoint, and `checkpoint/.unwritten.json` with the finished steps and reports that may not be in the journal. The
+latter is written with every engine checkpoint, before it: a state must never be further than what is known of the way to it. Giving a
+journal the same step twice does no harm, the recorder takes it once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_runtime import journal
+from training_runtime.elastic.comm.segment import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Segment
+from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.state import checkpoint
+
+Row = list[float]
+JOURNALED = ("digest", "tested", "checkpoint", "warning", "logged")  # the reports that are worth a line in whichever driver's journal
+ONCE = ("digest", "tested", "checkpoint")  # of these, those that a journal takes only once, however often it is given them
+_KEPT = 100  # reports of others
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class Orphaned(Exception):
+    """Nobody leads the run any more: write down what there is and go."""
+
+
+def declare(segment: Segment) -> None:
+    """Tell every worker. By whoever notices first: the template, the driver that lost its template, or a worker."""
+    segment.say(ORPHANED)
+
+
+def check(segment: Segment) -> None:
+    """Raises Orphaned when somebody has declared it."""
+    if segment.words[ORPHANED]:
+        raise Orphaned
+
+
+def look(segment: Segment, driver: int) -> None:
+    """The same, and whether the process of the pidfd `driver` has ended: the template may have died with it. Two microseconds."""
+    check(segment)
+    if process_handles.has_ended(driver):
+        declare(segment)
+        raise Orphaned
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """What a journal may lack: rows of finished steps (see `segment`), reports in the order in which they were made, and of each generation
+    that did those steps what was left word of."""
+
+    rows: tuple[Row, ...] = ()
+    reports: tuple[dict[str, Any], ...] = ()
+    generations: tuple[dict[str, Any], ...] = ()
+
+
+def path_of(result_dir: Path) -> Path:
+    return result_dir / "checkpoint" / ".unwritten.json"
+
+
+def read(result_dir: Path) -> Unwritten:
+    """Nothing where there is no such file."""
+    try:
+        raw = json.loads(path_of(result_dir).read_bytes())
+    except (OSError, ValueError):
+        return Unwritten()
+    return Unwritten(tuple(raw["rows"]), tuple(raw["reports"]), tuple(raw["generations"]))
+
+
+def forget(result_dir: Path) -> None:
+    """All of it is in the journal."""
+    path_of(result_dir).unlink(missing_ok=True)
+
+
+def save(job: Job, shape: Shape, segment: Segment, tick: int, told: Iterable[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
+    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `told`: what it
+    has reported lately, of ONCE."""
+    with one_at_a_time(job.result_dir, segment.fd):
+        told = list(told)
+        kept = [report for report in read(job.result_dir).reports if report not in told]
+        _write(job.result_dir, segment, [], [*kept[-_KEPT:], *told])
+        _sync_journal(job.result_dir)
+        return checkpoint.save_engine(job, shape, tick)
+
+
+def load(job: Job, shape: Shape, segment: Segment, tick: int, warn: Callable[[str], None]) -> bool:
+    """Restore the engine checkpoint of `tick`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
+    with one_at_a_time(job.result_dir, segment.fd):
+        return checkpoint.load_engine(job, shape, tick, warn)
+
+
+def write_down(
+    job: Job, shape: Shape, segment: Segment, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
+) -> None:
+    """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
+    state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
+    with one_at_a_time(
+        job.result_dir, segment.fd
+    ):  # also for taking the reports out: of two who did at once, each would get a part of them
+        said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
+        _write(job.result_dir, segment, [row] if row else [], said)
+        if tick > (checkpoint.peek(job, shape) or 0):
+            _sync_journal(job.result_dir)
+            checkpoint.save_engine(job, shape, tick)
+
+
+def add(result_dir: Path, segment: Segment, reports: Iterable[dict[str, Any]]) -> None:
+    """What was said and not heard, when the workers are gone. By the station of a machine that has lost its driver."""
+    if found := [report for report in reports if report["kind"] in JOURNALED]:
+        with one_at_a_time(result_dir, segment.fd):
+            _write(result_dir, segment, [], [*read(result_dir).reports, *found])
+
+
+def _write(result_dir: Path, segment: Segment, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
+    """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
+    before = read(result_dir)
+    first, last = segment.words[RING_READ] + 1, segment.words[RING_WRITTEN]
+    ring = [segment.ring[step % RING].tolist() for step in range(first, last + 1)]
+    rows = {int(row[0]): row for row in (*before.rows, *found, *ring) if row[0] >= first}
+    words = {int(row[RING_GENERATION]): segment.noted(int(row[RING_GENERATION])) for row in rows.values()}
+    generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
+    content = {"rows": [rows[step] for step in sorted(rows)], "reports": list(said), "generations": list(generations.values())}
+    checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
+
+
+def _sync_journal(result_dir: Path) -> None:
+    """What left the ring was handed to the file by then, but a power loss would still take it, and its steps would never be done again.
+    Any process can have it written to the disk; where the driver is on another machine, that is the file server's."""
+    with suppress(FileNotFoundError):
+        file = os.open(result_dir / journal.FILE_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def has_locks(result_dir: Path) -> bool:
+    """Whether the file system of the run's folder has locks. Without them two machines could lose what the other has written down."""
+    file = _open_lock(result_dir)
+    try:
+        return _lock(file)
+    finally:
+        os.close(file)
+
+
+def _open_lock(result_dir: Path) -> int:
+    path = result_dir / "checkpoint" / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _lock(file: int) -> bool:
+    """Waits for the lock; False where there are none."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def one_at_a_time(result_dir: Path, fd: int | None = None) -> Iterator[None]:
+    """A record lock on a file that all machines of the run see, and on the shared memory `fd` for where the file system knows no locks
+    (then the run is on one machine, see `has_locks`). Both go with their holder, however that ends. OSError where one cannot be had now."""
+    file = _open_lock(result_dir)
+    try:
+        for held in (file,) if fd is None else (fd, file):
+            _lock(held)
+        yield
+    finally:
+        if fd is not None:
+            with suppress(OSError):
+                fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
+        os.close(file)

@@ -1,0 +1,199 @@
+"""A tree of plain values and tensors as bytes: how the state gets to newcomers, through a memfd, and into a checkpoint. Written and read in
+parts; what goes through a memfd never touches a disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from training_runtime.elastic.worker import heartbeat
+
+_ALIGN = 64
+_HEAD = 16  # bytes: where the index lies, and how long it is
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A tensor of a packed tree: where it lies, in row-major order. `strides`: how its elements lay in memory, where that was in another
+    order; sums over them depend on it."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...] = ()
+
+
+class Source(Protocol):
+    """Where the tensors of a tree come from. `leaf` is the type that stands for a tensor in it."""
+
+    leaf: type[Any]
+
+    def fill(self, target: torch.Tensor, leaf: Any) -> None:
+        """Write the tensor into `target`."""
+
+    def make(self, leaf: Any) -> torch.Tensor:
+        """The tensor on the CPU, in memory that nobody else uses."""
+
+
+def replace(value: Any, tensor: Callable[[Any], Any], kind: type[Any] = torch.Tensor) -> Any:
+    """`value` with every leaf of type `kind` replaced, through dicts, lists and tuples."""
+    if isinstance(value, kind):
+        return tensor(value)
+    if isinstance(value, dict):
+        return {k: replace(v, tensor, kind) for k, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named one takes its items one by one
+        return type(value)(*(replace(v, tensor, kind) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(replace(v, tensor, kind) for v in value)
+    return value
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where everything of a tree goes: (tensor, offset) pairs, and the pickled index at `end`. What lies before `common` is the same for
+    all workers; what callbacks hold may not be."""
+
+    tensors: list[tuple[torch.Tensor, int]]
+    index: bytes
+    common: int
+    end: int
+
+
+def place(tree: Mapping[str, Any]) -> _Plan:
+    """Lay a captured tree out."""
+    tensors: list[tuple[torch.Tensor, int]] = []
+    at = _HEAD
+
+    def put(t: torch.Tensor) -> _Placed:
+        nonlocal at
+        at = -(-at // _ALIGN) * _ALIGN
+        tensors.append((t, at))
+        at += t.numel() * t.element_size()
+        return _Placed(t.dtype, tuple(t.shape), tensors[-1][1], _strides(t))
+
+    index = pickle.dumps(replace(tree, put))
+    count = len(tree["parameters"]) + len(tree["buffers"]) + tree["common"]
+    return _Plan(tensors, index, tensors[count][1] if count < len(tensors) else at, at)
+
+
+def _strides(t: torch.Tensor) -> tuple[int, ...]:
+    return () if t.is_contiguous() else torch.empty_like(t, device="meta").stride()  # those of a copy: dense, in the same order
+
+
+def pack(fd: int, tree: Mapping[str, Any], part: int, parts: int) -> None:
+    """Write the tree into file `fd`; of `parts` writers with equal states, number `part` writes its share of bytes. Part 0 writes the
+    index, and what need not be equal.
+
+    Plain writes: they need no page of this process to be mapped, which would cost more than the copy.
+    """
+    plan = place(tree)
+    shares = [range(plan.common * part // parts, plan.common * (part + 1) // parts)]
+    if part == 0:
+        shares.append(range(plan.common, plan.end))
+        write_all(fd, memoryview(plan.end.to_bytes(8, "little") + len(plan.index).to_bytes(8, "little")), 0)
+        write_all(fd, memoryview(plan.index), plan.end)
+    for t, offset in plan.tensors:
+        for share in shares:
+            first, last = max(share.start, offset), min(share.stop, offset + t.numel() * t.element_size())
+            if first < last:
+                flat = t.detach().contiguous().cpu()
+                write_all(fd, memoryview(bytes_of(flat))[first - offset : last - offset], first)
+
+
+def packed_bytes(tree: Mapping[str, Any]) -> int:
+    """The size of the file that `pack` writes."""
+    plan = place(tree)
+    return plan.end + len(plan.index)
+
+
+def index_of(fd: int) -> Any:
+    """The packed tree, with `_Placed` where its tensors are."""
+    head = os.pread(fd, _HEAD, 0)
+    end, length = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+    return _Index(io.BytesIO(os.pread(fd, length, end))).load()
+
+
+def index_bytes(fd: int, size: int) -> bytes:
+    """The head and the index of a packed tree of `size` bytes as they stand there; nothing where they cannot be."""
+    head = os.pread(fd, _HEAD, 0)
+    end, length = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+    return head + os.pread(fd, length, end) if end + length <= size else b""
+
+
+class _Index(pickle.Unpickler):
+    """Reads an index, which holds nothing but plain values and places."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (__name__, _Placed.__name__):
+            return _Placed
+        if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
+            return found
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong into a packed state")
+
+
+class Landing:
+    """Source of the tree that lies in file `fd`. Prepared before the tree is there: room for `expected_bytes` in the file, and so much
+    touched memory for new tensors as is left of that without what goes into `live` ones."""
+
+    leaf = _Placed
+
+    def __init__(self, fd: int, expected_bytes: int, live: Iterable[torch.Tensor] = ()) -> None:
+        self._fd = fd
+        room = expected_bytes - sum(t.numel() * t.element_size() for t in live)
+        self._room = torch.zeros(-(-max(0, room) // _ALIGN) * _ALIGN, dtype=torch.uint8)
+        self._used = 0
+        if expected_bytes and os.fstat(fd).st_size < expected_bytes:
+            os.posix_fallocate(fd, 0, expected_bytes)  # its pages too
+
+    def fill(self, target: torch.Tensor, leaf: _Placed) -> None:
+        if target.device.type == "cpu" and target.is_contiguous():
+            read_all(self._fd, target, leaf.offset)
+        else:
+            target.copy_(self.make(leaf))
+
+    def make(self, leaf: _Placed) -> torch.Tensor:
+        made = self._allocate(leaf)
+        read_all(self._fd, made, leaf.offset)
+        return torch.empty_strided(leaf.shape, leaf.strides, dtype=leaf.dtype).copy_(made) if leaf.strides else made
+
+    def _allocate(self, leaf: _Placed) -> torch.Tensor:
+        count = 1
+        for n in leaf.shape:
+            count *= n
+        size = count * leaf.dtype.itemsize
+        start = -(-self._used // _ALIGN) * _ALIGN
+        if start + size > len(self._room):
+            return torch.empty(leaf.shape, dtype=leaf.dtype)
+        self._used = start + size
+        return self._room[start : start + size].view(leaf.dtype).view(leaf.shape)
+
+
+def bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
+    """The memory of a contiguous CPU tensor."""
+    return (ctypes.c_char * (t.numel() * t.element_size())).from_address(t.data_ptr())
+
+
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` from byte `offset` of a file on."""
+    for piece in heartbeat.pieces(data):
+        while piece:
+            written = os.pwrite(fd, piece, offset)
+            piece, offset = piece[written:], offset + written
+
+
+def read_all(fd: int, into: torch.Tensor, offset: int) -> None:
+    """Fill a contiguous CPU tensor from byte `offset` of a file on. Raises EOFError where the file ends before."""
+    for piece in heartbeat.pieces(memoryview(bytes_of(into))):
+        while piece:
+            read = os.preadv(fd, [piece], offset)
+            if not read:
+                raise EOFError("the packed state ends before its last tensor")
+            piece, offset = piece[read:], offset + read

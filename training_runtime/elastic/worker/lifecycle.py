@@ -1,0 +1,358 @@
+"""The life of a worker: it becomes a member, moves from generation to generation, and ends. What it does in between is `worker`.
+
+A change of members and a death both arrive as `Moved`, at any barrier; the worker then enters the next generation, where the most advanced
+members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see
+`emergency_checkpoint`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+from training_runtime import storage
+from training_runtime.elastic import tree
+from training_runtime.elastic.comm.all_reduce import Exchange
+from training_runtime.elastic.comm.group import Group, Moved, await_membership
+from training_runtime.elastic.comm.prefault import Prefault
+from training_runtime.elastic.comm.segment import (
+    BUSY_TICK,
+    COMMITTED,
+    EXCUSED,
+    RING,
+    RING_READ,
+    RING_WRITTEN,
+    STATE,
+    STATE_BYTES,
+    STATE_LEFT,
+    WAITS,
+    WANTED,
+    GenerationRecord,
+    Segment,
+)
+from training_runtime.elastic.data.sampler import Shape, Unit
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
+from training_runtime.elastic.worker import heartbeat
+from training_runtime.elastic.worker.buffers import SharedBuffers
+from training_runtime.elastic.worker.callbacks import WorkerHooks
+from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
+from training_runtime.errors import PullFailed
+
+T = TypeVar("T")
+TOLD = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
+
+
+class Left(Exception):
+    """This worker is not needed any more."""
+
+
+class Lifecycle(ABC):
+    """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits. `worked`: the group that did the last
+    unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has begun."""
+
+    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
+        self.job, self.shape, self.place, self.segment, self.seat = job, shape, place, segment, place.seat
+        heartbeat.begin(segment, self.seat)
+        capture.move(job.live, place.device())
+        self.tick = place.begin
+        self.exchange = Exchange(
+            segment, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
+        )
+        self.buffers = SharedBuffers(segment, job.live.modules(), place.device(), apart=place.apart)
+        self.hooks = WorkerHooks(job, self._report)
+        self.group = self.worked = Group(segment, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
+        self.pages = Prefault(segment)
+        self.last_commit = self.last_unit_s = 0.0
+        self.landing: transfer.Landing | None = None
+        self.pull: Pull | None = None  # until it is a member that holds the state
+        self.warm_up: Callable[[], None] | None = None
+        self._tested: list[int] = []
+        self.unsaved = -1  # the end of an epoch whose model nobody was told to save
+        self.whole = True  # no unit is half applied to model, optimizer and callbacks
+        self._passed = False  # a state was handed over: the memory that it went through can be freed
+        self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
+
+    @abstractmethod
+    def _train(self) -> None:
+        """All units that are left. Raises Moved when the members change."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """What follows the last unit."""
+
+    def run(self) -> None:
+        """Until the end of the training, or until the worker is not a member any more."""
+        self._begin()
+        with self._ending():
+            generation, abort = self._await_first(), False
+            while True:
+                try:
+                    self._enter(generation, abort=abort)
+                    self.pull = None
+                    self._train()
+                    return self._finish()
+                except Moved as moved:
+                    generation, abort = moved.generation, moved.abort
+
+    def _begin(self) -> None:
+        """All that comes before this worker is a member."""
+        self.hooks.begin()
+        self.buffers.keep()
+        if self.warm_up is not None:
+            self.warm_up()
+            self.buffers.rewind()
+            self.exchange.drop()
+        if self.tick > 0:
+            self._take_up()
+        self._prepare()
+        self._commit(self.tick)
+        process_handles.outlive_parent()  # from here on it may be the last one who knows something
+        self._report("ready")
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """What is to be done when this worker is not needed any more, or cannot go on."""
+        try:
+            yield
+        except Left:
+            self.segment.set(self.seat, STATE, STATE_LEFT)
+        except PullFailed:
+            self._report("pull_limit")
+            self.segment.set(self.seat, STATE, STATE_LEFT)
+        except emergency_checkpoint.Orphaned:
+            self._write_down()
+        except Exception:
+            self._leave_state()
+            raise
+
+    def _leave_state(self) -> None:
+        """An exception ends this worker. If nobody else holds the state, and no unit is half applied to it, whoever comes next goes on from
+        here: one step is done again and not all since the last checkpoint."""
+        if self.whole and self.tick > 0 and self.group.size == 1:
+            try:
+                with self._excused():
+                    self._write_down()
+            except Exception:  # the device may be what is broken; it is the first error that counts
+                traceback.print_exc()
+
+    def _write_down(self) -> None:
+        """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
+        self.buffers.ensure_kept()
+        self.buffers.rewind()
+        self.exchange.drop()
+        tick, row = self.segment.get(self.seat, COMMITTED), None
+        if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
+            row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
+        unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
+        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, reports=unread))
+
+    def _take_up(self) -> None:
+        """The state on the disk, as a newcomer takes that of the others: after on_train_begin, which would begin anew with it."""
+        if not emergency_checkpoint.load(
+            self.job, self.shape, self.segment, self.tick, lambda message: self._report("warning", message=message)
+        ):
+            self.tick = -1  # the journal knows the way to that one, not to another that came in between
+        self.buffers.keep()
+
+    def _prepare(self) -> None:
+        """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
+        to come."""
+        live = self.job.live
+        capture.touch(live.parameters())
+        if expected_bytes := self.segment.words[STATE_BYTES]:
+            self.landing = transfer.Landing(self.place.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
+        self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
+        self.pages.warm_heap(self.job.trained)
+
+    def _await_first(self) -> int:
+        """The first generation that has this worker in it."""
+        self.pull = Pull(self.place.slot, self._say, os.environ, time.monotonic())
+        return await_membership(self.segment, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
+
+    # -- members
+
+    def _enter(self, number: int, *, abort: bool) -> None:
+        """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
+        segment, record = self.segment, self.segment.generation(number)
+        self.buffers.ensure_kept()
+        self.buffers.rewind()  # a step that was dropped may have touched them
+        self.exchange.drop()
+        if self.seat not in record.seats:
+            raise Left
+        group = self.group = Group(segment, record, self.seat, self.place.driver)
+        self._passed = False
+        self._meet(payloads.MARKS)
+        ticks = group.committed()
+        top = max(ticks.values())
+        if top < 0:
+            self._report("lost")
+            raise Left
+        sources = [seat for seat in record.seats if ticks[seat] == top]
+        if abort:
+            self._look_for_a_lost_hook(record)
+        redone = int(abort and any(segment.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
+        self._tested = segment.tested.tolist() if self.shape.test_batches else []
+        handed = self._hand_over(top, sources, record, ticks) if self.seat in sources else 0
+        self._meet(handed)
+        if self.seat not in record.members:
+            raise Left
+        if ticks[self.seat] < top:
+            self._take_over(top)
+        self._passed = any(ticks[seat] < top for seat in record.members)
+        group.begin()
+        self.worked = group
+        if group.rank == 0:
+            stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
+            self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
+
+    def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
+        """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
+        theirs: then the next first member does that part again. What the dead had committed last still stands in its seat."""
+        first = self.worked.record.members[0]
+        ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
+        if ends and first not in record.seats and 0 <= self.segment.get(first, COMMITTED) <= ends[0]:
+            self.unsaved = ends[0]
+
+    def _meet(self, made: int) -> None:
+        """A barrier of entering. Who holds no state yet counts how long it waits for it, and who dies in between."""
+        pull = self.pull if self.pull is not None and self.group.is_ahead() else None
+        try:
+            self.group.barrier(pull, given=made)
+        except Moved:
+            if pull is not None:
+                pull.failed(CAME_BETWEEN, time.monotonic())
+            raise
+
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
+        """Give the state to those behind, each machine to its own, and one of them to machines that have nobody who knows it. Returns what
+        that gives to other machines."""
+        first = self.seat == sources[0]
+        step = self.shape.step_at(top)
+        if first and step > self.segment.words[RING_WRITTEN]:  # its recorder died between the step and its record
+            self._record(self.shape.unit(top - 1), self.worked, 0.0)
+        if not record.members:
+            if first:
+                paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, top, self.told))
+                self._report("suspended", tick=top, paths=paths, size_bytes=size)
+            return 0
+        machine = self.segment.layout.machine
+        here, give = machine(self.seat), {machine(seat) for seat in sources}
+        lacking = {machine(seat) for seat, tick in ticks.items() if tick < top}
+        elsewhere = lacking - give if here == min(give) else set()
+        if here not in lacking and not elsewhere:
+            return 0
+        mine = [seat for seat in sources if machine(seat) == here]
+        transfer.pack(self.place.state_fd, capture.capture(self.job.live), mine.index(self.seat), len(mine))
+        return payloads.state(elsewhere, len(mine)) if elsewhere else 0
+
+    def _take_over(self, top: int) -> None:
+        self.whole = False
+        self.segment.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
+        fd = self.place.state_fd
+        landing = self.landing or transfer.Landing(fd, 0)
+        capture.restore(transfer.index_of(fd), landing, self.job.live)
+        self.landing = None
+        self.buffers.keep()
+        self._commit(top)
+
+    # -- what units need
+
+    def _commit(self, tick: int) -> None:
+        self.tick, self.whole = tick, True
+        self.segment.set(self.seat, COMMITTED, tick)
+        self.segment.set(self.seat, BUSY_TICK, 0)
+        now = time.monotonic()
+        self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
+
+    def _sync(self, made: int = 0) -> int:
+        """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
+        newest = self.group.barrier(given=made) if self.group.size > 1 else self.segment.words[WANTED]
+        if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
+            self._passed = False
+            os.ftruncate(self.place.state_fd, 0)
+        return newest
+
+    def _move_on(self, agreed: int) -> None:
+        emergency_checkpoint.look(self.segment, self.place.driver)
+        if agreed > self.group.number:
+            raise Moved(agreed, abort=False)
+        self.pages.some(self.last_unit_s)
+
+    def _record(self, unit: Unit, group: Group, step_s: float) -> None:
+        """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
+        words = self.segment.words
+        if unit.step <= words[RING_WRITTEN]:
+            return  # done again after a loss: the same figures are there already
+        if unit.step - words[RING_READ] >= RING:
+            with self._excused(WAITS):  # the driver may wait for room on the disk
+                self._await_room(unit.step)
+        self.segment.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
+        words[RING_WRITTEN] = unit.step
+        os.eventfd_write(self.place.wake_fd, 1)
+        self.segment.stir()
+
+    def _await_room(self, step: int) -> None:
+        while step - self.segment.words[RING_READ] >= RING:
+            os.eventfd_write(self.place.wake_fd, 1)
+            self.segment.bells[self.seat].wait(0.1)
+            emergency_checkpoint.look(self.segment, self.place.driver)
+            heartbeat.beat()  # it is the driver who is late
+
+    def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
+        """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""
+        sums = self.segment.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
+        return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
+
+    @contextmanager
+    def _excused(self, how: int = 1) -> Iterator[None]:
+        """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
+        self.segment.set(self.seat, EXCUSED, how)
+        try:
+            yield
+        finally:
+            self.segment.set(self.seat, EXCUSED, 0)
+
+    def _patiently(self, write: Callable[[], T]) -> T:
+        """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
+        before stays as it is, since files are replaced as a whole. Also while it tries again it counts as waiting: whoever looks once a
+        second may see nothing but tries."""
+        said = False
+        while True:
+            try:
+                with self._excused(WAITS if said else 1):
+                    return write()
+            except OSError as error:
+                if error.errno not in storage.UNAVAILABLE:
+                    raise
+                if not said:
+                    self._say(f"The state of the training cannot be written now ({error.strerror}): it waits and tries again by itself.")
+                said = True
+            with self._excused(WAITS):
+                time.sleep(storage.RETRY_S)
+                heartbeat.beat()  # it does what it can
+
+    def _say(self, message: str) -> None:
+        """A line for people: in this worker's log and in the journal."""
+        print(message, flush=True)  # noqa: T201
+        self._report("warning", message=message)
+
+    def _report(self, kind: str, **fields: Any) -> None:
+        self.place.reports.send(kind, seat=self.seat, **fields)
+        if kind in emergency_checkpoint.ONCE:
+            self.told.append(json.loads(json.dumps({"kind": kind, "seat": self.seat, **fields})))
+        if self.place.reports.unsent:
+            emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or template will read what we write down

@@ -1,0 +1,258 @@
+"""A worker: one process on one slot that computes its share of the engines.
+
+Everything it does is a row of units (see `sampler`); its place is the number of units done, its tick. Members may change at any barrier and
+at the end of each unit: how a worker lives through that is `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from training_runtime import storage
+from training_runtime.elastic import verify
+from training_runtime.elastic.comm.group import SLICE_S
+from training_runtime.elastic.comm.segment import BUSY_TICK, CLOSED, RETIRED, STATE, STATE_LEFT, Segment
+from training_runtime.elastic.data.loading import Feed
+from training_runtime.elastic.data.sampler import Shape, Unit, derive, seed_everything
+from training_runtime.elastic.driver import advice, failure_causes
+from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
+from training_runtime.elastic.worker.compute import Compute, Figures
+from training_runtime.elastic.worker.ledger import Ledger
+from training_runtime.elastic.worker.stepping import Stepping
+from training_runtime.elastic.worker.validation import Validation
+from training_runtime.errors import RuntimeFailure
+
+CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT_CHECKPOINT_MINUTES, 0: only at the ends of epochs
+
+
+class Worker(Stepping):
+    """The units of one worker process."""
+
+    computes = Compute
+
+    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
+        # First of all: it may fork, which is not safe any more once a device has been touched.
+        twice = place.seat == 0 and place.begin == 0 and verify.is_worth_it(job, apart=place.apart)
+        found = verify.look_twice(job, shape, place.device()) if twice else None
+        self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
+        super().__init__(job, shape, place, segment)
+        self.compute = self.computes(job, shape, place.device())
+        self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
+        self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=place.apart)
+        self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
+        self.exactness.begin(found, apart=place.apart)
+        self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
+        self.replicas, self._warned = digest.Replicas(segment), False
+        self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
+        self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
+
+    @property
+    def last_tick(self) -> int:
+        """Of the whole training."""
+        return self.shape.ticks
+
+    def _train(self) -> None:
+        """All units that are left. Raises Moved when the members change."""
+        self._resume()
+        while self.tick < self.last_tick:
+            unit = self.shape.unit(self.tick)
+            if unit.kind == "step":
+                self._step(unit)
+            else:
+                self._edge(unit)
+
+    def _resume(self) -> None:
+        """A generation has begun."""
+        self.segment.set(self.seat, BUSY_TICK, 0)
+        self.compute.refuse_changes()
+        if self.unsaved >= 0 and self.group.rank == 0:
+            self._save_in_hook_again(self.shape.unit(self.unsaved))
+
+    def _edge(self, unit: Unit) -> None:
+        """The beginning of an epoch, or its end."""
+        if unit.kind == "begin":
+            self._begin_epoch(unit)
+        else:
+            self._end_epoch(unit)
+
+    def _step(self, unit: Unit) -> None:
+        doing = self._begin_step(unit)
+        doing.figures = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
+        self._sum(doing)
+        self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
+        self.whole = False
+        self.job.optimizer.step()
+        if doing.group.size > 1:
+            self.exchange.check()
+        self.exchange.drop()
+        if doing.group.size == 1:
+            self._read(doing)  # not before: a device has more to do by now, while this process waits for it
+        self._take_buffers(doing)
+        self._end_step(doing)
+
+    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> Figures:
+        """Compute one engine, its gradients into their row."""
+        alone = self._is_alone(sizes)
+        task, batch = self._begin_engine(unit, m, mine, sizes, alone=alone)
+        figures = self.compute.train(task.place, batch, sizes[m], sizes[m] / sum(sizes))
+        self._end_engine(unit, m, mine, sizes, alone=alone)
+        return figures
+
+    def _begin_epoch(self, unit: Unit) -> None:
+        seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
+        self.job.model.train()
+        self.whole = False
+        with self._excused():
+            self.hooks.epoch_begin(unit.epoch)
+        self.compute.refuse_changes()
+        self.exchange.refuse_changes(self.job.optimizer)
+        self.buffers.keep()
+        self._commit(self.tick + 1)
+
+    def _end_epoch(self, unit: Unit) -> None:
+        self._digest(unit)
+        if self.job.validates(unit.epoch):
+            self._validate(unit)
+        if self.job.checkpoints(unit.epoch) and self.group.rank == 0:
+            self._save(f"model_epoch_{unit.epoch + 1}", unit)
+            self._save_engine(unit)
+        self.exactness.look()
+        agreed = self._sync()  # nobody goes on before the files are there: else its writer's death would lose them
+        seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
+        self.whole = False
+        with self._excused():
+            self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
+        self.compute.refuse_changes()
+        self.exchange.refuse_changes(self.job.optimizer)
+        self.buffers.keep()
+        self._commit(self.tick + 1)
+        self._move_on(agreed)
+
+    def _save_in_hook_again(self, unit: Unit) -> None:
+        """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
+        not count."""
+        self.whole = False
+        seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
+        with self._excused(), capture.unchanged(self.job.live):
+            self.hooks.epoch_end(unit.epoch, save_model=True)
+        self.whole, self.unsaved = True, -1
+
+    def _digest(self, unit: Unit) -> None:
+        """Compare the state with the others' before it is validated and written, and have its digest journaled."""
+        with self._excused():
+            parts = self._tell_digest()
+        self._sync()
+        self._compare(unit.step)
+        if self.group.rank == 0:
+            self._report("digest", step=unit.step, epoch=unit.epoch + 1, digest=digest.joined(parts))
+
+    def _save(self, name: str, unit: Unit) -> None:
+        paths, size = self._patiently(
+            lambda: checkpoint.save_model(self.job, name, lambda message: self._report("warning", message=message))
+        )
+        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="model", paths=paths, size_bytes=size)
+
+    def _save_engine(self, unit: Unit) -> None:
+        """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
+        paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
+        self._saved(unit, paths, size)
+
+    def _validate(self, unit: Unit) -> None:
+        """The model as it was before, whatever becomes of it; rank 0 reports the result."""
+        modes = [module.training for module in self.job.model.modules()]
+        self.job.model.eval()
+        self.buffers.ensure_kept()
+        try:
+            row = self._test(unit)
+        finally:
+            self.buffers.rewind()
+            for module, mode in zip(self.job.model.modules(), modes, strict=True):
+                module.training = mode
+        if self.group.rank == 0:
+            self._report("tested", step=unit.step, epoch=unit.epoch + 1, row=row)
+        self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
+
+    def _test(self, unit: Unit) -> list[float]:
+        if self.job.test_function is None:
+            return self.validation.share(unit, self.tick, self.group, self._tested, lambda made: self._move_on(self._sync(made)))
+        if self.group.rank:
+            return []  # rank 0 has the result, nobody else needs it
+        with self._excused():
+            return self.validation.by_user(unit)
+
+    def _finish(self) -> None:
+        """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
+        die over that, another worker takes up the state and does the rest."""
+        last = self.shape.unit(self.tick - 1)
+        if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
+            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
+        self._sync()
+        if self.group.rank == 0:
+            self._save("model_epoch_final", last)
+            if self.job.save_to_onnx:
+                self._save_example()
+        with self._excused():
+            self.hooks.end()
+        if self.group.rank:
+            self._take_leave("retired", RETIRED)
+        else:
+            self._take_leave("done", CLOSED)
+
+    def _take_leave(self, kind: str, word: int) -> None:
+        """Not before the driver has read this and all that was said before."""
+        self._report(kind, tick=self.tick)
+        while not self.segment.words[word]:
+            self.segment.bells[self.seat].wait(SLICE_S)
+            emergency_checkpoint.look(self.segment, self.place.driver)
+        self.segment.set(self.seat, STATE, STATE_LEFT)
+
+    def _save_example(self) -> None:
+        """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
+        try:
+            with self._excused():
+                checkpoint.save_example(self.job, self.compute.example(checkpoint.EXAMPLES))
+        except Exception as error:
+            self._report("warning", message=f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
+
+
+def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
+    """The whole life of a worker process that has settled in its place. Reports an error with its traceback; raises it too. What follows
+    from its end is decided by the driver (see `failures`)."""
+    try:
+        shape = job.shape(*lengths)
+        segment = Segment(place.segment_fd, job.layout(shape))
+        worker = Worker(job, shape, place, segment)
+        try:
+            worker.run()
+        finally:
+            worker.feed.close()
+    except BaseException as error:
+        fail(place, error)
+
+
+def fail(place: Place, error: BaseException) -> NoReturn:
+    import traceback
+
+    if not place.intact():
+        traceback.print_exc()
+        raise SystemExit(failure_causes.DISCONNECTED)
+    lacks = failure_causes.is_lack_of_memory(error)
+    try:
+        said = {
+            "traceback": "".join(traceback.format_exception(error)),
+            "summary": "".join(traceback.format_exception_only(error)).partition("\n")[0] + advice.after(error),
+            "final": isinstance(error, RuntimeFailure),  # our own word on the script
+            "no_room": storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
+        }
+        place.reports.send("dying" if lacks else "error", seat=place.seat, where=f"worker on slot {place.slot}", **said)
+    except MemoryError:
+        lacks = True
+    if lacks:
+        traceback.print_exception(error)
+        raise SystemExit(failure_causes.EXHAUSTED)
+    raise error

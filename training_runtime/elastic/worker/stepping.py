@@ -1,0 +1,194 @@
+"""A step from its beginning to its end, for whoever computes what is in it: the engine itself, as FabricModel has it (see `worker`), or the
+body of a loop in the script (see `loop`).
+
+Each of this worker's engines is begun and ended; then the sum over all engines is made, after which nothing has to be asked of anybody
+until the step is at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from training_runtime import storage
+from training_runtime.elastic import tree
+from training_runtime.elastic.comm.group import Group, Moved
+from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
+from training_runtime.elastic.data.loading import Feed, Task
+from training_runtime.elastic.data.sampler import Unit
+from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
+from training_runtime.elastic.worker import heartbeat
+from training_runtime.elastic.worker.compute import Compute, Figures
+from training_runtime.elastic.worker.ledger import Ledger
+from training_runtime.elastic.worker.lifecycle import Left, Lifecycle
+
+
+@dataclass
+class Doing:
+    """A step under way. `sizes`: samples of each engine; `mine`: the engines of this worker; `alone`: the only worker has the only engine.
+    `agreed`: the newest generation that all members know of; `rows`: what came of the own engines."""
+
+    unit: Unit
+    group: Group
+    sizes: tuple[int, ...]
+    mine: range
+    alone: bool
+    compared: bool
+    started: float
+    figures: list[Figures] = field(default_factory=list)
+    rows: list[list[float]] = field(default_factory=list)
+    agreed: int = 0
+
+    @property
+    def parity(self) -> int:
+        return self.unit.step % 2
+
+
+class Stepping(Lifecycle):
+    """What a step is made of."""
+
+    feed: Feed
+    compute: Compute
+    ledger: Ledger | None
+    replicas: digest.Replicas
+    checkpoint_every_s: float
+    saved_at: float
+    _warned = False
+
+    def _begin_step(self, unit: Unit) -> Doing:
+        started, group = time.monotonic(), self.group
+        self.segment.set(self.seat, BUSY_TICK, self.tick + 1)
+        sizes = self.shape.sizes(unit.index)
+        alone = self._is_alone(sizes)
+        if not alone:
+            self.buffers.ensure_kept()
+        compared = group.size > 1 and self.replicas.is_due(unit.index)
+        if compared:
+            self._tell_digest()
+        return Doing(unit, group, sizes, tree.share(group.rank, group.size, len(sizes)), alone, compared, started)
+
+    def _is_alone(self, sizes: tuple[int, ...]) -> bool:
+        return len(sizes) == 1 and self.group.size == 1
+
+    def _begin_engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> tuple[Task, Any]:
+        """What engine m has to compute; from now on gradients are its own."""
+        if m != mine.start:
+            self.buffers.rewind()
+        if not alone:
+            self.exchange.begin(m, mine, len(sizes))
+        task, group = self.feed.engine(unit, m), self.group
+        return task, self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
+
+    def _end_engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> None:
+        """It is computed: its gradients are in their row."""
+        if self.ledger is not None:
+            self.ledger.engine(unit.step, unit.epoch + 1, m, self.feed.engine(unit, m).indices)
+        if m == 0 and not alone:
+            self.buffers.publish(unit.step % 2, alone=self.group.size == 1)
+        if not alone:
+            self.exchange.end(m, mine, len(sizes), scale=sizes[m] / sum(sizes) if self.job.train_function else None)
+        heartbeat.beat()
+
+    def _sum(self, doing: Doing) -> None:
+        """The sum over all engines, in the place of this worker's gradients. Raises Moved where a member died meanwhile, or where this
+        worker is none any more."""
+        unit, group, engines = doing.unit, doing.group, len(doing.sizes)
+        if self.place.apart:
+            self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
+        if group.size > 1:
+            self._read(doing)
+            self.exchange.offer()
+        doing.agreed = self._sync(payloads.parts(engines, doing.parity))
+        if doing.compared:
+            self._compare(unit.step - 1)
+        if group.size > 1:
+            self.exchange.merge_joint(group.rank, group.size, engines)
+            group.barrier(given=payloads.SUM)
+            self._leave_before(doing.agreed)
+        if doing.alone:
+            self.exchange.deliver_alone()
+        else:
+            self.exchange.deliver(group.size, engines, self.job.optimizer)
+
+    def _take_buffers(self, doing: Doing) -> None:
+        if doing.alone:
+            self.buffers.advance_alone()
+        else:
+            self.buffers.adopt(doing.parity, alone=doing.group.size == 1)
+
+    def _end_step(self, doing: Doing) -> None:
+        """All of it is in the state. Raises Moved where the members change."""
+        unit, group = doing.unit, doing.group
+        self.feed.settle(unit.step)
+        self.unsaved = -1  # the first member came to the barrier, so it has done that
+        self._commit(self.tick + 1)
+        if self.ledger is not None:
+            self.ledger.committed(unit.step)
+        if group.rank == 0:
+            self._announce_size()
+            self._record(unit, group, time.monotonic() - doing.started)
+        with self._excused():
+            self.hooks.trained(doing.rows, unit.epoch, group.size)
+        self._save_by_time(unit)
+        self._move_on(doing.agreed)
+
+    def _leave_before(self, agreed: int) -> None:
+        """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
+        overwritten while it reads them."""
+        if agreed > self.group.number and self.seat not in self.segment.generation(agreed).seats:
+            raise Moved(agreed, abort=False)
+
+    def _announce_size(self) -> None:
+        """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
+        if not self.segment.words[STATE_BYTES]:
+            self.segment.words[STATE_BYTES] = transfer.packed_bytes(capture.capture(self.job.live))
+
+    def _read(self, doing: Doing) -> None:
+        """What came of this worker's engines, also for whoever records the step."""
+        doing.rows = [each.row() for each in doing.figures]
+        for m, row in zip(doing.mine, doing.rows, strict=True):
+            self.segment.metrics[doing.parity, m] = torch.tensor(row, dtype=torch.float64)
+
+    def _tell_digest(self) -> dict[str, int]:
+        live, numbers = self.job.live, self.buffers.numbers.values()
+        parts = digest.sections(capture.contents(live), numbers=numbers, samples=self.feed.total(), held=capture.learnt(live))
+        self.replicas.tell(self.seat, self.group.next_parity, parts)
+        return parts
+
+    def _compare(self, step: int) -> None:
+        """After the barrier. Whoever differs from whom is the driver's to say; it ends the run."""
+        if self.group.rank:
+            return
+        parts, groups = self.replicas.compare(self.group.record.members, self.group.parity)
+        if parts == (digest.HELD,) and not self._warned:
+            self._warned = True
+            self._report("warning", message=digest.HOLD_OTHERS.format(step))
+        elif parts and parts != (digest.HELD,):
+            self._report("diverged", step=step, parts=parts, groups=groups)
+            raise Left
+
+    def _save_by_time(self, unit: Unit) -> None:
+        """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock
+        and writes; nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier, as they do at
+        the end of an epoch. Where the disk takes nothing, what was written before stays, and it is tried again when the time has passed."""
+        now = time.monotonic()
+        if self.group.rank or not self.checkpoint_every_s or now < self.saved_at + self.checkpoint_every_s:
+            return
+        try:
+            with self._excused():
+                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told)
+        except OSError as error:
+            if error.errno not in storage.UNAVAILABLE:
+                raise
+            self.saved_at = now
+            self._say(f"No checkpoint was written after step {unit.step}: {error.strerror}. The one before it is kept.")
+        else:
+            self._saved(unit, paths, size)
+
+    def _saved(self, unit: Unit, paths: tuple[str, ...], size: int) -> None:
+        self.saved_at = time.monotonic()
+        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)

@@ -1,0 +1,171 @@
+"""How long the slots of a run were at work, and what memory they take: that of the worker on a CPU slot, and what the driver of the device
+says on a GPU slot.
+
+Read from the kernel and from NVIDIA's library, sampled by the host's loop; what a run says of itself is not believed. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from training_runtime.host import processes
+from training_runtime.host.runs.live import LiveRun
+from training_runtime.protocol import SlotRef, SlotSeen, Worker
+
+log = logging.getLogger(__name__)
+SAMPLE_S = 1.0
+MEMORY_S = 3.0
+_MEMORY_COST = 100  # a worker's memory is looked at so seldom that this takes a hundredth of the time at most
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """The share of a GPU's recent time in which it computed, its memory that is in use, by whomever, and all it has; None where it does not
+    say."""
+
+    share: float
+    memory_bytes: int | None
+    device_bytes: int | None = None
+
+
+# By the GPU's number; None where nobody can tell.
+Gpu = Callable[[int], GpuUse | None]
+
+
+@dataclass
+class _Count:
+    """Of one worker: since when it is counted, when it was looked at last, the processor seconds that it had used by then, and the sums."""
+
+    since: float
+    looked_at: float
+    used: float
+    busy_s: float = 0.0
+    counted_s: float = 0.0
+
+    def seen(self, slot: SlotRef, *, memory: int | None, device: int | None) -> SlotSeen:
+        """Milliseconds are enough: it travels with every observation."""
+        busy = round(self.busy_s, 3) if self.counted_s else None
+        gpu = slot.index if slot.device == "gpu" else None
+        return SlotSeen(slot.id, round(self.since, 3), busy, round(self.counted_s, 3), memory, device, gpu)
+
+
+class Meter:
+    """Adds to `LiveRun.busy_s` and `counted_s`, and keeps `measured` up to date. A slot is busy for at most as long as it is held, however
+    many threads its worker has.
+
+    A worker that an earlier host has started counts from now on. All times are seconds after boot.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._began = boot_s()
+        self._sampled = self._began
+        self._counts: dict[Worker, _Count] = {}
+        self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
+
+    def sample_if_due(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
+        if boot_s() - self._sampled >= SAMPLE_S:
+            self.sample(runs, hurry=hurry)
+
+    def sample(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
+        """Take the time since each worker was last looked at into account. `hurry`: somebody waits, so memory is as last looked at."""
+        now = self._sampled = boot_s()
+        counts: dict[Worker, _Count] = {}
+        for run in runs:
+            run.slots |= {slot.id: slot for slot in run.members or ()}
+            run.measured = {}
+            slots = Counter(worker.pid for worker in run.workers)
+            for worker in run.workers:
+                self._look(run, worker, now, slots=slots[worker.pid], into=counts, hurry=hurry)
+        self._counts = counts
+        self._memory = {worker: known for worker, known in self._memory.items() if worker in counts}
+
+    def _look(self, run: LiveRun, worker: Worker, now: float, *, slots: int, into: dict[Worker, _Count], hurry: bool) -> None:
+        """`slots`: of how many its process is the worker; what that takes is said of each in equal parts."""
+        slot, used = run.slots.get(worker.slot), processes.processor_s(worker.pid, worker.start_ticks)
+        if slot is None or used is None:
+            return  # an earlier host's, of which the studio has not spoken yet; or it has ended since
+        count = into[worker] = self._counts.get(worker) or self._first(worker, now, used)
+        held_s = now - count.looked_at
+        work = max(0.0, min((used - count.used) / slots, held_s)) if slot.device == "cpu" else None
+        memory, device = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None, None
+        memory = memory // slots if memory is not None else None
+        if slot.device == "gpu" and (gpu := self._gpu(slot.index)) is not None:
+            work, memory, device = gpu.share * held_s, gpu.memory_bytes, gpu.device_bytes
+        run.busy_s = None if work is None or run.busy_s is None else run.busy_s + work
+        run.counted_s += 0.0 if work is None else held_s
+        count.looked_at, count.used = now, used
+        count.busy_s += work or 0.0
+        count.counted_s += 0.0 if work is None else held_s
+        run.measured[slot.id] = count.seen(slot, memory=memory, device=device)
+
+    def _first(self, worker: Worker, now: float, used: float) -> _Count:
+        started = worker.start_ticks / _TICKS_A_SECOND
+        return _Count(started, started, 0.0) if started >= self._began else _Count(now, now, used)
+
+    def _memory_of(self, worker: Worker, *, hurry: bool) -> int | None:
+        """When last looked at, which is now if it is due."""
+        now = boot_s()
+        due, memory = self._memory.get(worker, (now, None))
+        if now >= due and not hurry:
+            memory = processes.memory_bytes(worker.pid)
+            self._memory[worker] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), memory)
+        return memory
+
+
+def boot_s() -> float:
+    """The clock of processes' start times."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def nvidia() -> Gpu:
+    """Asks NVIDIA's management library, which comes with the driver: the share of the last second or so in which a kernel ran, and the
+    device's memory that is in use (a container does not know its processes by the numbers under which the driver lists them).
+
+    Devices are told apart by their minor numbers, as in `node_facts`. Without the library nothing is known.
+    """
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        handles = _devices(library)
+    except OSError as error:
+        log.info("how busy GPUs are cannot be known: %s", error)
+        return lambda _index: None
+
+    def use(index: int) -> GpuUse | None:
+        found, memory = _Utilization(), _Memory()
+        if index not in handles or library.nvmlDeviceGetUtilizationRates(handles[index], ctypes.byref(found)):
+            return None
+        unknown = library.nvmlDeviceGetMemoryInfo(handles[index], ctypes.byref(memory))
+        sizes = (None, None) if unknown else (int(memory.used), int(memory.total))
+        return GpuUse(min(1.0, float(found.gpu) / 100), *sizes)
+
+    return use
+
+
+def _devices(library: ctypes.CDLL) -> dict[int, ctypes.c_void_p]:
+    """Handles by minor number. Raises OSError where the library cannot speak to the driver."""
+    count = ctypes.c_uint()
+    if library.nvmlInit_v2() or library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        raise OSError("NVIDIA's management library does not answer")
+    handles: dict[int, ctypes.c_void_p] = {}
+    for index in range(count.value):
+        handle, minor = ctypes.c_void_p(), ctypes.c_uint()
+        failed = library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+        if not failed and not library.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)):
+            handles[minor.value] = handle
+    return handles
