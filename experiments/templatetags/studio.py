@@ -180,7 +180,8 @@ def size(count: int | None) -> str:
 
 @register.filter
 def value(number: float | str | None) -> str:
-    """A metric: four significant digits. NaN and infinities are stored as nothing, and said, not hidden."""
+    """A metric: four significant digits, as the page's script writes it (static/js/chart.js, figure). NaN and infinities are stored as
+    nothing, and said, not hidden."""
     if number is None:
         return "not finite"
     try:
@@ -190,7 +191,7 @@ def value(number: float | str | None) -> str:
     if not math.isfinite(number):
         return "not finite"
     if number and (abs(number) < 1e-3 or abs(number) >= 1e6):
-        return f"{number:.3e}"
+        return re.sub(r"e([+-])0", r"e\1", f"{number:.3e}")
     return f"{number:.4g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
