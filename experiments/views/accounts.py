@@ -18,6 +18,7 @@ from experiments.accounts import logins
 from experiments.accounts.addresses import network_of
 from experiments.forms.common import ThemeForm
 from experiments.live import notify
+from experiments.services.profile import choose_shortcuts, choose_theme
 from experiments.views.responses import back, done, page, person
 
 SHORTCUTS = (
@@ -120,8 +121,7 @@ def shortcuts(request: HttpRequest) -> HttpResponse:
     """What single keys do (static/js/shortcuts.js), and the switch for them."""
     user = person(request)
     if request.method == "POST":
-        user.shortcuts = request.POST.get("shortcuts") == "on"
-        user.save(update_fields=["shortcuts"])
+        choose_shortcuts(user, on=request.POST.get("shortcuts") == "on")
         return done(request, "Single-key shortcuts are on." if user.shortcuts else "Single-key shortcuts are off.", to=request.path)
     return page(request, "shortcuts.html", {"groups": SHORTCUTS})
 
@@ -132,6 +132,5 @@ def theme(request: HttpRequest) -> HttpResponse:
     form = ThemeForm(request.POST)
     to = back(request, "/")
     if form.is_valid():
-        user.theme = form.cleaned_data["theme"]
-        user.save(update_fields=["theme"])
+        choose_theme(user, theme=form.cleaned_data["theme"])
     return redirect(to) if request.headers.get("HX-Request") != "true" else done(request, "Theme set.", to=to)

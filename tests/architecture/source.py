@@ -51,14 +51,14 @@ def names() -> frozenset[str]:
 
 
 @cache
-def imports(module: Module) -> dict[str, str]:
-    """What the module imports, also inside functions, and where. Types that only a checker sees do not count.
+def imports(module: Module, *, types: bool = False) -> dict[str, str]:
+    """What the module imports, also inside functions, and where; with `types`, what only a checker of types sees too.
 
     `from package import name` counts as `package.name` where that is a module of this project, else as `package`.
     """
     known = names()
     found: dict[str, str] = {}
-    for node in _seen_when_running(module.tree):
+    for node in ast.walk(module.tree) if types else _seen_when_running(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.setdefault(alias.name, module.where(node))

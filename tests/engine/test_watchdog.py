@@ -16,7 +16,7 @@ from training_runtime.elastic.driver.hang_rules import Sign, Watch, excused_s
 from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.driver.release import Holder, Release
 from training_runtime.elastic.driver.supervision import Supervision
-from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.protocol import SlotRef
 

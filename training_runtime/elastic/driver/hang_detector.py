@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, Segment
 from training_runtime.elastic.driver import hang_rules
-from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.processes.process_handles import is_stopped
 
 TEMPLATE = -1

@@ -13,7 +13,8 @@ from training_runtime.elastic.driver import hang_detector, release
 from training_runtime.elastic.driver.failure_causes import FailureCauses
 from training_runtime.elastic.driver.failures import Ended, Failures
 from training_runtime.elastic.driver.release import Holder, Release
-from training_runtime.elastic.driver.worker_table import WorkerProcess, WorkerTable
+from training_runtime.elastic.driver.worker_process import WorkerProcess
+from training_runtime.elastic.driver.worker_table import WorkerTable
 
 HANGS_S = 0.15  # how often it is looked for hangs at most
 HANG_TIMEOUT, RELEASE_GRACE = "EDT_HANG_TIMEOUT", "EDT_RELEASE_GRACE_S"

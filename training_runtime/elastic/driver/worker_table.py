@@ -5,34 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.driver import membership
+from training_runtime.elastic.driver.worker_process import WorkerProcess
+from training_runtime.elastic.multinode.remote_nodes import Outposts
+from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.processes.process_handles import start_ticks
 from training_runtime.protocol import SlotRef, Worker
-
-if TYPE_CHECKING:  # both know the worker table's workers
-    from training_runtime.elastic.multinode.remote_nodes import Outposts
-    from training_runtime.elastic.processes.fork_server import ForkServer
-
-
-@dataclass
-class WorkerProcess:
-    """A worker process on a machine, 0 being the driver's. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time
-    there (see `start_ticks`)."""
-
-    seat: int
-    slot: SlotRef
-    machine: int
-    state: membership.State
-    pid: int = 0
-    ticks: int = 0
-    dead: bool = False
-    gone: bool = False
-    killed: bool = False
-    ready_at: float = 0.0
 
 
 class WorkerTable:

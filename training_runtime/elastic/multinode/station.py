@@ -22,7 +22,7 @@ from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.driver.hang_rules import STOPPED_S, Patience
 from training_runtime.elastic.driver.host_link import HostLink
-from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.wire import Wire

@@ -20,7 +20,7 @@ from typing import Any
 from training_runtime import console
 from training_runtime.elastic.comm.segment import BEAT, Segment
 from training_runtime.elastic.driver.hang_rules import Grace
-from training_runtime.elastic.driver.worker_table import WorkerProcess
+from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
 from training_runtime.elastic.processes.seat import place_of

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+FABRIC = ("model", "callbacks", "elog", "emetrics")
+OF_A_DRIVER = ("training_runtime.elastic.driver.main", *(f"training_runtime.fabric.{name}" for name in FABRIC))  # to be found in memory
 
 
 def warm_up() -> None:
@@ -18,9 +21,8 @@ def warm_up() -> None:
     from torch import nn
 
     torch.set_num_threads(1)
-    from training_runtime.elastic.driver import main as driver  # noqa: F401 - the point is that it is imported
-    from training_runtime.fabric import callbacks, elog, emetrics, model  # noqa: F401
-
+    for name in OF_A_DRIVER:
+        importlib.import_module(name)
     with suppress(ImportError):
         import rich.style  # noqa: F401 - it draws a random number at its import, which then is no run's, however that begins
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(0.1), nn.Flatten(), nn.Linear(8, 2))

@@ -1,0 +1,97 @@
+"""One writer per fact: which modules write which rows. A new one is a decision, and is written down here."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.architecture.source import Module, modules
+
+WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create", "delete"}
+READERS = ("views", "selectors", "forms", "templatetags", "api", "runtable", "mlflow", "boxed")
+SAVES = {"experiments.views.accounts: form.save"}  # Django's own form of a new password
+
+# Below `experiments`. That an imported project makes rows, and that pruning removes what was deleted, goes without saying.
+ANYWHERE = ("transfer.", "files.pruning")
+WRITERS = {
+    "services.comments": "RunComment",
+    "services.data": "DataAsset DataSeries DataUpload",
+    "services.definitions": "DefinitionVersion TrainingDefinition",
+    "services.experiments": "Experiment ExperimentDefinition ExperimentWatch JournalCursor TrainingRun",
+    "services.imports": "ProjectImport",
+    "services.named_environments": "ClusterChange NamedEnvironment NamedVersion",
+    "services.notices": "Delivery User Webhook",
+    "services.outside": "DefinitionVersion Experiment JournalCursor TrainingDefinition TrainingRun",
+    "services.prices": "SlotPrice",
+    "services.projects": "Experiment Membership Project TrainingDefinition Webhook",
+    "services.registry": "ModelAlias ModelEvent ModelFile ModelVersion RegisteredModel",
+    "services.tokens": "ApiToken",
+    "services.triggers": "Trigger TriggerDelivery",
+    "services.variables": "EnvironmentVariable",
+    "services.watches": "ExperimentWatch MetricWatch",
+    "services.cluster": "ClusterChange",
+    "services.continuation": "JournalCursor TrainingRun",
+    "services.deletion": "TrainingRun",
+    "services.reruns": "JournalCursor TrainingRun",
+    "accounts.api_tokens": "ApiToken",
+    "accounts.logins": "LoginFailure",
+    "cluster.agent": "Node",
+    "cluster.environments": "Environment EnvironmentBuild TrainingRun",
+    "cluster.fleet": "Node Slot TrainingRun",
+    "cluster.losses": "TrainingRun",
+    "cluster.remote_workers": "Station TrainingRun",
+    "cluster.scheduling": "Grant PastGrant",
+    "cluster.utilization": "PresentUse SlotUse",
+    "models.cluster": "cls",  # ClusterRules.current makes the one row of rules
+    "files.bundles": "Bundle",
+    "files.diskuse": "TrainingRun",
+    "files.retention": "DroppedCheckpoint",
+    "files.tombstones": "Tombstone",
+    "metrics.ingest": "GenerationRecord MetricSeries RunEvent StateDigest TrainingRun",
+    "notifications.deliveries": "Delivery",
+    "notifications.notices": "Delivery MetricWatch Notice",
+    "ops.beat": "Lease",
+    "ops.installation": "Installation",
+    "runs.digests": "StateDigest",
+    "runs.run_values": "RunColumn RunValue",
+    "runs.states": "RunTransition TrainingRun",
+    "wmla.definitions": "ModelDraft",
+    "wmla.submissions": "Submission",
+    "wmla.tokens": "EndedToken",
+}
+
+
+def writes(module: Module) -> Iterator[str]:
+    """The models of which the module writes rows by their manager: `Run.objects.filter(...).update(...)`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITES:
+            by_manager, at = False, node.func.value
+            while isinstance(at, ast.Call | ast.Attribute):
+                by_manager |= isinstance(at, ast.Attribute) and at.attr == "objects"
+                at = at.func if isinstance(at, ast.Call) else at.value
+            if by_manager and isinstance(at, ast.Name):
+                yield at.id
+
+
+def test_each_kind_of_row_is_written_where_it_is_said() -> None:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for module in modules("experiments"):
+        below = module.name.removeprefix("experiments.")
+        if not below.startswith(ANYWHERE):
+            for model in writes(module):
+                found[below].add(model)
+    assert {writer: " ".join(sorted(models)) for writer, models in found.items()} == WRITERS
+
+
+def test_what_reads_and_what_answers_writes_nothing() -> None:
+    readers = [module for module in modules("experiments") if module.name.split(".")[1:2] and module.name.split(".")[1] in READERS]
+    saves = {
+        f"{module.name}: {ast.unparse(node.func)}"
+        for module in readers
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("save", "asave")
+    }
+    assert len(readers) > 100, "they have moved"
+    assert not [module.name for module in readers if list(writes(module))]
+    assert saves == SAVES
