@@ -97,13 +97,13 @@ class Machines:
             return False
         elif self._stations:
             station = self._stations[0]
-            templates = {parent(worker) for worker in station.workers.values()}
+            fork_servers = {parent(worker) for worker in station.workers.values()}
             if victim == "machine":
                 pids = in_session(station.pid)
             elif victim.startswith("station"):
                 pids = [station.pid]
             else:
-                pids = [pid for pid in children(station.pid) if (pid in templates) == (victim == "its template")]
+                pids = [pid for pid in children(station.pid) if (pid in fork_servers) == (victim == "its fork server")]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP if victim == "station stops" else signal.SIGKILL)
@@ -165,7 +165,7 @@ def strike(run: Run, machines: Machines, victims: list[str]) -> None:
     for victim in victims:
         if victim == "driver":
             pids.append(run.pid)
-        elif workers and victim == "template":
+        elif workers and victim == "fork server":
             pids += [pid for pid in (parent(workers[0]),) if pid]
         else:
             pids += workers if victim == "workers" else workers[:1]

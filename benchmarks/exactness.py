@@ -1,10 +1,10 @@
 """Random schedules of slots and deaths against the fixed run: every hash must be equal. `python -m benchmarks.exactness [--quick]`.
 
 A schedule grants other slots at random steps (grow, shrink, move, suspend) and lets processes end or stop (SIGSTOP) at random steps and
-phases: workers of any rank, the driver, the template, or several at once (see tests/engine/faults.py). Compared are the final weights with
-the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one warm
-process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`. With `--machines N` the slots are
-those of so many machines, of which whole ones may be lost, their stations and relays too. With `--link 1gbit` (as root) a cable of that
+phases: workers of any rank, the driver, the fork server, or several at once (see tests/engine/faults.py). Compared are the final weights
+with the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one
+warm process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`. With `--machines N` the slots
+are those of so many machines, of which whole ones may be lost, their stations and relays too. With `--link 1gbit` (as root) a cable of that
 rate leads to all but the first, and is pulled out for a while.
 
 With `--programs` not one script is played but random ones, which cross what users' scripts do (see `benchmarks._programs`), each on some
@@ -75,7 +75,7 @@ def fault(rng: random.Random, steps: int, *, stops: float = 0.1) -> dict[str, An
     if how < 0.15:
         return {"phase": rng.choice(DRIVER_PHASES), "step": step}
     if how < 0.25:
-        victims = rng.choice((["template"], ["driver", "worker"], ["driver", "template"], ["workers"], ["driver", "workers"]))
+        victims = rng.choice((["fork server"], ["driver", "worker"], ["driver", "fork server"], ["workers"], ["driver", "workers"]))
         return {"phase": "outside", "step": step, "strike": victims}
     number = "SIGSTOP" if how < 0.25 + stops else "SIGKILL"
     return {"phase": rng.choice(PHASES), "step": step, "rank": rng.randint(0, 3), "signal": number}
@@ -89,7 +89,7 @@ def arguments_of(job: dict[str, Any]) -> tuple[str, ...]:
 
 def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) -> list[dict[str, Any]]:
     """What only a run on several machines knows."""
-    kinds = ("relay", "station", "its relay", "its template", "machine", "station stops", *(["cable"] * 6 * cable))
+    kinds = ("relay", "station", "its relay", "its fork server", "machine", "station stops", *(["cable"] * 6 * cable))
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 

@@ -22,7 +22,7 @@ from tests.engine.harness import Run, Warm, in_session
 
 def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, float, float, float]:
     """Steps a second; private memory a worker in MB; processor seconds of all workers a step; and the memory of the whole run (driver and
-    template included) in MB, what its processes share counted once."""
+    fork server included) in MB, what its processes share counted once."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(warm, Path(folder), fabric_script(name), "100000", str(workers), max_slots=workers)
         try:

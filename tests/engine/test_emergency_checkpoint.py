@@ -1,4 +1,4 @@
-"""The driver or the template dies, alone or with others: nothing is lost, nothing is done twice, nothing is left running."""
+"""The driver or the fork server dies, alone or with others: nothing is lost, nothing is done twice, nothing is left running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def template_of(run: Run) -> int:
+def fork_server_of(run: Run) -> int:
     return parent_of(next(iter(run.workers.values())))
 
 
@@ -86,18 +86,18 @@ def test_a_driver_killed_at_any_point_of_its_work_loses_nothing(start, fixed, pa
     same(run, fixed(*LONG))
 
 
-@pytest.mark.parametrize("together", ["a worker", "the template", "all but one worker", "everything"])
+@pytest.mark.parametrize("together", ["a worker", "the fork server", "all but one worker", "everything"])
 def test_a_driver_killed_together_with_others(start, fixed, together):
     run = start(SCRIPT, *LONG)
     run.members(0, 1, 2)
     run.until_step(35)
     run.until(lambda: len(run.workers) == 3, what="three workers")
-    workers, template = list(run.workers.values()), template_of(run)
+    workers, fork_server = list(run.workers.values()), fork_server_of(run)
     victims = {
         "a worker": [run.pid, workers[0]],
-        "the template": [template, run.pid],
-        "all but one worker": [template, run.pid, *workers[1:]],
-        "everything": [template, run.pid, *workers],
+        "the fork server": [fork_server, run.pid],
+        "all but one worker": [fork_server, run.pid, *workers[1:]],
+        "everything": [fork_server, run.pid, *workers],
     }[together]
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
@@ -127,11 +127,11 @@ def test_workers_killed_while_they_write_down_their_state_lose_nothing_either(st
     same(run, fixed(*LONG))
 
 
-def test_a_killed_template_is_started_anew_in_the_same_attempt(start, fixed):
+def test_a_killed_fork_server_is_started_anew_in_the_same_attempt(start, fixed):
     run = start(SCRIPT, *LONG)
     run.members(0, 1)
     run.until_step(29)
-    os.kill(template_of(run), signal.SIGKILL)
+    os.kill(fork_server_of(run), signal.SIGKILL)
     run.members(0, 1, 2)
     assert run.wait() == 0, run.tail()
     (resumed,) = run.events("resumed")
@@ -152,7 +152,7 @@ heartbeat.Beating.write = _slow
 """
 
 
-@pytest.mark.parametrize("who", ["the driver", "the template"])
+@pytest.mark.parametrize("who", ["the driver", "the fork server"])
 def test_a_state_that_is_long_on_its_way_to_a_slow_disk_is_waited_for_while_bytes_are_written(start, fixed, who):
     run = start(SLOW_DISK + SCRIPT, *LONG, "--checkpoint", "0")
     run.members(0, 1)
@@ -161,34 +161,34 @@ def test_a_state_that_is_long_on_its_way_to_a_slow_disk_is_waited_for_while_byte
         os.kill(run.pid, signal.SIGKILL)
         finish(run, 1, 2)
     else:
-        os.kill(template_of(run), signal.SIGKILL)
+        os.kill(fork_server_of(run), signal.SIGKILL)
         assert run.wait() == 0, run.tail()
     (resumed,) = run.events("resumed")
     assert resumed.step >= 43
     same(run, fixed(*LONG))
 
 
-def test_a_template_that_dies_again_and_again_fails_the_run(start):
-    soon = "from training_runtime.elastic.driver import coordinator\ncoordinator.DEATHS_OF_THE_TEMPLATE = 3\n"
+def test_a_fork_server_that_dies_again_and_again_fails_the_run(start):
+    soon = "from training_runtime.elastic.driver import coordinator\ncoordinator.DEATHS_OF_THE_FORK_SERVER = 3\n"
     run = start(soon + SCRIPT, "--epochs", "100000")
     run.members(0)
     dead = None
     for _ in range(3):
         run.until(lambda dead=dead: run.workers.get(0, dead) != dead, what="a worker")
         dead = run.workers[0]
-        os.kill(template_of(run), signal.SIGKILL)
+        os.kill(fork_server_of(run), signal.SIGKILL)
     assert run.wait() == 1
     assert "died 3 times" in run.events("error")[0].message
 
 
-def test_a_template_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(start):
+def test_a_fork_server_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(start):
     soon_forgotten = "from training_runtime.elastic.driver import coordinator\ncoordinator.WITHIN_S = 0.2\n"
     run = start(soon_forgotten + SCRIPT, "--epochs", "100000")
     run.members(0)
     for _ in range(4):
         run.until_workers(1)
         dead, killed = run.workers[0], time.monotonic()
-        os.kill(template_of(run), signal.SIGKILL)
+        os.kill(fork_server_of(run), signal.SIGKILL)
         run.until(lambda dead=dead: run.workers.get(0, dead) != dead, what="a worker")
         run.until(lambda killed=killed: time.monotonic() > killed + 0.2, what="the last death is long ago")
     run.until_workers(1)
@@ -197,11 +197,11 @@ def test_a_template_that_dies_now_and_then_in_a_long_life_does_not_fail_the_run(
     assert run.wait() == 0, run.tail()
 
 
-def test_a_stopped_template_is_found(start):
+def test_a_stopped_fork_server_is_found(start):
     run = start(SCRIPT, "--epochs", "100000", env={"EDT_HANG_TIMEOUT": "0.7"})
     run.members(0, 1)
     run.until_step(20)
-    os.kill(template_of(run), signal.SIGSTOP)
+    os.kill(fork_server_of(run), signal.SIGSTOP)
     run.members(0, 1, 2)
     run.until_workers(3)
     assert any("are started anew" in w.message for w in run.events("warning"))

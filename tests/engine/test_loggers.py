@@ -8,7 +8,7 @@ import signal
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
-from tests.engine.test_emergency_checkpoint import template_of
+from tests.engine.test_emergency_checkpoint import fork_server_of
 from training_runtime.elastic.complaints import Complaints
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
@@ -86,13 +86,13 @@ def test_a_logger_that_waits_does_not_keep_a_stopped_run_from_ending(start):
     assert any("was not waited for" in w.message for w in run.events("warning"))
 
 
-def test_a_template_that_dies_while_the_logger_waits_is_started_anew(start, fixed):
+def test_a_fork_server_that_dies_while_the_logger_waits_is_started_anew(start, fixed):
     run = start(SCRIPT, *LONG)
     waits = hold(run)
     run.members(0, 1)
     run.until_step(20)
-    os.kill(template_of(run), signal.SIGKILL)
-    run.until(lambda: run.events("resumed"), what="a new template")
+    os.kill(fork_server_of(run), signal.SIGKILL)
+    run.until(lambda: run.events("resumed"), what="a new fork server")
     waits.unlink()
     assert run.wait() == 0, run.tail()
     complete(run)

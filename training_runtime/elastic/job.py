@@ -1,5 +1,5 @@
-"""What the user handed to FabricModel and train(), with everything that follows from it. Made in the driver and inherited by template and
-workers, or made anew by workers that run the script themselves.
+"""What the user handed to FabricModel and train(), with everything that follows from it. Made in the driver and inherited by fork server
+and workers, or made anew by workers that run the script themselves.
 """
 
 from __future__ import annotations

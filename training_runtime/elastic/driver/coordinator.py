@@ -1,8 +1,9 @@
 """The driver's watch over one train(): it starts and ends workers, publishes generations, and records what they report. It computes
 nothing.
 
-One loop, one thread. Events come from the host link, from the reports of template and workers, and from the ring of finished steps; after
-each round `membership.decide` says what to do. Only a worker that the template has reaped counts as gone: until then its slot is held.
+One loop, one thread. Events come from the host link, from the reports of fork server and workers, and from the ring of finished steps;
+after each round `membership.decide` says what to do. Only a worker that the fork server has reaped counts as gone: until then its slot is
+held.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from training_runtime.elastic.state import checkpoint, digest
 from training_runtime.protocol import SlotRef
 
 LOOK_S = 0.2  # the safety net: how often the driver looks without being told anything
-DEATHS_OF_THE_TEMPLATE, WITHIN_S = 10, 600.0  # so many in so short a time fail a run that does not get on meanwhile
+DEATHS_OF_THE_FORK_SERVER, WITHIN_S = 10, 600.0  # so many in so short a time fail a run that does not get on meanwhile
 
 
 class Coordinator:
@@ -52,7 +53,7 @@ class Coordinator:
         self.failure = Failure()
         self.segment: Segment | None = None
         self.fork_server: ForkServer | None = None
-        self.template_deaths = Recent(WITHIN_S)
+        self.fork_server_deaths = Recent(WITHIN_S)
         self.unforkable: dict[str, Any] | None = None
         self.supervision = Supervision(time.monotonic())
 
@@ -144,9 +145,10 @@ class Coordinator:
                 self._lose(machine)
 
     def _start_anew(self, fork_server: ForkServer, why: str) -> None:
-        """The template has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from there."""
+        """The fork server has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from
+        there."""
         self._read_all()  # who was forked last
-        too_often = self.template_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_TEMPLATE
+        too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.outposts.end(over=False)
         fork_server.bury(self.segment, [seated for seated in self.worker_table.on(0) if seated.pid], self._hear_host)
         self._read_all()  # what they have said since
@@ -155,7 +157,7 @@ class Coordinator:
         if self.failure or self.done:
             return None
         if too_often:
-            return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_TEMPLATE} times within {WITHIN_S / 60:.0f} minutes")
+            return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_FORK_SERVER} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
         fork_server.hang_up()
         self.recorder.pause()
@@ -206,7 +208,7 @@ class Coordinator:
                 self.segment.bells[seat].ring()  # it may wait for room
 
     def _handle(self, report: dict[str, Any]) -> None:
-        """One report of the template (seat -1) or of a worker."""
+        """One report of the fork server (seat -1) or of a worker."""
         kind, seat = report["kind"], report.get("seat", -1)
         if kind == "sized":
             if self.segment is None:
@@ -287,7 +289,7 @@ class Coordinator:
         if self.failure or not self.supervision.is_due(now):
             return
         durations = self.recorder.durations()
-        if self.supervision.template_hangs(now, fork_server.pid, durations):
+        if self.supervision.fork_server_hangs(now, fork_server.pid, durations):
             os.kill(fork_server.pid, signal.SIGKILL)  # our child and not reaped
         if self.segment is None:
             return

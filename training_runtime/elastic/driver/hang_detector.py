@@ -1,7 +1,7 @@
 """Which processes of a run show no life: the driver's look at the segment and at /proc, judged by `hang_rules`. It kills nobody.
 
 Members are judged together, by who waits for whom. Everybody else has a patience of their own: newcomers that start, leavers that were let
-go, workers of a training that is done, and the template. Who is stopped by a signal is found wherever it is, before others wait for it.
+go, workers of a training that is done, and the fork server. Who is stopped by a signal is found wherever it is, before others wait for it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from training_runtime.elastic.driver import hang_rules
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.processes.process_handles import is_stopped
 
-TEMPLATE = -1
+FORK_SERVER = -1
 _LONGEST_LOOK_S = 1.0
 _MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """A process that hangs: its seat, or TEMPLATE; `allowed_s` is how long it was given."""
+    """A process that hangs: its seat, or FORK_SERVER; `allowed_s` is how long it was given."""
 
     seat: int
     allowed_s: float
@@ -73,11 +73,12 @@ class HangDetector:
             self._times = 1.0
         return self._times * hang_rules.deadline_s(durations, self._setting)
 
-    def template(self, now: float, pid: int, durations: list[float]) -> bool:
-        """Whether the template was stopped for too long. What it does otherwise is the user's own (the datasets function) or an instant."""
+    def fork_server(self, now: float, pid: int, durations: list[float]) -> bool:
+        """Whether the fork server was stopped for too long. What it does otherwise is the user's own (the datasets function) or an
+        instant."""
         stopped = is_stopped(pid)
         allowed_s = min(hang_rules.deadline_s(durations, self._setting), hang_rules.STOPPED_S) if stopped else float("inf")
-        return bool(self._others.lost(now, {TEMPLATE: (f"{pid} {stopped}", allowed_s)}))
+        return bool(self._others.lost(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
 
 
 def _sign(segment: Segment, seated: WorkerProcess) -> hang_rules.Sign:

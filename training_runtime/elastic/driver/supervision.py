@@ -38,8 +38,8 @@ class Supervision:
             self.deaths.look(now)
         return due
 
-    def template_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
-        return self._hang_detector.template(now, pid, durations)
+    def fork_server_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
+        return self._hang_detector.fork_server(now, pid, durations)
 
     def to_end(
         self,

@@ -1,4 +1,4 @@
-"""The workers of a run as its driver knows them: who sits where, in which state. It tells the template to fork and to kill."""
+"""The workers of a run as its driver knows them: who sits where, in which state. It tells the fork server to fork and to kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training_runtime.protocol import SlotRef, Worker
 
 
 class WorkerTable:
-    """`here` has the template's socket, `elsewhere` are the other machines."""
+    """`here` has the fork server's socket, `elsewhere` are the other machines."""
 
     def __init__(self, here: ForkServer, elsewhere: Outposts) -> None:
         self._here, self._elsewhere = here, elsewhere
@@ -99,7 +99,7 @@ class WorkerTable:
                 seated.state, seated.dead = "left", False
 
     def bury_all(self) -> None:
-        """The template is gone and all of its workers with it."""
+        """The fork server is gone and all of its workers with it."""
         for seated in self.seated.values():
             seated.state, seated.dead, seated.gone = "left", False, True
 
@@ -122,7 +122,7 @@ class WorkerTable:
         return tuple(membership.WorkerFacts(s.seat, s.slot.id, s.state, s.dead, s.ready_at) for s in matter)
 
     def _command(self, machine: int, **command: object) -> None:
-        """A template that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""
+        """A fork server that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""
         if machine:
             return self._elsewhere.command(machine, **command)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -1,7 +1,7 @@
 """A machine that takes part in the run of another one: it has brought the script up to train(), and forks workers when the driver says
 so.
 
-What the driver is told by its template and workers, it is told by those of a station too, over the wire. The slots are granted by the
+What the driver is told by its fork server and workers, it is told by those of a station too, over the wire. The slots are granted by the
 station's own node host, or are those of the machine where there is no studio. It never outlives its usefulness: without the driver its
 workers write down what they know, and it goes, for its host to start it again.
 """
@@ -142,7 +142,7 @@ class Station:
         os.close(fd)
 
     def _lay_out(self, fork_server: ForkServer, terms: dict[str, Any]) -> None:
-        """An segment like the driver's, when the template has the datasets."""
+        """An segment like the driver's, when the fork server has the datasets."""
         lengths = self._sized(fork_server)
         layout = self._job.layout(self._job.shape(*lengths))
         if list(lengths) != terms["lengths"] or repr(layout) != terms["layout"]:
@@ -151,8 +151,8 @@ class Station:
 
     def _sized(self, fork_server: ForkServer) -> tuple[int, int]:
         while True:
-            self._wait((fork_server.template_inbox.fileno(), fork_server.handle), None)
-            for report in fork_server.template_inbox.receive():
+            self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle), None)
+            for report in fork_server.fork_server_inbox.receive():
                 if report["kind"] == "sized":
                     return report["samples"], report["test_samples"]
                 if report["kind"] == "error":
@@ -189,17 +189,17 @@ class Station:
         return code
 
     def _attend(self, fork_server: ForkServer, orders: socket.socket, relay_handle: int) -> int:
-        """Until the end of the training, of the connection, of the template, or of our being wanted."""
+        """Until the end of the training, of the connection, of the fork server, or of our being wanted."""
         while True:
-            ready = self._wait((fork_server.template_inbox.fileno(), fork_server.handle, relay_handle, orders.fileno()), orders)
-            for report in fork_server.template_inbox.receive():
+            ready = self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle, relay_handle, orders.fileno()), orders)
+            for report in fork_server.fork_server_inbox.receive():
                 self._note(report)
                 _send(orders, report)
             connected = self._hear_orders(fork_server, orders) and relay_handle not in ready
             if (self._over or self._leaving) and not self._workers:
                 return OVER
             if not connected or fork_server.handle in ready:
-                return self._see_off(fork_server, "the template died" if fork_server.handle in ready else "the driver was lost")
+                return self._see_off(fork_server, "the fork server died" if fork_server.handle in ready else "the driver was lost")
             self._end_the_stopped(fork_server)
 
     def _hear_orders(self, fork_server: ForkServer, orders: socket.socket) -> bool:

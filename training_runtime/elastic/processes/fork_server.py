@@ -1,8 +1,8 @@
-"""The driver's end of the template: what both share is made here, the template is started, started again when it dies, and ended with
+"""The driver's end of the fork server: what both share is made here, the fork server is started, started again when it dies, and ended with
 everything it has forked.
 
-The driver is the subreaper of its run: workers whose template died become its children, so that it can tell when they are gone. While the
-template lives, it is the one who reaps.
+The driver is the subreaper of its run: workers whose fork server died become its children, so that it can tell when they are gone. While
+the fork server lives, it is the one who reaps.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LOOK_S = 0.5
 
 
 class ForkServer:
-    """The shared memory, the sockets and the template of one train(). `commands` is the template's socket; `leave` lets go, in the
-    template, of what is the driver's own. `inbox` is where workers report, `template_inbox` where the template does: the same unless they
-    are `apart`."""
+    """The shared memory, the sockets and the fork server of one train(). `commands` is the fork server's socket; `leave` lets go, in the
+    fork server, of what is the driver's own. `inbox` is where workers report, `fork_server_inbox` where the fork server does: the same
+    unless they are `apart`."""
 
     def __init__(self, job: Job, leave: Callable[[], None], *, apart: bool = False) -> None:
         self._job, self.leave, self._apart = job, leave, apart
@@ -45,24 +45,24 @@ class ForkServer:
         self.start()
 
     def start(self) -> None:
-        """A template, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have been
-        shut down."""
+        """A fork server, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have
+        been shut down."""
         self.inbox, self._outbox = reports.pair(self.driver)
-        self.template_inbox, self._template_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
+        self.fork_server_inbox, self._fork_server_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
         if self._job.rerun is None:
-            self.pid, self.commands = fork_server_process.start(self._job, self, self._template_outbox)
+            self.pid, self.commands = fork_server_process.start(self._job, self, self._fork_server_outbox)
         else:
             self.pid, self.commands = self._start_fresh(self._job.rerun)
         self.handle = os.pidfd_open(self.pid)
 
     def start_fresh(self, report: dict[str, Any]) -> str:
-        """Another template, from which workers run the script, instead of one that says it must not fork any; what a person should know
+        """Another fork server, from which workers run the script, instead of one that says it must not fork any; what a person should know
         of that."""
         assert self._job.fallback is not None
         samples, test_samples = report["lengths"]
         why = f"after the datasets function {report['why']}"
         self._job.rerun = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
-        self._end_template()
+        self._end_fork_server()
         self.hang_up()
         self.start()
         return script.told(why)
@@ -80,7 +80,7 @@ class ForkServer:
             **self._shared(),
             start_fd=self.start_fd,
             commands=theirs.fileno(),
-            own_outbox=self._template_outbox.fileno(),
+            own_outbox=self._fork_server_outbox.fileno(),
             outbox=self._outbox.fileno(),
             inbox=self.inbox.fileno(),
             shim=console.shim_fd(),
@@ -92,30 +92,30 @@ class ForkServer:
         return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
-        """A worker's process begins here, forked by the template."""
+        """A worker's process begins here, forked by the fork server."""
         place = place_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
         place.settle(self._job.result_dir, in_studio=self._job.in_studio)
         (self._job.begin or worker.run)(self._job, place, lengths)
 
     def bury(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
-        """The template has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
+        """The fork server has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
         Returns when all are gone. All have one time for it, which begins anew while bytes are written. `hear` is called meanwhile."""
         workers = list(workers)
         if segment is not None:
             emergency_checkpoint.declare(segment)
-        self._end_template()
+        self._end_fork_server()
         if segment is not None:
             _await_last_words(segment, workers, hear)
         for seated in workers:
             process_handles.end(seated.pid, seated.ticks)
 
     def tell(self, report: dict[str, Any]) -> None:
-        """The driver, as template and workers do."""
+        """The driver, as fork server and workers do."""
         self._outbox.send(**report)
 
     def hang_up(self) -> None:
         """Close the socket for reports, when all that was said has been read."""
-        for end in (self.inbox, self._outbox, self.template_inbox, self._template_outbox):
+        for end in (self.inbox, self._outbox, self.fork_server_inbox, self._fork_server_outbox):
             end.close()
 
     def end(self, workers: Collection[WorkerProcess]) -> None:
@@ -123,7 +123,7 @@ class ForkServer:
         for seated in workers:
             process_handles.end(seated.pid, seated.ticks)
         if self.pid:
-            self._end_template()
+            self._end_fork_server()
         for seated in workers:
             process_handles.reap(seated.pid)  # its parent may have died before it could
         for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
@@ -131,7 +131,7 @@ class ForkServer:
         self.hang_up()
         process_handles.adopt_orphans(False)
 
-    def _end_template(self) -> None:
+    def _end_fork_server(self) -> None:
         signal.pidfd_send_signal(self.handle, signal.SIGKILL)  # not reaped yet, so this is it, alive or not
         os.waitpid(self.pid, 0)
         self.pid = 0

@@ -48,7 +48,7 @@ class Child(Protocol):
 
 
 def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket]:
-    """Fork the template from a process without threads; its pid and the socket for commands. `child` runs a worker in a process of
+    """Fork the fork server from a process without threads; its pid and the socket for commands. `child` runs a worker in a process of
     its own."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
@@ -81,8 +81,8 @@ def run(
     *,
     where: str,
 ) -> NoReturn:
-    """The whole life of a template, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the segment's layout;
-    `where` names it in an error. Raises Becomes in a worker that goes on in a loop of the script's."""
+    """The whole life of a fork server, a child of the driver `parent`. `prepare` gives the lengths of the datasets and the segment's
+    layout; `where` names it in an error. Raises Becomes in a worker that goes on in a loop of the script's."""
     code = 1
     try:
         die_with_parent(parent)

@@ -1,9 +1,9 @@
-"""Workers for a script that must not be forked: a fresh interpreter takes the place of the template, and each worker that it forks runs the
-script itself, up to train().
+"""Workers for a script that must not be forked: a fresh interpreter takes the place of the fork server, and each worker that it forks runs
+the script itself, up to train().
 
-The interpreter runs nothing of the user's, so it may fork as the usual template does, in milliseconds; a worker then takes as long as the
-script takes up to train(), while the others go on. To be what a forked worker would have been it gets the initial state of the driver, and
-is refused where it comes to another model or dataset. What the driver has to say goes through a memfd.
+The interpreter runs nothing of the user's, so it may fork as the usual fork server does, in milliseconds; a worker then takes as long as
+the script takes up to train(), while the others go on. To be what a forked worker would have been it gets the initial state of the driver,
+and is refused where it comes to another model or dataset. What the driver has to say goes through a memfd.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BOOT = (
 @dataclass(frozen=True)
 class Orders:
     """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
-    the template's, `outbox` that of workers; `shim`: through whom logs are written (see `console`), -1 where there is nobody. Descriptors
-    are inherited under the same numbers."""
+    the fork server's, `outbox` that of workers; `shim`: through whom logs are written (see `console`), -1 where there is nobody.
+    Descriptors are inherited under the same numbers."""
 
     script: script.Script
     call: int
@@ -72,7 +72,7 @@ def begin(orders: Orders) -> int:
 
 
 def main(fd: int) -> NoReturn:
-    """The interpreter: do what a template does."""
+    """The interpreter: do what a fork server does."""
     orders: Orders = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301 - written by this run's own driver
     os.close(fd)
     console.inherit(orders.shim)

@@ -1,4 +1,4 @@
-"""What the processes of a run know of each other's life and death: driver, template (the parent of workers), workers. Linux.
+"""What the processes of a run know of each other's life and death: driver, fork server (the parent of workers), workers. Linux.
 
 A process is named by its pid and its start time together, which is never given twice. Nothing here decides anything.
 """

@@ -1,4 +1,4 @@
-"""What workers and the template tell the driver: small JSON datagrams over one Unix socket that all of them inherit.
+"""What workers and the fork server tell the driver: small JSON datagrams over one Unix socket that all of them inherit.
 
 Rare events only; finished steps go through the ring in shared memory. Sender and reader are processes of the same user and run. Every
 process holds the reading end too, so that what a dead driver has not read can still be read by who is left.

@@ -17,7 +17,7 @@ from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.reports import Inbox, Outbox
 
 DYING_S = 0.1
-OOM_SCORE = 600  # more than the driver and the template have
+OOM_SCORE = 600  # more than the driver and the fork server have
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 
 

@@ -1,4 +1,4 @@
-"""What workers do when their driver is gone, or the template that it commands them through: they finish the step, write down what
+"""What workers do when their driver is gone, or the fork server that it commands them through: they finish the step, write down what
 they know, and go. The next driver continues with the very next step, and its journal gets every line that the last one could not write.
 
 There is no leader and no agreement, because any of them may die as well: whoever is further than what is written writes, one after the
@@ -40,7 +40,7 @@ class Orphaned(Exception):
 
 
 def declare(segment: Segment) -> None:
-    """Tell every worker. By whoever notices first: the template, the driver that lost its template, or a worker."""
+    """Tell every worker. By whoever notices first: the fork server, the driver that lost its fork server, or a worker."""
     segment.say(ORPHANED)
 
 
@@ -51,7 +51,7 @@ def check(segment: Segment) -> None:
 
 
 def look(segment: Segment, driver: int) -> None:
-    """The same, and whether the process of the pidfd `driver` has ended: the template may have died with it. Two microseconds."""
+    """The same, and whether the process of the pidfd `driver` has ended: the fork server may have died with it. Two microseconds."""
     check(segment)
     if process_handles.has_ended(driver):
         declare(segment)

@@ -355,4 +355,4 @@ class Lifecycle(ABC):
         if kind in emergency_checkpoint.ONCE:
             self.told.append(json.loads(json.dumps({"kind": kind, "seat": self.seat, **fields})))
         if self.place.reports.unsent:
-            emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or template will read what we write down
+            emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or fork server will read what we write down
