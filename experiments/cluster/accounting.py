@@ -1,8 +1,9 @@
 """Slot-seconds from the grants: who held how much, and how much of that was work. Reads only.
 
 A grant counts from its beginning until the slot was proven free, cut to the window asked for: a slot that is being given back is not yet
-anybody else's. How long a run's slots were at work is counted by its machine (`training_runtime.host.meter.busy`), over the whole run; of a
-run that began before the window, the part of that counts which its held time has in the window. What deleted runs held still counts.
+anybody else's. How long a run's slots were at work is counted by its machine (`training_runtime.host.meter.utilization`), over the whole
+run; of a run that began before the window, the part of that counts which its held time has in the window. What deleted runs held still
+counts.
 
 A slot-second costs what the price of its kind of slot was in that second: a price that is changed changes nothing of the past.
 """

@@ -28,3 +28,15 @@ def test_every_line_for_people_from_wmla_names_tests_that_are_there() -> None:
         named = re.findall(r"`((?:\w+/)+test_\w+\.py)`", line.rsplit(" | ", 1)[1])
         assert named, line
         assert all((ROOT / "tests" / name).is_file() for name in named), line
+
+
+def test_the_map_of_the_architecture_names_files_that_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    table = text[text.index("## Where to look") : text.index("## Rooms of")]
+    named = re.findall(r"`((?:experiments|training_runtime)/[a-z_/]+\.py)`", table)
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    rooms = re.findall(r"^\| ([^|]+) \|", text[text.index("## Rooms of") : text.index("## What the sockets say")], re.MULTILINE)
+    files = [name for cell in rooms for name in re.findall(r"`([a-z_/]+\.py)`", cell)]
+    assert len(files) > 50
+    assert [name for name in files if not (ROOT / "experiments" / name).is_file()] == []

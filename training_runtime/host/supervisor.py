@@ -19,9 +19,9 @@ from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import reconcile
 from training_runtime.host.environments.builds import Environments
-from training_runtime.host.meter.busy import Meter, nvidia
 from training_runtime.host.meter.disk_watch import DiskWatch
 from training_runtime.host.meter.free_space import Watch
+from training_runtime.host.meter.utilization import Meter, nvidia
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.host.runs import begin, ending, script_environment, talk

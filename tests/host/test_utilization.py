@@ -10,7 +10,7 @@ import pytest
 
 from tests.host.conftest import HostUnderTest
 from training_runtime.host import processes
-from training_runtime.host.meter.busy import GpuUse, Meter, boot_s, nvidia
+from training_runtime.host.meter.utilization import GpuUse, Meter, boot_s, nvidia
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import Device, SlotRef, SlotSeen, Worker
 
