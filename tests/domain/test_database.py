@@ -32,6 +32,7 @@ def test_sqlite_is_sound_and_takes_its_lock_when_a_transaction_begins() -> None:
     assert connection.transaction_mode == "IMMEDIATE"
 
 
+@pytest.mark.timeout(600)  # some fifty migrations back, and the same forth
 @pytest.mark.django_db(transaction=True)
 def test_an_upgrade_keeps_the_folders_of_the_runs_that_there_are() -> None:
     executor = step_by_step()
