@@ -145,8 +145,7 @@ class Coordinator:
                 self._lose(machine)
 
     def _start_anew(self, fork_server: ForkServer, why: str) -> None:
-        """The fork server has died, or cannot be heard. Its workers write down their state: a new one, and workers that go on from
-        there."""
+        """The fork server has died, or cannot be heard: its workers write down their state, from which a new one's go on."""
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.outposts.end(over=False)
