@@ -28,6 +28,7 @@ def test_the_tree_is_read_in_both_themes_at_both_widths(width: int, theme: str, 
 def test_folders_open_and_close_and_the_address_says_which(site: Site, visit: Visit) -> None:
     page = visit()
     go(page, site, "results")
+    expect(page.locator("#live")).to_have_text("Live")
     model = folder(page, "model")
     expect(page.get_by_role("link", name="model_epoch_20.pth", exact=True)).to_be_visible()
     model.focus()
