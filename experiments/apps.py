@@ -9,8 +9,8 @@ class ExperimentsConfig(AppConfig):
     verbose_name = "EDT Studio"
 
     def ready(self) -> None:
-        from experiments.cluster import agent
-        from experiments.ops import beat, pulse  # need the models, which are loaded by now
+        from experiments.cluster import agent  # these need the models, which are loaded by now
+        from experiments.ops import beat, pulse
 
         for part in (agent, beat):
             worker_ready.connect(part.listen, weak=False, dispatch_uid=f"{part.__name__}.listen")

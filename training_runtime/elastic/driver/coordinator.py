@@ -360,9 +360,8 @@ class Coordinator:
         assert self.segment is not None
         avoid = self.recorder_feed.still_read()
         workers = min(len(self.wanted), self.job.engines)
-        if self.has_state and not self.worker_table.those(
-            "member", "starting", "ready"
-        ):  # the first of those who begin with the checkpoint
+        first = not self.worker_table.those("member", "starting", "ready")
+        if self.has_state and first:  # of those who begin with the checkpoint
             self._drain_ring()
             self.tick = self.recorder_feed.take_up() or 0
             self.segment.begin_ring(self.recorder_feed.shape.step_at(self.tick))
