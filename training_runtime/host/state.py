@@ -11,6 +11,7 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from training_runtime.errors import ProtocolError
 from training_runtime.host.reconcile import Phase
@@ -81,7 +82,7 @@ class Unreadable(Exception):
 def load(path: Path) -> Saved | None:
     """None where there is nothing to be found again. A file that cannot be read is set aside, not overwritten. Raises Unreadable then."""
     try:
-        return build(Saved, json.loads(path.read_bytes()), lenient=True)
+        return build(Saved, _as_called_now(json.loads(path.read_bytes())), lenient=True)
     except FileNotFoundError:
         return None
     except (ValueError, ProtocolError) as error:
@@ -89,6 +90,16 @@ def load(path: Path) -> Saved | None:
         log.error("the state file cannot be read, it was set aside: %s file=%s", error, aside)
         path.replace(aside)
         raise Unreadable(str(error)) from None
+
+
+def _as_called_now(said: Any) -> Any:
+    """A host of before its shims were called so may have written it, whose runs still train: they must be found."""
+    lists = [said.get(name) for name in ("runs", "spares")] if isinstance(said, dict) else []
+    for each in (each for found in lists if isinstance(found, list) for each in found if isinstance(each, dict)):
+        for new, old in (("shim", "keeper"), ("shim_ticks", "keeper_ticks")):
+            if old in each:
+                each.setdefault(new, each.pop(old))
+    return said
 
 
 def save(path: Path, saved: Saved) -> None:
