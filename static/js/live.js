@@ -139,9 +139,10 @@ export function refresh(element, gap = MIN_GAP_MS) {
   }, wait);
 }
 
-/** Someone is choosing something in there, or what they chose is on its way (it would be undone): wait until they are done. @param {Element} element */
+/** Someone is choosing something in there, or what they chose, also in a form around it, is on its way (it would be undone): wait until they
+   are done. @param {Element} element */
 function busy(element) {
-  return Boolean(element.querySelector(`${CHOOSES}, .htmx-request`));
+  return Boolean(element.querySelector(`${CHOOSES}, .htmx-request`) || element.parentElement?.closest('.htmx-request'));
 }
 
 export function refreshAll() {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.web.browsing import BY_LOOK, WCAG, Site, Visit, go, violations
+
+FILES = "**/results/?part=files*"
 
 
 def folder(page: Page, name: str) -> Locator:
@@ -60,6 +62,20 @@ def test_what_is_open_and_found_stays_while_the_run_writes_more(site: Site, visi
     page.wait_for_url("**?q=frames+29*")
     page.get_by_label("Kind").select_option(label="Checkpoint")
     expect(page.locator("#files")).to_contain_text("No file matches")
+
+
+def test_a_folder_stays_as_it_was_put_when_an_answer_from_before_comes_late(site: Site, visit: Visit) -> None:
+    page = visit()
+    held: list[Route] = []
+    page.route(FILES, lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request(FILES):  # as the page becomes live
+        go(page, site, "results")
+    folder(page, "model").click()
+    expect(folder(page, "model")).to_have_attribute("aria-expanded", "false")
+    assert held[0].request.failure, "nobody waits for the answer from before"
+    site.tell("files artifacts/late 3")
+    expect(page.locator("#files")).to_contain_text("artifacts")
+    expect(folder(page, "model")).to_have_attribute("aria-expanded", "false")
 
 
 def test_folders_open_without_script(site: Site, visit: Visit) -> None:
