@@ -43,7 +43,7 @@ def _hold(inner):
             with self._excused():
                 while self.segment.words[_WANTED] <= self.group.number and _time.monotonic() < end and not _os.path.exists(mark):
                     _time.sleep(0.002)
-                    _orphans.look(self.segment, self.place.driver)
+                    _orphans.look(self.segment, self.context.driver)
             open(mark, "w").close()
         return inner(self, unit)
     return step

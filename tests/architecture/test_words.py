@@ -14,6 +14,7 @@ GIVEN_UP = {
     "keeper": "shim",
     "kinship": "process handles",
     "roster": "worker table",
+    "seat": "worker id",
     "vigil": "hang detector",
 }
 PLACES = ("training_runtime", "experiments", "webapp", "edt_client", "tests", "benchmarks", "docs")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from training_runtime.elastic.processes import script, seat, warm
+from training_runtime.elastic.processes import script, warm, worker_context
 from training_runtime.elastic.state import optimizers
 from training_runtime.elastic.worker import compute
 
@@ -52,7 +52,7 @@ def test_a_worker_sees_the_gpu_of_its_slot_alone(monkeypatch, kind, in_studio, b
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    assert seat.visible_gpu(kind, 1, in_studio=in_studio) == after
+    assert worker_context.visible_gpu(kind, 1, in_studio=in_studio) == after
 
 
 @pytest.mark.parametrize(("options", "counts_on"), [({}, "cpu"), ({"capturable": True}, "meta"), ({"fused": True}, "meta")])

@@ -95,7 +95,7 @@ def test_what_holds_itself_is_hashed_all_the_same():
 
 
 def layout() -> Layout:
-    return Layout(seats=4, engines=1, columns=1, parameters=1, test_batches=0, buffer_bytes=0, lanes=())
+    return Layout(max_workers=4, engines=1, columns=1, parameters=1, test_batches=0, buffer_bytes=0, lanes=())
 
 
 @pytest.fixture
@@ -110,14 +110,14 @@ def told(**changed: int) -> dict[str, int]:
 
 
 def test_workers_that_agree_are_one_group(replicas):
-    for seat in (0, 2, 3):
-        replicas.tell(seat, 1, told())
+    for worker_id in (0, 2, 3):
+        replicas.tell(worker_id, 1, told())
     assert replicas.compare((0, 2, 3), 1) == ((), [[0, 2, 3]])
 
 
 def test_who_differs_is_named_with_what_differs(replicas):
-    for seat in (0, 1, 2, 3):
-        replicas.tell(seat, 0, told(optimizer=seat // 3, buffers=7))
+    for worker_id in (0, 1, 2, 3):
+        replicas.tell(worker_id, 0, told(optimizer=worker_id // 3, buffers=7))
     assert replicas.compare((0, 1, 2, 3), 0) == (("optimizer",), [[0, 1, 2], [3]])
 
 

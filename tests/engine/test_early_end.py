@@ -78,7 +78,7 @@ def test_a_driver_that_dies_over_the_early_end_comes_to_the_same(start, fixed) -
 
 
 def test_one_worker_that_asks_by_its_clock_ends_the_training_of_all(start) -> None:
-    asks = stops("step.number >= 5 and step._worker.seat == 1")
+    asks = stops("step.number >= 5 and step._worker.worker_id == 1")
     run = start(asks, *EPOCHS)
     run.members(0, 1, 2)
     assert run.wait() == 0, run.tail()

@@ -44,12 +44,12 @@ def goes_4_2_3_1_4(run):
 # What a worker on a GPU does: it adds up in memory of its own and puts into the shared rows what is left, and loads its next batch while
 # the GPU computes. Here with the processor and its memory.
 OWN_ROWS = """
-from training_runtime.elastic.processes.seat import Place
-Place.apart = property(lambda place: {which})
+from training_runtime.elastic.processes.worker_context import WorkerContext
+WorkerContext.apart = property(lambda context: {which})
 """
 
 
-@pytest.mark.parametrize(("optimizer", "which"), [("Adam", "True"), ("Clipped", "place.slot % 2 == 0")], ids=["all", "some"])
+@pytest.mark.parametrize(("optimizer", "which"), [("Adam", "True"), ("Clipped", "context.slot % 2 == 0")], ids=["all", "some"])
 def test_workers_that_add_up_in_memory_of_their_own_get_the_same(start, fixed, optimizer, which):
     options = ("--optimizer", optimizer, *LONG)
     run = start(OWN_ROWS.format(which=which) + SMALL, *options)

@@ -16,7 +16,7 @@ import os, signal
 from training_runtime.elastic.worker import lifecycle as _life
 _inner = _life.Lifecycle._prepare
 def _prepare(self):
-    if self.place.slot == 2 and os.path.exists(os.environ["RESULT_DIR"] + "/bad"):
+    if self.context.slot == 2 and os.path.exists(os.environ["RESULT_DIR"] + "/bad"):
         {fails}
     _inner(self)
 _life.Lifecycle._prepare = _prepare

@@ -12,8 +12,8 @@ def facts(*workers: WorkerFacts, wanted=(0, 1), members=(), begun=True, engines=
     return Facts(engines, tuple(wanted), "asked", 3, tuple(members), begun, workers, frozenset(barred), now)
 
 
-def worker(seat: int, state: str, *, slot: int | None = None, dead: bool = False) -> WorkerFacts:
-    return WorkerFacts(seat, seat if slot is None else slot, state, dead)  # type: ignore[arg-type]
+def worker(worker_id: int, state: str, *, slot: int | None = None, dead: bool = False) -> WorkerFacts:
+    return WorkerFacts(worker_id, worker_id if slot is None else slot, state, dead)  # type: ignore[arg-type]
 
 
 def test_granted_slots_get_a_worker_each():
@@ -38,7 +38,7 @@ def test_members_train_on_while_a_newcomer_starts():
 def test_one_that_is_slow_to_start_does_not_keep_out_those_who_are_ready():
     slow, quick, quicker = worker(3, "starting"), WorkerFacts(1, 1, "ready", ready_at=20.0), WorkerFacts(2, 2, "ready", ready_at=19.0)
     for members in ((0,), ()):
-        workers = (*(worker(seat, "member") for seat in members), quick, quicker, slow)
+        workers = (*(worker(worker_id, "member") for worker_id in members), quick, quicker, slow)
         wanted = (*members, 1, 2, 3)
         assert decide(facts(*workers, wanted=wanted, members=members, now=19.0 + 0.9 * JOIN_WAIT_S)).publish is None
         publish = decide(facts(*workers, wanted=wanted, members=members, now=19.1 + JOIN_WAIT_S)).publish
@@ -97,11 +97,11 @@ def situations(draw):
     count = draw(st.integers(0, 7))
     begun = draw(st.booleans())
     workers, members = [], []
-    for seat, slot in enumerate(draw(st.permutations(range(8)))[:count]):
+    for worker_id, slot in enumerate(draw(st.permutations(range(8)))[:count]):
         state = draw(st.sampled_from(["starting", "ready", "member", "leaving", "left"]))
-        workers.append(WorkerFacts(seat, slot, state, draw(st.booleans()) and state in ("member", "leaving")))
+        workers.append(WorkerFacts(worker_id, slot, state, draw(st.booleans()) and state in ("member", "leaving")))
         if state == "member":
-            members.append(seat)
+            members.append(worker_id)
     wanted = tuple(draw(st.lists(st.integers(0, 7), max_size=6)))
     return Facts(draw(st.integers(1, 5)), wanted, "asked", 3, tuple(members), begun, tuple(workers))
 
@@ -109,19 +109,19 @@ def situations(draw):
 @given(situations())
 def test_invariants_of_every_decision(now):
     decision = decide(now)
-    by_seat = {w.seat: w for w in now.workers}
+    by_id = {w.worker_id: w for w in now.workers}
     occupied = {w.slot for w in now.workers if not w.dead}
     assert not occupied & set(decision.start)
     assert len(set(decision.start)) == len(decision.start)
-    assert all(by_seat[seat].state in ("starting", "ready") for seat in decision.discard)
+    assert all(by_id[worker_id].state in ("starting", "ready") for worker_id in decision.discard)
     if decision.publish is not None:
         publish = decision.publish
-        chosen = [by_seat[seat] for seat in publish.members]
+        chosen = [by_id[worker_id] for worker_id in publish.members]
         assert all(not w.dead and w.state != "left" for w in chosen)
         assert len({w.slot for w in chosen}) == len(chosen)
         assert not set(publish.members) & set(decision.discard)
         assert publish.abort or now.begun
-        holders = {w.seat for w in now.workers if w.state == "member" and not w.dead}
+        holders = {w.worker_id for w in now.workers if w.state == "member" and not w.dead}
         if holders:  # the state always has a way into the next generation, or to the disk
             assert holders & set(publish.members + publish.visitors)
         if not publish.abort:

@@ -58,7 +58,7 @@ def test_the_memory_that_a_state_went_through_is_given_back(start):
 
 FREES = """
 import resource, torch
-from training_runtime.elastic.processes.seat import keep_freed_memory
+from training_runtime.elastic.processes.worker_context import keep_freed_memory
 keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

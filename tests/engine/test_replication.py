@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from training_runtime.elastic.comm.segment import PHASE, SEAT_WORDS, GenerationRecord, Layout, Segment
+from training_runtime.elastic.comm.segment import PHASE, WORKER_WORDS, GenerationRecord, Layout, Segment
 from training_runtime.elastic.multinode.replication import HOME, Mirror
 
-LAYOUT = Layout(seats=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
-AT_HOME, BEYOND = 0, 2  # a seat of each machine
+LAYOUT = Layout(max_workers=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
+AT_HOME, BEYOND = 0, 2  # a worker id of each machine
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def told(mirror: Mirror) -> tuple[int, int] | None:
         if piece.what == "words":
             values = memoryview(piece.data).cast("q")
             words = dict(zip(values[::2], values[1::2], strict=True))
-            phase = words.get(LAYOUT.offsets["seats"] // 8 + AT_HOME * SEAT_WORDS + PHASE)
+            phase = words.get(LAYOUT.offsets["workers"] // 8 + AT_HOME * WORKER_WORDS + PHASE)
             if phase is not None:
                 return phase >> 32, phase & 0xFFFFFFFF
     return None

@@ -56,7 +56,7 @@ def job_of(folder: Path, callback: object, *, lr: Any = 0.1, seed: int = 1) -> J
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), lr)
-    terms = Terms(engines=1, seed=0, result_dir=folder, seats=1, in_studio=False)
+    terms = Terms(engines=1, seed=0, result_dir=folder, max_workers=1, in_studio=False)
     return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, terms, user_callbacks=[callback])
 
 

@@ -110,8 +110,8 @@ def test_a_newcomer_that_is_stuck_in_its_start_does_not_keep_out_the_others(star
     assert run.wait() == 0, run.tail()
 
 
-def holder(seat: int, *, gives: bool = False, beat: int = 0) -> Holder:
-    return Holder(seat, seat, gives, beat)
+def holder(worker_id: int, *, gives: bool = False, beat: int = 0) -> Holder:
+    return Holder(worker_id, worker_id, gives, beat)
 
 
 def looks(until: float, since: float = 0.0) -> list[float]:
@@ -131,18 +131,21 @@ def test_who_gives_its_state_away_has_until_no_more_bytes_move():
     release = Release(30.0)
     assert not any(release.overdue(now, (holder(0), holder(1, gives=True, beat=int(now) // 20)), (0,)) for now in looks(1000))
     last = ((now, release.overdue(now, (holder(0), holder(1, gives=True, beat=49)), (0,))) for now in looks(1040, since=1000))
-    assert next((now, [h.seat for h in found]) for now, found in last if found) == (1010.5, [1])
+    assert next((now, [h.worker_id for h in found]) for now, found in last if found) == (1010.5, [1])
 
 
 def test_who_left_before_the_end_has_no_longer_for_it_while_the_model_is_written(segment):
     supervision = Supervision(0.0)
-    writes, stays = (WorkerProcess(seat, SlotRef(seat, "", seat, "cpu"), 0, state, pid=1) for seat, state in ((0, "member"), (1, "left")))
+    writes, stays = (
+        WorkerProcess(worker_id, SlotRef(worker_id, "", worker_id, "cpu"), 0, state, pid=1)
+        for worker_id, state in ((0, "member"), (1, "left"))
+    )
 
     def ended(at: float) -> list[int]:
-        for seat in (0, 1):
-            segment.set(seat, BEAT, int(at * 1000))
+        for worker_id in (0, 1):
+            segment.set(worker_id, BEAT, int(at * 1000))
         record, facts = GenerationRecord(1, (0,), ()), {"wanted": (0,), "durations": [], "done": False, "retiring": True}
-        return [seat for seat, _ in supervision.to_end(at, segment, (writes, stays), record, **facts)]
+        return [worker_id for worker_id, _ in supervision.to_end(at, segment, (writes, stays), record, **facts)]
 
     assert [at for at in looks(31.5) if ended(at)] == [30.5, 31.0]
 
@@ -184,7 +187,7 @@ def test_what_may_take_long_gets_longer_where_somebody_wants_long_deadlines():
 def segment(tmp_path: Path):
     with open(tmp_path / "segment", "w+b") as file:
         made = Segment(file.fileno(), Layout(2, 1, 3, 1, 0, 0, ()), create=True)
-        made.clear_seat(0)
+        made.clear_worker(0)
         made.set(0, COMMITTED, 5)
         yield made
 
@@ -193,8 +196,8 @@ def member(pid: int = 1) -> WorkerProcess:
     return WorkerProcess(0, SlotRef(7, "node", 0, "cpu"), 1, "member", pid)  # of another machine: its /proc is not looked at
 
 
-def look(hang_detector: HangDetector, segment: Segment, now: float, durations=(0.1,), seated=None) -> bool:
-    return bool(hang_detector.look(now, segment, [seated or member()], members=[0], durations=list(durations), done=False))
+def look(hang_detector: HangDetector, segment: Segment, now: float, durations=(0.1,), worker=None) -> bool:
+    return bool(hang_detector.look(now, segment, [worker or member()], members=[0], durations=list(durations), done=False))
 
 
 def hangs_after(hang_detector: HangDetector, segment: Segment, begin: float, durations=(0.1,)) -> float:

@@ -22,7 +22,7 @@ from training_runtime.elastic.data.sampler import Shape, derive, seed_everything
 from training_runtime.elastic.measures import Measures
 from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.processes.script import Script
-from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, digest, optimizers, transfer
 from training_runtime.elastic.worker import buffers
 from training_runtime.errors import UserError
@@ -30,13 +30,13 @@ from training_runtime.errors import UserError
 
 @dataclass(frozen=True)
 class Terms:
-    """What a training is told from outside of the script. `seats`: workers that there may be on each of `machines`, leaving and coming ones
+    """What a training is told from outside of the script. `max_workers`: that there may be on each of `machines`, leaving and coming ones
     included."""
 
     engines: int
     seed: int
     result_dir: Path
-    seats: int
+    max_workers: int
     in_studio: bool
     machines: int = 1
 
@@ -76,7 +76,7 @@ class Job:
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
-    begin: Callable[[Job, Place, tuple[int, int]], None] | None = None  # how a forked worker goes on, where it does not by itself
+    begin: Callable[[Job, WorkerContext, tuple[int, int]], None] | None = None  # how a forked worker goes on, where it does not by itself
     evaluate: Callable[[Any], Mapping[str, float]] | None = None  # of a test batch, where it is not by model and loss
     registered: Mapping[str, object] = field(default_factory=dict)  # what else learns, by name
     script: Mapping[str, Any] | None = None  # the script's names, where they are not those of its datasets function
@@ -214,7 +214,7 @@ class Job:
         sums = len(self.metric_names()) if self.measures is None else 1 + self.measures.width
         buffer_bytes = buffers.shared_bytes(self.live.modules())
         return Layout(
-            seats=self.terms.seats * self.terms.machines,
+            max_workers=self.terms.max_workers * self.terms.machines,
             machines=self.terms.machines,
             engines=self.engines,
             columns=2 + sums,

@@ -113,14 +113,14 @@ def _steps(
             return _take_all(job)
         except Becomes as worker:
             _kept.append(worker)
-            place, lengths = worker.place, worker.lengths
+            context, lengths = worker.context, worker.lengths
             _guard()
     elif part.is_turn():
         job = make(terms=part.terms)
-        place, lengths = part.enter(job)
+        context, lengths = part.enter(job)
     else:
         return None  # what an earlier training has made is in the state that this worker gets
-    yield from _in_worker(loop.work(job, place, lengths))
+    yield from _in_worker(loop.work(job, context, lengths))
     return None
 
 

@@ -68,7 +68,7 @@ def terms(engines: int, most: int, session: driver.Session | None) -> Terms:
     result_dir = Path(session.spec.result_dir) if session else laptop.results()
     machines = remote_nodes.MACHINES if remote_nodes.address() else 1
     check_order(platform.machine(), most * machines)
-    return Terms(engines, seed, result_dir, seats=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
+    return Terms(engines, seed, result_dir, max_workers=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
 
 
 def _nothing(job: Job) -> None:

@@ -27,20 +27,20 @@ class Moved(Exception):
 
 
 class Group:
-    """The generation `record`, seen from `seat`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
+    """The generation `record`, seen from `worker_id`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
 
-    def __init__(self, segment: Segment, record: GenerationRecord, seat: int, driver: int) -> None:
-        self.segment, self.record, self.seat, self.driver = segment, record, seat, driver
+    def __init__(self, segment: Segment, record: GenerationRecord, worker_id: int, driver: int) -> None:
+        self.segment, self.record, self.worker_id, self.driver = segment, record, worker_id, driver
         self.number = record.number
-        self.rank = record.members.index(seat) if seat in record.members else -1
+        self.rank = record.members.index(worker_id) if worker_id in record.members else -1
         self.size = len(record.members)
         self._count = 0
         self._entering = True
-        self._peers = tuple(s for s in record.seats if s != seat)
+        self._peers = tuple(s for s in record.worker_ids if s != worker_id)
 
     def begin(self) -> None:
         """The generation has been entered: visitors are gone."""
-        self._peers = tuple(s for s in self.record.members if s != self.seat)
+        self._peers = tuple(s for s in self.record.members if s != self.worker_id)
         self._entering = False
 
     @property
@@ -56,17 +56,17 @@ class Group:
         """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
         other machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the
         state and took too long too often."""
-        segment, bell = self.segment, self.segment.bells[self.seat]
+        segment, bell = self.segment, self.segment.bells[self.worker_id]
         self._count += 1
         seen = SEEN + self._count % 2
-        segment.set(self.seat, seen, segment.words[WANTED])
+        segment.set(self.worker_id, seen, segment.words[WANTED])
         phase = self.number << 32 | self._count
         if given and segment.layout.machines > 1:
             # Entering has places of its own: what was given at the last barrier before it may not have been passed on yet.
             pair = GIVEN + 2 * (self._count % 2) + 4 * self._entering
-            segment.set(self.seat, pair + 1, given)
-            segment.set(self.seat, pair, phase)
-        segment.set(self.seat, PHASE, phase)
+            segment.set(self.worker_id, pair + 1, given)
+            segment.set(self.worker_id, pair, phase)
+        segment.set(self.worker_id, PHASE, phase)
         for peer in self._peers:
             segment.bells[peer].ring()
         segment.stir()
@@ -81,7 +81,7 @@ class Group:
                 emergency_checkpoint.look(segment, self.driver)
             if waiting_for is not None:
                 waiting_for.look(time.monotonic())
-        return min([segment.get(peer, seen) for peer in self._peers] + [segment.get(self.seat, seen)])
+        return min([segment.get(peer, seen) for peer in self._peers] + [segment.get(self.worker_id, seen)])
 
     def _arrived(self, peer: int, phase: int) -> bool:
         """At this phase or past it. A peer seen in a later generation went there by agreement, past this barrier; or by an abort,
@@ -98,22 +98,22 @@ class Group:
 
     def is_ahead(self) -> bool:
         """Whether anybody else has done more units than this worker, which therefore waits for the state."""
-        return max(self.committed().values()) > self.segment.get(self.seat, COMMITTED)
+        return max(self.committed().values()) > self.segment.get(self.worker_id, COMMITTED)
 
     def committed(self) -> dict[int, int]:
         """The tick of every member and visitor; stable between the barriers of entering."""
-        return {seat: self.segment.get(seat, COMMITTED) for seat in self.record.seats}
+        return {worker_id: self.segment.get(worker_id, COMMITTED) for worker_id in self.record.worker_ids}
 
 
-def await_membership(segment: Segment, seat: int, *, driver: int, after: int, pull: Pull) -> int:
-    """Wait until a generation newer than `after` has `seat` in it. Raises PullFailed when that took too long too often."""
+def await_membership(segment: Segment, worker_id: int, *, driver: int, after: int, pull: Pull) -> int:
+    """Wait until a generation newer than `after` has `worker_id` in it. Raises PullFailed when that took too long too often."""
     while True:
-        segment.bells[seat].drain()
+        segment.bells[worker_id].drain()
         wanted = int(segment.words[WANTED])
         if wanted > after:
             record = segment.generation(wanted)
-            if seat in record.members or seat in record.visitors:
+            if worker_id in record.members or worker_id in record.visitors:
                 return wanted
         emergency_checkpoint.look(segment, driver)
         pull.look(time.monotonic())
-        segment.bells[seat].wait(min(SLICE_S, pull.left_s(time.monotonic())))
+        segment.bells[worker_id].wait(min(SLICE_S, pull.left_s(time.monotonic())))

@@ -28,12 +28,12 @@ RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
 WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
 HEAD_WORDS = 16
-# Words of a seat. BEAT: see `heartbeat`.
+# Words of a worker. BEAT: see `heartbeat`.
 PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
 GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
-SEAT_WORDS = 32
+WORKER_WORDS = 32
 STATE_LEFT = 1
 LINE = 64
 
@@ -49,10 +49,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of everything in the segment. Every process of a run computes the same one. `seats`: of all `machines`, as many of each, in
-    their order."""
+    """Sizes of everything in the segment. Every process of a run computes the same one. `max_workers`: of all `machines`, as many of
+    each, in their order."""
 
-    seats: int
+    max_workers: int
     engines: int
     columns: int
     parameters: int
@@ -67,8 +67,8 @@ class Layout:
         sizes = {
             "head": HEAD_WORDS * 8,
             "table": GENERATIONS * self.generation_words * 8,
-            "seats": self.seats * SEAT_WORDS * 8,
-            "bells": (self.seats + self.machines) * SEM_BYTES,
+            "workers": self.max_workers * WORKER_WORDS * 8,
+            "bells": (self.max_workers + self.machines) * SEM_BYTES,
             "metrics": 2 * self.engines * self.columns * 8,
             "used": self.engines * self.parameters,
             "ring": RING * (RING_HEAD + self.columns) * 8,
@@ -84,16 +84,16 @@ class Layout:
             at = -(-(at + size) // 4096) * 4096
         return {**offsets, "end": at}
 
-    def machine(self, seat: int) -> int:
-        """On which machine a seat is; 0 is the driver's."""
-        return seat * self.machines // self.seats
+    def machine(self, worker_id: int) -> int:
+        """On which machine a worker is; 0 is the driver's."""
+        return worker_id * self.machines // self.max_workers
 
-    def seats_of(self, machine: int) -> range:
-        return range(self.seats * machine // self.machines, self.seats * (machine + 1) // self.machines)
+    def worker_ids_of(self, machine: int) -> range:
+        return range(self.max_workers * machine // self.machines, self.max_workers * (machine + 1) // self.machines)
 
     @property
     def generation_words(self) -> int:
-        return 3 + 2 * self.seats
+        return 3 + 2 * self.max_workers
 
     @property
     def row_bytes(self) -> int:
@@ -110,7 +110,7 @@ class GenerationRecord:
     visitors: tuple[int, ...]
 
     @property
-    def seats(self) -> tuple[int, ...]:
+    def worker_ids(self) -> tuple[int, ...]:
         return self.members + self.visitors
 
 
@@ -135,10 +135,10 @@ class Segment:
             os.ftruncate(fd, at["end"])
         self._map = mmap.mmap(fd, at["end"])
         self.words = memoryview(self._map)[: at["bells"]].cast("q")
-        self._seats, self._table = at["seats"] // 8, at["table"] // 8
+        self._workers, self._table = at["workers"] // 8, at["table"] // 8
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        bells = [Semaphore(base + at["bells"] + i * SEM_BYTES) for i in range(layout.seats + layout.machines)]
-        self.bells, self.relay_bells = bells[: layout.seats], bells[layout.seats :]
+        bells = [Semaphore(base + at["bells"] + i * SEM_BYTES) for i in range(layout.max_workers + layout.machines)]
+        self.bells, self.relay_bells = bells[: layout.max_workers], bells[layout.max_workers :]
         columns = layout.columns
         self.metrics = self.tensor("metrics", torch.float64, 2 * layout.engines * columns).view(2, layout.engines, columns)
         self.used = self.tensor("used", torch.uint8, layout.engines * layout.parameters).view(layout.engines, layout.parameters)
@@ -203,26 +203,26 @@ class Segment:
                 if self.words[RELAYED] >> machine & 1:
                     bell.ring()
 
-    def get(self, seat: int, word: int) -> int:
-        return self.words[self._seats + seat * SEAT_WORDS + word]
+    def get(self, worker_id: int, word: int) -> int:
+        return self.words[self._workers + worker_id * WORKER_WORDS + word]
 
-    def set(self, seat: int, word: int, value: int) -> None:
-        self.words[self._seats + seat * SEAT_WORDS + word] = value
+    def set(self, worker_id: int, word: int, value: int) -> None:
+        self.words[self._workers + worker_id * WORKER_WORDS + word] = value
 
-    def clear_seat(self, seat: int) -> None:
-        """Make a seat ready for a new process. Only while no process sits there."""
-        for word in range(SEAT_WORDS):
-            self.set(seat, word, 0)
-        self.set(seat, COMMITTED, -1)
-        self.bells[seat].drain()
+    def clear_worker(self, worker_id: int) -> None:
+        """Clear a worker's words for a new process of this id. Only while none has it."""
+        for word in range(WORKER_WORDS):
+            self.set(worker_id, word, 0)
+        self.set(worker_id, COMMITTED, -1)
+        self.bells[worker_id].drain()
 
     def publish(self, record: GenerationRecord, *, abort: bool) -> None:
         """Announce a generation (the driver alone). The description is written before the word that points to it; then everybody is
         woken."""
         at = self._table + record.number % GENERATIONS * self.layout.generation_words
         self.words[at + 1], self.words[at + 2] = len(record.members), len(record.visitors)
-        for i, seat in enumerate(record.members + record.visitors):
-            self.words[at + 3 + i] = seat
+        for i, worker_id in enumerate(record.members + record.visitors):
+            self.words[at + 3 + i] = worker_id
         self.words[at] = record.number
         self.words[WANTED] = record.number
         if abort:
@@ -233,5 +233,5 @@ class Segment:
         at = self._table + number % GENERATIONS * self.layout.generation_words
         assert self.words[at] == number, f"generation {number} was overwritten by {self.words[at]}"
         members, visitors = self.words[at + 1], self.words[at + 2]
-        seats = tuple(self.words[at + 3 + i] for i in range(members + visitors))
-        return GenerationRecord(number, seats[:members], seats[members:])
+        worker_ids = tuple(self.words[at + 3 + i] for i in range(members + visitors))
+        return GenerationRecord(number, worker_ids[:members], worker_ids[members:])

@@ -149,7 +149,7 @@ class Coordinator:
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.outposts.end(over=False)
-        fork_server.bury(self.segment, [seated for seated in self.worker_table.on(0) if seated.pid], self._hear_host)
+        fork_server.bury(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._hear_host)
         self._read_all()  # what they have said since
         self.worker_table.bury_all()
         self._tell_holding()
@@ -203,22 +203,22 @@ class Coordinator:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fork_server.wake_fd)
         if self.recorder_feed.steps(self.segment):
-            for seat in self.record.members[:1]:
-                self.segment.bells[seat].ring()  # it may wait for room
+            for worker_id in self.record.members[:1]:
+                self.segment.bells[worker_id].ring()  # it may wait for room
 
     def _handle(self, report: dict[str, Any]) -> None:
-        """One report of the fork server (seat -1) or of a worker."""
-        kind, seat = report["kind"], report.get("seat", -1)
+        """One report of the fork server (worker id -1) or of a worker."""
+        kind, worker_id = report["kind"], report.get("worker_id", -1)
         if kind == "sized":
             if self.segment is None:
                 self._lay_out(report["samples"], report["test_samples"])
         elif kind == "unforkable":
             self.unforkable = report
         elif kind == "forked":
-            self.worker_table.forked(seat, report["pid"])
+            self.worker_table.forked(worker_id, report["pid"])
             self._tell_holding()
         elif kind == "ready":
-            self.worker_table.ready(seat, time.monotonic())
+            self.worker_table.ready(worker_id, time.monotonic())
         elif kind == "begun":
             self.recorder_feed.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
             self._begun(report["generation"])
@@ -228,22 +228,22 @@ class Coordinator:
             self.worker_table.settle()
             self._discard_newcomers()
         elif kind == "exited":
-            self._exited(seat, report["code"])
-        elif kind in ("error", "dying") and seat >= 0:
-            self.supervision.deaths.told(seat, report)
+            self._exited(worker_id, report["code"])
+        elif kind in ("error", "dying") and worker_id >= 0:
+            self.supervision.deaths.told(worker_id, report)
         elif kind == "error":
             self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
         elif kind == "diverged":
             self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
-            self.failure.add("workers", "", digest.sentence(report, lambda seat: self.worker_table[seat].slot.id))
+            self.failure.add("workers", "", digest.sentence(report, lambda worker_id: self.worker_table[worker_id].slot.id))
         elif kind in WORDS:
             self.reason = self.outposts.take(report) or self.reason
         elif kind == "lost_machine":
             self._lose(report["machine"])
         elif kind == "pull_limit":
-            self.worker_table.gives_up(seat)
+            self.worker_table.gives_up(worker_id)
         elif kind == "retired":
-            self.worker_table.retires(seat)
+            self.worker_table.retires(worker_id)
             self._retire(RETIRED, report["tick"])
         elif kind == "done":
             self._done(report["tick"])
@@ -267,13 +267,13 @@ class Coordinator:
         self.done = True
         self._retire(CLOSED, tick)
 
-    def _exited(self, seat: int, code: int) -> None:
+    def _exited(self, worker_id: int, code: int) -> None:
         """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
-        ended = self.supervision.ended(self.worker_table, seat, code, segment=self.segment, generation=self.record.number)
-        goodbye = self.segment is not None and self.segment.get(seat, STATE) == STATE_LEFT
-        died = self.worker_table.exited(seat, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
+        ended = self.supervision.ended(self.worker_table, worker_id, code, segment=self.segment, generation=self.record.number)
+        goodbye = self.segment is not None and self.segment.get(worker_id, STATE) == STATE_LEFT
+        died = self.worker_table.exited(worker_id, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
         self._tell_holding()
-        self.outposts.heard_of(self.worker_table[seat].machine)
+        self.outposts.heard_of(self.worker_table[worker_id].machine)
         if not died or ended.slot not in self._wanted_ids():
             return
         verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
@@ -292,11 +292,11 @@ class Coordinator:
             os.kill(fork_server.pid, signal.SIGKILL)  # our child and not reaped
         if self.segment is None:
             return
-        forked = [seated for seated in self.worker_table.alive() if seated.pid and not seated.killed]
+        forked = [worker for worker in self.worker_table.alive() if worker.pid and not worker.killed]
         wanted, ends = self._wanted_ids(), {"done": self.done, "retiring": self.retiring}
-        for seat, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
+        for worker_id, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
             self.recorder.write(journal.Warned(why))
-            self.worker_table.kill((seat,))
+            self.worker_table.kill((worker_id,))
         self.outposts.give_up_the_deaf(now)
 
     @property
@@ -310,8 +310,8 @@ class Coordinator:
     def _lose(self, machine: int) -> None:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
         self.outposts.lose(machine)
-        for seated in self.worker_table.on(machine):
-            self._exited(seated.seat, -signal.SIGKILL)
+        for worker in self.worker_table.on(machine):
+            self._exited(worker.worker_id, -signal.SIGKILL)
 
     # -- decisions
 
@@ -319,7 +319,7 @@ class Coordinator:
         if self.segment is None:
             return None
         if self.failure:
-            return self.worker_table.kill(s.seat for s in self.worker_table.alive())
+            return self.worker_table.kill(s.worker_id for s in self.worker_table.alive())
         if self.done or self.retiring:
             return self._wind_up(self.segment)
         decision = membership.decide(self._facts(time.monotonic()))
@@ -337,8 +337,8 @@ class Coordinator:
         """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
         final model dies, another does that."""
         alive = self.worker_table.alive()
-        late = (s.seat for s in alive if s.state in ("starting", "ready") or segment.get(s.seat, COMMITTED) < self.last_tick)
-        self.worker_table.discard(seat for seat in late if self.worker_table[seat].state != "left")
+        late = (s.worker_id for s in alive if s.state in ("starting", "ready") or segment.get(s.worker_id, COMMITTED) < self.last_tick)
+        self.worker_table.discard(worker_id for worker_id in late if self.worker_table[worker_id].state != "left")
         if not (alive or self.done or self.stopping):
             self.retiring, segment.words[RETIRED] = False, 0
             self._begin_again("the worker that wrote the final model died")

@@ -33,13 +33,13 @@ class FailureCauses:
         if now > self._lately[0] + _LATELY_S:
             self._before, self._lately = self._lately, (now, kernel_kills())
 
-    def told(self, seat: int, report: Mapping[str, Any]) -> None:
+    def told(self, worker_id: int, report: Mapping[str, Any]) -> None:
         """A worker says what it is about to die of ("error" or "dying")."""
-        self._told[seat] = report
+        self._told[worker_id] = report
 
-    def cause(self, seat: int, code: int) -> Cause | None:
-        """What the worker of `seat` died of, by its exit code (-N: signal N); None where nothing points to itself."""
-        report = self._told.pop(seat, {})
+    def cause(self, worker_id: int, code: int) -> Cause | None:
+        """What the worker of `worker_id` died of, by its exit code (-N: signal N); None where nothing points to itself."""
+        report = self._told.pop(worker_id, {})
         traceback, summary = report.get("traceback", ""), report.get("summary", "").rpartition(".errors.")[2]
         if code == EXHAUSTED:
             return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback)

@@ -21,9 +21,9 @@ _MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
 
 @dataclass(frozen=True)
 class Found:
-    """A process that hangs: its seat, or FORK_SERVER; `allowed_s` is how long it was given."""
+    """A process that hangs: its worker id, or FORK_SERVER; `allowed_s` is how long it was given."""
 
-    seat: int
+    worker_id: int
     allowed_s: float
 
     def told(self, slot: int) -> str:
@@ -50,18 +50,18 @@ class HangDetector:
         durations: list[float],
         done: bool,
     ) -> tuple[Found, ...]:
-        """Who of `workers` hangs. `members`: the seats that must meet; `durations`: of the last steps, in seconds."""
+        """Who of `workers` hangs. `members`: the worker ids that must meet; `durations`: of the last steps, in seconds."""
         now = self._watched(now)
         limit_s = self._limit_s(durations, now)
-        together = () if done else tuple(s for s in workers if s.seat in members)
-        signs = {s.seat: _sign(segment, s) for s in together}
-        alone = {s.seat: _patience(segment, s, limit_s, meets=s.seat in signs, done=done) for s in workers}
-        found = {seat: alone[seat][1] for seat in self._others.lost(now, alone)}
+        together = () if done else tuple(s for s in workers if s.worker_id in members)
+        signs = {s.worker_id: _sign(segment, s) for s in together}
+        alone = {s.worker_id: _patience(segment, s, limit_s, meets=s.worker_id in signs, done=done) for s in workers}
+        found = {worker_id: alone[worker_id][1] for worker_id in self._others.lost(now, alone)}
         hung = self._members.hung(now, signs, limit_s)
         if self._setting is None and hung and not found:
             self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
         found = dict.fromkeys(hung, limit_s) | found
-        return tuple(Found(seat, allowed_s) for seat, allowed_s in found.items() if segment.get(seat, EXCUSED) != WAITS)
+        return tuple(Found(worker_id, allowed_s) for worker_id, allowed_s in found.items() if segment.get(worker_id, EXCUSED) != WAITS)
 
     def _watched(self, now: float) -> float:
         """Seconds that the driver has been looking: while it could not look, the workers may have waited for it."""
@@ -81,20 +81,23 @@ class HangDetector:
         return bool(self._others.lost(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
 
 
-def _sign(segment: Segment, seated: WorkerProcess) -> hang_rules.Sign:
-    seat = seated.seat
+def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
+    worker_id = worker.worker_id
     return hang_rules.Sign(
-        segment.get(seat, PHASE), segment.get(seat, COMMITTED), bool(segment.get(seat, EXCUSED)), segment.get(seat, BEAT)
+        segment.get(worker_id, PHASE),
+        segment.get(worker_id, COMMITTED),
+        bool(segment.get(worker_id, EXCUSED)),
+        segment.get(worker_id, BEAT),
     )
 
 
-def _patience(segment: Segment, seated: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
+def _patience(segment: Segment, worker: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
     """What a worker shows by itself, and how long it may go on showing it. One that others meet at barriers is judged by that."""
-    stopped = not seated.machine and is_stopped(seated.pid)
+    stopped = not worker.machine and is_stopped(worker.pid)
     if stopped:
         allowed_s = min(limit_s, hang_rules.STOPPED_S)
-    elif meets or seated.state == "ready":  # the latter waits to be taken in, and counts itself how long
+    elif meets or worker.state == "ready":  # the latter waits to be taken in, and counts itself how long
         allowed_s = float("inf")
     else:
-        allowed_s = hang_rules.excused_s(limit_s) if seated.state == "starting" or segment.get(seated.seat, EXCUSED) else limit_s
-    return f"{seated.state} {seated.pid} {stopped} {done} {segment.get(seated.seat, BEAT)}", allowed_s
+        allowed_s = hang_rules.excused_s(limit_s) if worker.state == "starting" or segment.get(worker.worker_id, EXCUSED) else limit_s
+    return f"{worker.state} {worker.pid} {stopped} {done} {segment.get(worker.worker_id, BEAT)}", allowed_s

@@ -49,19 +49,19 @@ class Watch:
         self._since: dict[int, float] = {}
 
     def hung(self, now: float, signs: Mapping[int, Sign], limit_s: float) -> tuple[int, ...]:
-        """The seats of `signs` (all members of one generation) that hang."""
+        """the worker ids of `signs` (all members of one generation) that hang."""
         lowest = min((s.phase for s in signs.values()), default=0)
         met = lowest != min((s.phase for s in self._signs.values()), default=-1) or signs.keys() != self._signs.keys()
-        for seat, sign in signs.items():
-            if met or self._signs.get(seat) != sign:
-                self._since[seat] = now
+        for worker_id, sign in signs.items():
+            if met or self._signs.get(worker_id) != sign:
+                self._since[worker_id] = now
         self._signs = dict(signs)
         together = all(s.phase == lowest for s in signs.values())
         found = []
-        for seat, sign in signs.items():
+        for worker_id, sign in signs.items():
             allowed_s = excused_s(limit_s) if sign.excused else 3 * limit_s if together and len(signs) > 1 else limit_s
-            if sign.phase == lowest and now - self._since[seat] > allowed_s:
-                found.append(seat)
+            if sign.phase == lowest and now - self._since[worker_id] > allowed_s:
+                found.append(worker_id)
         return tuple(found)
 
 
@@ -75,13 +75,13 @@ class Patience:
         """`seen`: what each shows (any word; a new one begins its time anew) and the seconds it is allowed. Whose time is over; asked
         again, it is given that time again."""
         found = []
-        for seat, (sign, allowed_s) in seen.items():
-            before = self._since.get(seat)
+        for worker_id, (sign, allowed_s) in seen.items():
+            before = self._since.get(worker_id)
             if before is None or before[0] != sign:
-                self._since[seat] = (sign, now)
+                self._since[worker_id] = (sign, now)
             elif now - before[1] > allowed_s:
-                found.append(seat)
-                self._since[seat] = (sign, now)
+                found.append(worker_id)
+                self._since[worker_id] = (sign, now)
         return tuple(found)
 
 

@@ -20,7 +20,7 @@ class WorkerFacts:
     """A worker process that is not reaped yet, or died as a member. `ready`: waits to be taken in, since `ready_at`; `leaving`: was a
     member of the generation before the one that is on its way; `left`: has said that it is done and is about to exit."""
 
-    seat: int
+    worker_id: int
     slot: int
     state: State
     dead: bool = False
@@ -29,7 +29,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """`members` are the seats of the last published generation in rank order; `begun` says that it has started to work. `barred`: slots
+    """`members` are the last published generation's worker ids in rank order; `begun` says that it has started to work. `barred`: slots
     that are left alone for now. `now`: seconds of the clock of `ready_at`."""
 
     engines: int
@@ -55,7 +55,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Decision:
-    """`start` workers on these slots, `discard` (kill) the seats that never became members, then `publish`. `lost`: no one holds the
+    """`start` workers on these slots, `discard` (kill) the worker ids that never became members, then `publish`. `lost`: no one holds the
     state any more."""
 
     start: tuple[int, ...] = ()
@@ -74,14 +74,14 @@ def decide(facts: Facts) -> Decision:
     living = [w for w in facts.workers if not w.dead]
     taken = {w.slot for w in living}
     start = tuple(slot for slot in targets if slot not in taken)
-    discard = tuple(w.seat for w in living if w.state in ("starting", "ready") and w.slot not in targets)
+    discard = tuple(w.worker_id for w in living if w.state in ("starting", "ready") and w.slot not in targets)
     return Decision(
         start, discard, _next(facts, targets, waiting=bool(start) or any(w.state == "starting" and w.slot in targets for w in living))
     )
 
 
 def _after_death(involved: list[WorkerFacts], dead: list[WorkerFacts]) -> Decision:
-    survivors = tuple(w.seat for w in involved if not w.dead)
+    survivors = tuple(w.worker_id for w in involved if not w.dead)
     names = ", ".join(str(w.slot) for w in dead)
     reason = f"the worker on slot {names} died" if len(dead) == 1 else f"the workers on slots {names} died"
     return Decision(lost=True) if not survivors else Decision(publish=Publish(survivors, (), True, reason))
@@ -90,12 +90,12 @@ def _after_death(involved: list[WorkerFacts], dead: list[WorkerFacts]) -> Decisi
 def _next(facts: Facts, targets: tuple[int, ...], *, waiting: bool) -> Publish | None:
     if not facts.begun:
         return None
-    slots = {w.seat: w.slot for w in facts.workers}
-    stay = tuple(seat for seat in facts.members if slots.get(seat) in targets)
-    leave = tuple(seat for seat in facts.members if seat not in stay)
+    slots = {w.worker_id: w.slot for w in facts.workers}
+    stay = tuple(worker_id for worker_id in facts.members if slots.get(worker_id) in targets)
+    leave = tuple(worker_id for worker_id in facts.members if worker_id not in stay)
     by_slot = {w.slot: w for w in facts.workers if w.state == "ready" and not w.dead}
     ready = [by_slot[slot] for slot in targets if slot in by_slot]
-    join = tuple(w.seat for w in ready)
+    join = tuple(w.worker_id for w in ready)
     if not targets:
         return Publish((), leave, False, facts.reason) if leave else None
     if leave and stay:

@@ -20,7 +20,7 @@ from training_runtime.elastic.state import checkpoint, emergency_checkpoint
 
 @dataclass(frozen=True)
 class Published:
-    """A generation as it was announced. `identities`: seat -> slot and pid of each member."""
+    """A generation as it was announced. `identities`: worker id -> slot and pid of each member."""
 
     record: GenerationRecord
     reason: str
@@ -77,7 +77,7 @@ class RecorderFeed:
     def announce(self, segment: Segment, published: Published) -> None:
         """A generation is about to be published. Its line is written when it works; word of it is left in case nobody here can do that."""
         self.published[published.record.number] = published
-        members = [(rank, *published.identities[seat]) for rank, seat in enumerate(published.record.members)]
+        members = [(rank, *published.identities[worker_id]) for rank, worker_id in enumerate(published.record.members)]
         word = {"generation": published.record.number, "members": members, "before": self.workers, "reason": published.reason}
         segment.note(published.record.number, json.dumps(word).encode())
 
@@ -144,6 +144,6 @@ class RecorderFeed:
         self.workers, self.resumed = 0, "resumed"
 
     def still_read(self) -> set[int]:
-        """Seats that a slow member may still look at: those of the last generation that has begun, and of any since."""
+        """Ids of workers that a slow member may still look at: those of the last generation that has begun, and of any since."""
         recent = [p.record for number, p in self.published.items() if number >= self.begun_number]
-        return {seat for record in recent for seat in record.members + record.visitors}
+        return {worker_id for record in recent for worker_id in record.members + record.visitors}

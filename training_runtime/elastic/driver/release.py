@@ -22,7 +22,7 @@ UNSEEN_S = (
 class Holder:
     """A worker on `slot`. `gives`: it has come to the change of members and writes or hands over what it has; `beat`: its heartbeat."""
 
-    seat: int
+    worker_id: int
     slot: int
     gives: bool
     beat: int
@@ -33,23 +33,23 @@ class Release:
 
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
-        self._since: dict[int, tuple[int, float]] = {}  # seat -> heartbeat that counts, and since when
+        self._since: dict[int, tuple[int, float]] = {}  # worker id -> heartbeat that counts, and since when
         self._looked: float | None = None
 
     def overdue(self, now: float, holders: Collection[Holder], wanted: Collection[int]) -> tuple[Holder, ...]:
         """Those of `holders` (all workers that are alive) who are to be ended, because their slots are not among `wanted`."""
         away = 0.0 if self._looked is None else max(0.0, now - self._looked - UNSEEN_S)
-        self._looked, self._since = now, {seat: (beat, since + away) for seat, (beat, since) in self._since.items()}
+        self._looked, self._since = now, {worker_id: (beat, since + away) for worker_id, (beat, since) in self._since.items()}
         asked = [holder for holder in holders if holder.slot not in wanted]
         last = len(asked) == len(holders)
         found = []
         for holder in asked:
             beat = holder.beat if holder.gives else -1
-            before = self._since.get(holder.seat)
+            before = self._since.get(holder.worker_id)
             if before is None or before[0] != beat:
                 before = (beat, now)
-            self._since[holder.seat] = before
+            self._since[holder.worker_id] = before
             if now > before[1] + self.grace_s * (LAST_TIMES if last else 1.0):
                 found.append(holder)
-        self._since = {holder.seat: self._since[holder.seat] for holder in asked}
+        self._since = {holder.worker_id: self._since[holder.worker_id] for holder in asked}
         return tuple(found)

@@ -53,37 +53,37 @@ class Supervision:
         done: bool,
         retiring: bool,
     ) -> Iterator[tuple[int, str]]:
-        """The seats of `workers` (those with a process that was not killed yet) that must be ended, and why in words. `wanted`: slots
+        """the worker ids of `workers` (those with a process that was not killed yet) that must be ended, and why in words. `wanted`: slots
         that the run may use; `durations`: of the last steps; `retiring`: all of them are done, what is made of them is being written."""
-        for found in self._hang_detector.look(now, segment, workers, members=record.seats, durations=durations, done=done):
-            slot = next(seated.slot.id for seated in workers if seated.seat == found.seat)
-            yield found.seat, found.told(slot)
-        holders = [_holder(segment, seated, record, retiring) for seated in workers if not seated.killed]
-        if any(segment.get(seated.seat, EXCUSED) == WAITS for seated in workers):
+        for found in self._hang_detector.look(now, segment, workers, members=record.worker_ids, durations=durations, done=done):
+            slot = next(worker.slot.id for worker in workers if worker.worker_id == found.worker_id)
+            yield found.worker_id, found.told(slot)
+        holders = [_holder(segment, worker, record, retiring) for worker in workers if not worker.killed]
+        if any(segment.get(worker.worker_id, EXCUSED) == WAITS for worker in workers):
             # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.
             holders = [dataclasses.replace(holder, gives=True, beat=int(now * 1000)) for holder in holders]
         for holder in self._release.overdue(now, holders, wanted):
             grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
-            yield holder.seat, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
+            yield holder.worker_id, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
 
-    def ended(self, worker_table: WorkerTable, seat: int, code: int, *, segment: Segment | None, generation: int) -> Ended:
+    def ended(self, worker_table: WorkerTable, worker_id: int, code: int, *, segment: Segment | None, generation: int) -> Ended:
         """What there is to know of a worker that was reaped, from the worker table as it was before."""
-        seated = worker_table[seat]
-        ticks = {s.seat: -1 if segment is None else segment.get(s.seat, COMMITTED) for s in (seated, *worker_table.alive())}
+        worker = worker_table[worker_id]
+        ticks = {s.worker_id: -1 if segment is None else segment.get(s.worker_id, COMMITTED) for s in (worker, *worker_table.alive())}
         return Ended(
-            slot=seated.slot.id,
-            pid=seated.pid,
-            tick=ticks[seat],
+            slot=worker.slot.id,
+            pid=worker.pid,
+            tick=ticks[worker_id],
             generation=generation,
-            cause=self.deaths.cause(seat, code),
-            newcomer=seated.state in ("starting", "ready") or ticks[seat] < 0,
-            members=any(ticks[s] >= 0 for s in worker_table.those("member", "leaving") if s != seat),
-            others=any(s != seat for s in worker_table.those("starting", "ready", "member", "leaving")),
+            cause=self.deaths.cause(worker_id, code),
+            newcomer=worker.state in ("starting", "ready") or ticks[worker_id] < 0,
+            members=any(ticks[s] >= 0 for s in worker_table.those("member", "leaving") if s != worker_id),
+            others=any(s != worker_id for s in worker_table.those("starting", "ready", "member", "leaving")),
         )
 
 
-def _holder(segment: Segment, seated: WorkerProcess, record: GenerationRecord, retiring: bool) -> Holder:
-    gives = (retiring and seated.state == "member") or (
-        seated.state == "leaving" and segment.get(seated.seat, PHASE) >> 32 >= record.number
+def _holder(segment: Segment, worker: WorkerProcess, record: GenerationRecord, retiring: bool) -> Holder:
+    gives = (retiring and worker.state == "member") or (
+        worker.state == "leaving" and segment.get(worker.worker_id, PHASE) >> 32 >= record.number
     )
-    return Holder(seated.seat, seated.slot.id, gives, segment.get(seated.seat, BEAT))
+    return Holder(worker.worker_id, worker.slot.id, gives, segment.get(worker.worker_id, BEAT))

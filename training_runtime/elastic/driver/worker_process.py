@@ -13,7 +13,7 @@ class WorkerProcess:
     """A worker process on a machine, 0 being the driver's. `gone`: reaped; `dead`: gone while it was needed. `ticks` is its start time
     there (see `start_ticks`)."""
 
-    seat: int
+    worker_id: int
     slot: SlotRef
     machine: int
     state: membership.State

@@ -92,7 +92,7 @@ class Outposts:
 
     def _terms(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
         terms = self._job.terms
-        told = {"engines": terms.engines, "seed": terms.seed, "seats": terms.seats, "machines": terms.machines}
+        told = {"engines": terms.engines, "seed": terms.seed, "max_workers": terms.max_workers, "machines": terms.machines}
         return {**told, "lengths": lengths, "build": same_build(), "layout": repr(layout)}
 
     # -- what they offer

@@ -1,7 +1,7 @@
 """What of one segment has to be in that of another machine, and when: the view of one relay, from `here` towards `there`.
 
 A worker's phase says that it has arrived at a barrier, so everything that others read past that barrier has to be there before its phase
-is: `outgoing` first gives what was made (see `payloads`), then news of the driver's, then the words of the seats. Nothing is lost by
+is: `outgoing` first gives what was made (see `payloads`), then news of the driver's, then the words of the worker ids. Nothing is lost by
 looking late, because nobody can make the next thing of a kind in the same place before the other side has passed the barrier of the last
 one.
 
@@ -34,9 +34,9 @@ from training_runtime.elastic.comm.segment import (
     RING_HEAD,
     RING_READ,
     RING_WRITTEN,
-    SEAT_WORDS,
     STATE_BYTES,
     WANTED,
+    WORKER_WORDS,
     GenerationRecord,
     Segment,
 )
@@ -63,7 +63,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Seen:
-    """One look: the phase of each seat that matters, and words of the head."""
+    """One look: the phase of each worker that matters, and words of the head."""
 
     phases: dict[int, int]
     head: dict[int, int]
@@ -75,13 +75,13 @@ class Mirror:
     def __init__(self, segment: Segment, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
         self.segment, self.layout, self.here, self.there = segment, segment.layout, here, there
         self._state_fd, self._wake_fd = state_fd, wake_fd
-        self._own = self.layout.seats_of(here)
-        self._beyond = self.layout.seats_of(there)  # of the other end; what stands there comes from it
-        self._first = self.layout.offsets["seats"] // _WORD
+        self._own = self.layout.worker_ids_of(here)
+        self._beyond = self.layout.worker_ids_of(there)  # of the other end; what stands there comes from it
+        self._first = self.layout.offsets["workers"] // _WORD
         self._sent: dict[int, list[int]] = {}
-        self._beaten: dict[int, float] = {}  # seat -> when its heartbeat alone was last sent
-        self._passed: dict[int, int] = {}  # seat -> the last phase of which what was made has been sent
-        self._awaited: set[int] = set()  # seats whose last phase that was sent is of a generation with members at the other end
+        self._beaten: dict[int, float] = {}  # worker id -> when its heartbeat alone was last sent
+        self._passed: dict[int, int] = {}  # worker id -> the last phase of which what was made has been sent
+        self._awaited: set[int] = set()  # workers whose last phase that was sent is of a generation with members at the other end
         self._head = dict.fromkeys((WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES), 0)
         self._ring = 0  # the last finished step that both ends know
         self._writers: dict[int, int] = {}
@@ -91,8 +91,8 @@ class Mirror:
 
     def look(self) -> Seen:
         """Where everybody is. What follows is done with what was seen here."""
-        seats = self._looked_at()
-        phases = {seat: self._words(seat)[PHASE] for seat in seats}
+        worker_ids = self._looked_at()
+        phases = {worker_id: self._words(worker_id)[PHASE] for worker_id in worker_ids}
         head = {word: self.segment.words[word] for word in (ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES, RING_WRITTEN)}
         head[WANTED] = self.segment.words[WANTED]  # after ABORT: never older
         return Seen(phases, head)
@@ -100,20 +100,20 @@ class Mirror:
     def outgoing(self, seen: Seen) -> tuple[list[Piece], list[Piece]]:
         """All that is new, in the order in which it must arrive: what was made and finished; then who has arrived where. Between the two
         belongs what workers have said before they arrived."""
-        now = {seat: [phase, *self._words(seat)[1:]] for seat, phase in seen.phases.items()}
+        now = {worker_id: [phase, *self._words(worker_id)[1:]] for worker_id, phase in seen.phases.items()}
         return [*self._made(now), *self._finished(seen.head)], [*self._news(seen.head), *self._arrivals(now)]
 
-    def _words(self, seat: int) -> list[int]:
-        at = self._first + seat * SEAT_WORDS
-        return self.segment.words[at : at + SEAT_WORDS].tolist()
+    def _words(self, worker_id: int) -> list[int]:
+        at = self._first + worker_id * WORKER_WORDS
+        return self.segment.words[at : at + WORKER_WORDS].tolist()
 
     def _looked_at(self) -> list[int]:
-        """Seats whose words may have to be passed on."""
+        """Ids of workers whose words may have to be passed on."""
         if self.here != HOME:
             return list(self._own)
         newest = self.segment.words[WANTED]
         recent = (self._record(number) for number in range(max(1, newest - RECENT + 1), newest + 1))
-        return sorted({seat for record in recent if record for seat in record.seats if seat not in self._beyond})
+        return sorted({worker_id for record in recent if record for worker_id in record.worker_ids if worker_id not in self._beyond})
 
     def _record(self, number: int) -> GenerationRecord | None:
         """None where it has been overwritten, or was before this segment's time."""
@@ -129,31 +129,31 @@ class Mirror:
         """Whether anybody at the other end, or reached through it, is in a generation."""
         if record is None:
             return False
-        return any(self._is_reached(seat) for seat in record.seats)
+        return any(self._is_reached(worker_id) for worker_id in record.worker_ids)
 
-    def _is_reached(self, seat: int) -> bool:
+    def _is_reached(self, worker_id: int) -> bool:
         """At the other end or, from a machine that is not home, anywhere else."""
-        return seat in self._beyond if self.here == HOME else seat not in self._own
+        return worker_id in self._beyond if self.here == HOME else worker_id not in self._own
 
     def _made(self, now: dict[int, list[int]]) -> Iterator[Piece]:
         """What was made at barriers, in their order."""
         found = []
-        for seat, words in now.items():
-            last = self._passed.get(seat, 0)
+        for worker_id, words in now.items():
+            last = self._passed.get(worker_id, 0)
             pairs = zip(words[GIVEN:DIGESTS:2], words[GIVEN + 1 : DIGESTS : 2], strict=True)
-            found += [(phase, seat, word) for phase, word in pairs if phase > last]
-        for phase, seat, word in sorted(found):
-            self._passed[seat] = phase
+            found += [(phase, worker_id, word) for phase, word in pairs if phase > last]
+        for phase, worker_id, word in sorted(found):
+            self._passed[worker_id] = phase
             record = self._record(phase >> 32)
-            if record is not None and seat in record.seats and self._concerns(record):
-                yield from self._given(record, seat, phase, payloads.read(word))
+            if record is not None and worker_id in record.worker_ids and self._concerns(record):
+                yield from self._given(record, worker_id, phase, payloads.read(word))
 
-    def _given(self, record: GenerationRecord, seat: int, phase: int, made: payloads.Given) -> Iterator[Piece]:
+    def _given(self, record: GenerationRecord, worker_id: int, phase: int, made: payloads.Given) -> Iterator[Piece]:
         if made.kind == payloads.PARTS:
-            yield from self._parts(record, seat, made.first, made.second)
+            yield from self._parts(record, worker_id, made.first, made.second)
         elif made.kind == payloads.SUM:
             for lane in self.layout.lanes:
-                mine = shard(lane, record.members.index(seat), len(record.members))
+                mine = shard(lane, record.members.index(worker_id), len(record.members))
                 yield from self._row(self.layout.engines, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
         elif made.kind == payloads.TEST:
             row = self.layout.columns * _WORD
@@ -164,10 +164,10 @@ class Mirror:
         elif made.kind == payloads.STATE and (self.here != HOME or made.first >> self.there & 1):
             yield from self._state(phase, made.second)
 
-    def _parts(self, record: GenerationRecord, seat: int, engines: int, parity: int) -> Iterator[Piece]:
+    def _parts(self, record: GenerationRecord, worker_id: int, engines: int, parity: int) -> Iterator[Piece]:
         """What one worker's engines have made in a step, of the gradients the shards that are added up at the other end or beyond it."""
         layout, workers = self.layout, len(record.members)
-        mine = tree.share(record.members.index(seat), workers, engines)
+        mine = tree.share(record.members.index(worker_id), workers, engines)
         if not mine:
             return
         yield self._bytes("used", mine.start * layout.parameters, len(mine) * layout.parameters)
@@ -233,29 +233,29 @@ class Mirror:
         if changed:
             yield _told([(word, changed[word]) for word in words if word in changed])
 
-    def _is_known(self, seat: int, words: list[int]) -> bool:
+    def _is_known(self, worker_id: int, words: list[int]) -> bool:
         """Whether the other end has these words. A heartbeat alone is news for the driver only, and now and then: it moves all the time."""
-        before = self._sent.get(seat)
+        before = self._sent.get(worker_id)
         if before is None or [*words[:BEAT], *words[BEAT + 1 :]] != [*before[:BEAT], *before[BEAT + 1 :]]:
             return False
         now = time.monotonic()
-        if self.here == HOME or words == before or now < self._beaten.get(seat, 0.0) + _BEAT_S:
+        if self.here == HOME or words == before or now < self._beaten.get(worker_id, 0.0) + _BEAT_S:
             return True
-        self._beaten[seat] = now
+        self._beaten[worker_id] = now
         return False
 
     def _arrivals(self, now: dict[int, list[int]]) -> Iterator[Piece]:
-        """The words of seats that show something new, each seat's phase last. Who has gone on from a generation with members at the other
+        """The words of workers that show something new, each one's phase last. Who has gone on from a generation with members at the other
         end to one without is told of once more: they may still wait for its last arrival in the old one, which was not seen here."""
         told: list[tuple[int, int]] = []
-        for seat, words in now.items():
+        for worker_id, words in now.items():
             concerns = self.here != HOME or self._concerns(self._record(words[PHASE] >> 32))
-            if self._is_known(seat, words) or not (concerns or seat in self._awaited):
+            if self._is_known(worker_id, words) or not (concerns or worker_id in self._awaited):
                 continue
-            self._sent[seat] = words
-            (self._awaited.add if concerns else self._awaited.discard)(seat)
-            at = self._first + seat * SEAT_WORDS
-            told += [(at + i, words[i]) for i in (*range(1, SEAT_WORDS), PHASE)]
+            self._sent[worker_id] = words
+            (self._awaited.add if concerns else self._awaited.discard)(worker_id)
+            at = self._first + worker_id * WORKER_WORDS
+            told += [(at + i, words[i]) for i in (*range(1, WORKER_WORDS), PHASE)]
         if told:
             yield _told(told)
 
@@ -268,8 +268,8 @@ class Mirror:
             self.segment.words[values[i]] = values[i + 1]
             if values[i] == STATE_BYTES:
                 self._head[STATE_BYTES] = values[i + 1]
-        for seat in self._own:
-            self.segment.bells[seat].ring()
+        for worker_id in self._own:
+            self.segment.bells[worker_id].ring()
         self.segment.stir()
 
     def take_ring(self, written: int) -> None:

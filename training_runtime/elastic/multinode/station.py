@@ -131,7 +131,7 @@ class Station:
         if terms["build"] != same_build():
             raise UserError(f"the driver's machine has {terms['build']}, this one {same_build()}: they would not compute the same")
         job = self._job
-        job.terms = dataclasses.replace(job.terms, **{name: terms[name] for name in ("engines", "seed", "seats", "machines")})
+        job.terms = dataclasses.replace(job.terms, **{name: terms[name] for name in ("engines", "seed", "max_workers", "machines")})
         kind, _, length = wire.header()
         if kind != "start":
             raise ProtocolError(f"{kind!r} came instead of the state to begin with")
@@ -251,10 +251,10 @@ class Station:
     def _note(self, report: dict[str, Any]) -> None:
         """Which processes there are on which slots, for the host."""
         if report["kind"] == "forked":
-            worker = self._workers[report["seat"]]
+            worker = self._workers[report["worker_id"]]
             worker.pid, worker.ticks = report["pid"], start_ticks(report["pid"])
         elif report["kind"] == "exited":
-            self._workers.pop(report["seat"], None)
+            self._workers.pop(report["worker_id"], None)
         self._tell_host()
 
     def _tell_host(self) -> None:
@@ -269,25 +269,25 @@ class Station:
             return
         if command["do"] == "fork":
             assert self._segment is not None
-            seat = command["seat"]
-            self._segment.clear_seat(seat)
+            worker_id = command["worker_id"]
+            self._segment.clear_worker(worker_id)
             slot = next(
                 (s for s in self._slots if s.id == command["slot"]), SlotRef(command["slot"], "", command["index"], command["kind"])
             )
-            self._workers[seat] = WorkerProcess(seat, slot, 0, "starting")
+            self._workers[worker_id] = WorkerProcess(worker_id, slot, 0, "starting")
             self._tell_host()
         fork_server.commands.send(json.dumps(command).encode())
 
     def _end_the_stopped(self, fork_server: ForkServer) -> None:
         """Who is stopped by a signal shows nothing to the driver but that others wait; here it can be seen."""
-        pids = {seat: w.pid for seat, w in self._workers.items() if w.pid}
+        pids = {worker_id: w.pid for worker_id, w in self._workers.items() if w.pid}
         seen = {
-            seat: (f"{pid} {stopped}", STOPPED_S if stopped else float("inf"))
-            for seat, pid in pids.items()
+            worker_id: (f"{pid} {stopped}", STOPPED_S if stopped else float("inf"))
+            for worker_id, pid in pids.items()
             for stopped in (process_handles.is_stopped(pid),)
         }
-        for seat in self._patience.lost(time.monotonic(), seen):
-            fork_server.commands.send(json.dumps({"do": "kill", "seat": seat}).encode())
+        for worker_id in self._patience.lost(time.monotonic(), seen):
+            fork_server.commands.send(json.dumps({"do": "kill", "worker_id": worker_id}).encode())
 
     def _see_off(self, fork_server: ForkServer, why: str) -> int:
         """Nobody leads the workers here any more: they write down what they know and go."""

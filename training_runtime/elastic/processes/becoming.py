@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.processes.worker_context import WorkerContext
 
 _kept: list[BaseException] = []
 _conclude: Callable[[BaseException | None], None] | None = None
 
 
 class Becomes(BaseException):
-    """This process is a worker now: it sits in `place`. `lengths` of both datasets in samples."""
+    """This process is a worker now, with this `context`. `lengths` of both datasets in samples."""
 
-    def __init__(self, place: Place, lengths: tuple[int, int]) -> None:
+    def __init__(self, context: WorkerContext, lengths: tuple[int, int]) -> None:
         super().__init__("a worker goes on in its loop")
-        self.place, self.lengths = place, lengths
+        self.context, self.lengths = context, lengths
 
 
 @contextmanager

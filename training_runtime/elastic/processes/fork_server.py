@@ -23,9 +23,9 @@ from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job, Rerun
 from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
-from training_runtime.elastic.processes.seat import place_of
+from training_runtime.elastic.processes.worker_context import context_of
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
-from training_runtime.elastic.worker import main as worker
+from training_runtime.elastic.worker import main as worker_main
 
 _LOOK_S = 0.5
 
@@ -93,9 +93,9 @@ class ForkServer:
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the fork server."""
-        place = place_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
-        place.settle(self._job.result_dir, in_studio=self._job.in_studio)
-        (self._job.begin or worker.run)(self._job, place, lengths)
+        context = context_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
+        context.settle(self._job.result_dir, in_studio=self._job.in_studio)
+        (self._job.begin or worker_main.run)(self._job, context, lengths)
 
     def bury(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
         """The fork server has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
@@ -106,8 +106,8 @@ class ForkServer:
         self._end_fork_server()
         if segment is not None:
             _await_last_words(segment, workers, hear)
-        for seated in workers:
-            process_handles.end(seated.pid, seated.ticks)
+        for worker in workers:
+            process_handles.end(worker.pid, worker.ticks)
 
     def tell(self, report: dict[str, Any]) -> None:
         """The driver, as fork server and workers do."""
@@ -120,12 +120,12 @@ class ForkServer:
 
     def end(self, workers: Collection[WorkerProcess]) -> None:
         """Leave nothing behind; `workers` are those that are still there, after an error."""
-        for seated in workers:
-            process_handles.end(seated.pid, seated.ticks)
+        for worker in workers:
+            process_handles.end(worker.pid, worker.ticks)
         if self.pid:
             self._end_fork_server()
-        for seated in workers:
-            process_handles.reap(seated.pid)  # its parent may have died before it could
+        for worker in workers:
+            process_handles.reap(worker.pid)  # its parent may have died before it could
         for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
             os.close(fd)
         self.hang_up()
@@ -142,16 +142,16 @@ class ForkServer:
 def _await_last_words(segment: Segment, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
     """Until all have ended, are stopped by a signal, or have shown nothing for too long."""
     alive: dict[int, WorkerProcess] = {}  # by pidfd
-    for seated in workers:
+    for worker in workers:
         with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(seated.pid)
-            if process_handles.start_ticks(seated.pid) == seated.ticks:
-                alive[handle] = seated
+            handle = os.pidfd_open(worker.pid)
+            if process_handles.start_ticks(worker.pid) == worker.ticks:
+                alive[handle] = worker
             else:
                 os.close(handle)
     grace = Grace(fork_server_process.LAST_WORDS_S, time.monotonic())
-    while going := [handle for handle, seated in alive.items() if not process_handles.is_stopped(seated.pid)]:
-        if grace.is_over(time.monotonic(), tuple(segment.get(alive[handle].seat, BEAT) for handle in going)):
+    while going := [handle for handle, worker in alive.items() if not process_handles.is_stopped(worker.pid)]:
+        if grace.is_over(time.monotonic(), tuple(segment.get(alive[handle].worker_id, BEAT) for handle in going)):
             break
         poll = select.poll()
         for handle in going:

@@ -100,7 +100,7 @@ def run(
         raise
     except BaseException as error:
         try:
-            to_driver.send("error", seat=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
+            to_driver.send("error", worker_id=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
         finally:
             _exit(code)
     _exit(code)
@@ -110,7 +110,7 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
     """Until the driver hangs up; who is alive then. A pidfd becomes readable when its process has exited; then it is reaped and
     reported. What it leaves behind (its loaders, what the user's code has started) ends a little later and has no pidfd. Raises
     ConnectionError where the driver cannot be told: it then sees this process end, and begins anew."""
-    alive: dict[int, tuple[int, int]] = {}  # pidfd -> pid, seat
+    alive: dict[int, tuple[int, int]] = {}  # pidfd -> pid, worker id
     untidy_until = 0.0
     poll = select.poll()
     poll.register(commands.fileno(), select.POLLIN)
@@ -118,11 +118,11 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
         untidy = time.monotonic() < untidy_until
         for fd, _ in poll.poll(1000 * _LOOK_S if untidy else None):
             if fd in alive:
-                pid, seat = alive.pop(fd)
+                pid, worker_id = alive.pop(fd)
                 poll.unregister(fd)
                 os.close(fd)
                 _, status = os.waitpid(pid, 0)
-                to_driver.send("exited", seat=seat, pid=pid, code=os.waitstatus_to_exitcode(status))
+                to_driver.send("exited", worker_id=worker_id, pid=pid, code=os.waitstatus_to_exitcode(status))
                 untidy_until = time.monotonic() + _UNTIDY_S
                 continue
             raw = _receive(commands)
@@ -130,14 +130,14 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
                 return {fd: pid for fd, (pid, _) in alive.items()}
             command = json.loads(raw)
             if command["do"] == "kill":
-                for pid in (pid for pid, seat in alive.values() if seat == command["seat"]):
+                for pid in (pid for pid, worker_id in alive.values() if worker_id == command["worker_id"]):
                     os.kill(pid, signal.SIGKILL)  # our child and not reaped: the pid is still its own
                 continue
             pid = _fork(child, command, commands, lengths)
             fd = os.pidfd_open(pid)
-            alive[fd] = (pid, command["seat"])
+            alive[fd] = (pid, command["worker_id"])
             poll.register(fd, select.POLLIN)
-            to_driver.send("forked", seat=command["seat"], pid=pid)
+            to_driver.send("forked", worker_id=command["worker_id"], pid=pid)
         if to_driver.unsent and not has_ended(child.driver):
             raise ConnectionError("the socket for reports was shut down")
         if untidy:
@@ -171,7 +171,7 @@ def _see_off(alive: dict[int, int], segment: Segment) -> None:
         for fd, _ in poll.poll(1000 * _LOOK_S):
             poll.unregister(fd)
             os.waitpid(alive.pop(fd), 0)
-        over = grace.is_over(time.monotonic(), tuple(segment.get(seat, BEAT) for seat in range(segment.layout.seats)))
+        over = grace.is_over(time.monotonic(), tuple(segment.get(worker_id, BEAT) for worker_id in range(segment.layout.max_workers)))
         for pid in alive.values():
             if over or is_stopped(pid):
                 os.kill(pid, signal.SIGKILL)

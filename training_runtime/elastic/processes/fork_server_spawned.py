@@ -23,7 +23,7 @@ from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job, Terms
 from training_runtime.elastic.processes import becoming, fork_server_process, script
 from training_runtime.elastic.processes.reports import Inbox, Outbox
-from training_runtime.elastic.processes.seat import Place, place_of
+from training_runtime.elastic.processes.worker_context import WorkerContext, context_of
 from training_runtime.elastic.state import transfer
 from training_runtime.elastic.worker import main as worker
 from training_runtime.errors import UserError
@@ -102,25 +102,25 @@ class _Child:
         global _part
         orders, terms = self._orders, self._orders.terms
         fds = {name: getattr(orders, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}
-        place = place_of(command, **fds, reports=self._reports, inbox=self._inbox)
+        context = context_of(command, **fds, reports=self._reports, inbox=self._inbox)
         try:
-            place.settle(terms.result_dir, in_studio=terms.in_studio)
-            _part = Part(orders, place, lengths)
+            context.settle(terms.result_dir, in_studio=terms.in_studio)
+            _part = Part(orders, context, lengths)
             orders.script.run(terms.seed if terms.in_studio else None)
             becoming.conclude(None)
         except SystemExit as stop:
             becoming.conclude(stop)
         except BaseException as error:
             becoming.conclude(error)
-            worker.fail(place, error)
-        worker.fail(place, UserError("this worker ran the script, which ended without coming to the train() that the driver is in"))
+            worker.fail(context, error)
+        worker.fail(context, UserError("this worker ran the script, which ended without coming to the train() that the driver is in"))
 
 
 class Part:
     """What train() does in a process that runs the script as a worker."""
 
-    def __init__(self, orders: Orders, place: Place, lengths: tuple[int, int]) -> None:
-        self._orders, self._place, self._lengths, self._calls = orders, place, lengths, 0
+    def __init__(self, orders: Orders, context: WorkerContext, lengths: tuple[int, int]) -> None:
+        self._orders, self._context, self._lengths, self._calls = orders, context, lengths, 0
         self.terms = orders.terms
 
     def is_turn(self) -> bool:
@@ -128,17 +128,17 @@ class Part:
         self._calls += 1
         return self._calls == self._orders.call
 
-    def enter(self, job: Job) -> tuple[Place, tuple[int, int]]:
+    def enter(self, job: Job) -> tuple[WorkerContext, tuple[int, int]]:
         """What a worker that runs a loop of the script's begins with."""
         self._become_equal(job)
-        return self._place, self._lengths
+        return self._context, self._lengths
 
     def work(self, job: Job) -> NoReturn:
         """The rest of this process: be a worker."""
         code = 0
         try:
             self._become_equal(job)
-            worker.run(job, self._place, self._lengths)
+            worker.run(job, self._context, self._lengths)
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except BaseException:
@@ -153,7 +153,7 @@ class Part:
         """Have the datasets and the state that a worker forked from the driver would have had."""
         try:
             lengths, orders = job.prepare_datasets(), self._orders
-            self._place.set_threads()  # the script may have set others
+            self._context.set_threads()  # the script may have set others
             if script.why_not_fork():
                 job.loader_threads = 0  # loaders would be forked from here
             if lengths != self._lengths or job.layout(job.shape(*lengths)) != orders.layout:
@@ -161,7 +161,7 @@ class Part:
             if not job.take_start(orders.start_fd):
                 raise UserError(_DIFFERENT)
         except BaseException as error:
-            worker.fail(self._place, error)
+            worker.fail(self._context, error)
 
 
 _DIFFERENT = "this worker ran the script and came to another model or dataset than the driver; it must make the same ones each time"

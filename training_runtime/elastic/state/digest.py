@@ -23,7 +23,7 @@ from training_runtime.errors import UserError
 EVERY_STEPS = 100  # a digest reads the state once, a step several times for each sample: less than one percent
 VARIABLE = "EDT_DIGEST_STEPS"
 HELD = "callbacks"  # what they hold may differ: a copy of the best model, for instance, that the first worker alone keeps
-SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules", "schedulers", "samples", HELD)  # a word of a seat each
+SECTIONS = ("parameters", "buffers", "optimizer", "hyper-parameters", "modules", "schedulers", "samples", HELD)  # a word of a worker each
 _ROW = 1 << 16  # words that share a sum
 _BLOCK_ROWS = 128  # rows that a device is given at once: 64 MB
 _SMALL_BYTES = 1 << 18  # smaller tensors are hashed together
@@ -72,7 +72,7 @@ def joined(parts: Mapping[str, int]) -> str:
 
 
 class Replicas:
-    """Those of one run, compared through the words of their seats. There are two sets of words, by the parity of the barrier that follows:
+    """Those of one run, compared through their workers' words. There are two sets of words, by the parity of the barrier that follows:
     a worker may be one barrier ahead of who still reads, never two."""
 
     def __init__(self, segment: Segment) -> None:
@@ -82,19 +82,21 @@ class Replicas:
         """Whether to compare in step `index` of an epoch."""
         return bool(self.every_steps and index and index % self.every_steps == 0)
 
-    def tell(self, seat: int, parity: int, parts: Mapping[str, int]) -> None:
+    def tell(self, worker_id: int, parity: int, parts: Mapping[str, int]) -> None:
         """Before the barrier."""
         for place, value in enumerate(parts.values()):
-            self._segment.set(seat, _word(parity, place), value)
+            self._segment.set(worker_id, _word(parity, place), value)
 
-    def compare(self, seats: Sequence[int], parity: int) -> tuple[tuple[str, ...], list[list[int]]]:
-        """After the barrier: the parts that are not the same everywhere, and the seats in groups that agree on them, the largest group
+    def compare(self, worker_ids: Sequence[int], parity: int) -> tuple[tuple[str, ...], list[list[int]]]:
+        """After the barrier: the parts that are not the same everywhere, and the worker ids in groups that agree on them, the largest group
         first. Nothing and one group where all agree."""
-        told = {seat: [self._segment.get(seat, _word(parity, place)) for place in range(len(SECTIONS))] for seat in seats}
+        told = {
+            worker_id: [self._segment.get(worker_id, _word(parity, place)) for place in range(len(SECTIONS))] for worker_id in worker_ids
+        }
         differ = [place for place in range(len(SECTIONS)) if len({words[place] for words in told.values()}) > 1]
         groups: dict[tuple[int, ...], list[int]] = {}
-        for seat, words in told.items():
-            groups.setdefault(tuple(words[place] for place in differ), []).append(seat)
+        for worker_id, words in told.items():
+            groups.setdefault(tuple(words[place] for place in differ), []).append(worker_id)
         return tuple(SECTIONS[place] for place in differ), sorted(groups.values(), key=len, reverse=True)
 
 
@@ -106,7 +108,7 @@ HOLD_OTHERS = (
 
 def sentence(report: Mapping[str, Any], slot_of: Callable[[int], int]) -> str:
     """What a person is told of a worker's report that they differ."""
-    groups = " and ".join(_slots([slot_of(seat) for seat in group]) for group in report["groups"])
+    groups = " and ".join(_slots([slot_of(worker_id) for worker_id in group]) for group in report["groups"])
     parts = ", ".join(part for part in report["parts"] if part != HELD)
     return (
         f"after step {report['step']} the workers do not hold the same state any more: {parts} differ between {groups}. Something in the "

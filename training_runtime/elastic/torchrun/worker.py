@@ -17,7 +17,7 @@ from training_runtime import console, storage
 from training_runtime.elastic.driver import advice
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.script import module_paths, user_traceback
-from training_runtime.elastic.processes.seat import OOM_SCORE
+from training_runtime.elastic.processes.worker_context import OOM_SCORE
 
 
 def main() -> None:

@@ -18,17 +18,17 @@ PIECE_BYTES = 16 << 20  # moved between two beats: a second's worth on a slow di
 _own: tuple[int, Segment, int] | None = None  # the process, and where its word is
 
 
-def begin(segment: Segment, seat: int) -> None:
-    """This process is the worker on `seat`."""
+def begin(segment: Segment, worker_id: int) -> None:
+    """This process is the worker with this id."""
     global _own
-    _own = os.getpid(), segment, seat
+    _own = os.getpid(), segment, worker_id
 
 
 def beat() -> None:
     """Something has been done. What was forked from a worker (a loader) has no part in its heartbeat."""
     if _own is not None and _own[0] == os.getpid():
-        _, segment, seat = _own
-        segment.set(seat, BEAT, segment.get(seat, BEAT) + 1)
+        _, segment, worker_id = _own
+        segment.set(worker_id, BEAT, segment.get(worker_id, BEAT) + 1)
 
 
 def pieces(data: memoryview) -> Iterator[memoryview]:

@@ -44,7 +44,7 @@ from training_runtime.elastic.data.sampler import Shape, Unit
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles
-from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.buffers import SharedBuffers
@@ -61,20 +61,21 @@ class Left(Exception):
 
 
 class Lifecycle(ABC):
-    """One worker process. `tick`: units done; -1: it holds no state. `place` says where it sits. `worked`: the group that did the last
-    unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has begun."""
+    """One worker process. `tick`: units done; -1: it holds no state. `context`: what it was started with. `worked`: the group that did the
+    last unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has
+    begun."""
 
-    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
-        self.job, self.shape, self.place, self.segment, self.seat = job, shape, place, segment, place.seat
-        heartbeat.begin(segment, self.seat)
-        capture.move(job.live, place.device())
-        self.tick = place.begin
+    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
+        self.job, self.shape, self.context, self.segment, self.worker_id = job, shape, context, segment, context.worker_id
+        heartbeat.begin(segment, self.worker_id)
+        capture.move(job.live, context.device())
+        self.tick = context.begin
         self.exchange = Exchange(
-            segment, job.trained, place.device(), apart=place.apart, others=job.untrained, own_step=job.train_function is not None
+            segment, job.trained, context.device(), apart=context.apart, others=job.untrained, own_step=job.train_function is not None
         )
-        self.buffers = SharedBuffers(segment, job.live.modules(), place.device(), apart=place.apart)
+        self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), apart=context.apart)
         self.hooks = WorkerHooks(job, self._report)
-        self.group = self.worked = Group(segment, GenerationRecord(0, (self.seat,), ()), self.seat, place.driver)
+        self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
         self.pages = Prefault(segment)
         self.last_commit = self.last_unit_s = 0.0
         self.landing: transfer.Landing | None = None
@@ -129,10 +130,10 @@ class Lifecycle(ABC):
         try:
             yield
         except Left:
-            self.segment.set(self.seat, STATE, STATE_LEFT)
+            self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except PullFailed:
             self._report("pull_limit")
-            self.segment.set(self.seat, STATE, STATE_LEFT)
+            self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except emergency_checkpoint.Orphaned:
             self._write_down()
         except Exception:
@@ -154,10 +155,10 @@ class Lifecycle(ABC):
         self.buffers.ensure_kept()
         self.buffers.rewind()
         self.exchange.drop()
-        tick, row = self.segment.get(self.seat, COMMITTED), None
+        tick, row = self.segment.get(self.worker_id, COMMITTED), None
         if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
             row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
-        unread = functools.cache(self.place.unread)  # taken out once, however often they must be written
+        unread = functools.cache(self.context.unread)  # taken out once, however often they must be written
         self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, reports=unread))
 
     def _take_up(self) -> None:
@@ -174,14 +175,14 @@ class Lifecycle(ABC):
         live = self.job.live
         capture.touch(live.parameters())
         if expected_bytes := self.segment.words[STATE_BYTES]:
-            self.landing = transfer.Landing(self.place.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
-        self.pages.allocate(tree.share(rank, self.place.workers, self.job.engines).start for rank in range(self.place.workers))
+            self.landing = transfer.Landing(self.context.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
+        self.pages.allocate(tree.share(rank, self.context.workers, self.job.engines).start for rank in range(self.context.workers))
         self.pages.warm_heap(self.job.trained)
 
     def _await_first(self) -> int:
         """The first generation that has this worker in it."""
-        self.pull = Pull(self.place.slot, self._say, os.environ, time.monotonic())
-        return await_membership(self.segment, self.seat, driver=self.place.driver, after=self.place.after, pull=self.pull)
+        self.pull = Pull(self.context.slot, self._say, os.environ, time.monotonic())
+        return await_membership(self.segment, self.worker_id, driver=self.context.driver, after=self.context.after, pull=self.pull)
 
     # -- members
 
@@ -191,9 +192,9 @@ class Lifecycle(ABC):
         self.buffers.ensure_kept()
         self.buffers.rewind()  # a step that was dropped may have touched them
         self.exchange.drop()
-        if self.seat not in record.seats:
+        if self.worker_id not in record.worker_ids:
             raise Left
-        group = self.group = Group(segment, record, self.seat, self.place.driver)
+        group = self.group = Group(segment, record, self.worker_id, self.context.driver)
         self._passed = False
         self._meet(payloads.MARKS)
         ticks = group.committed()
@@ -201,18 +202,18 @@ class Lifecycle(ABC):
         if top < 0:
             self._report("lost")
             raise Left
-        sources = [seat for seat in record.seats if ticks[seat] == top]
+        sources = [worker_id for worker_id in record.worker_ids if ticks[worker_id] == top]
         if abort:
             self._look_for_a_lost_hook(record)
-        redone = int(abort and any(segment.get(seat, BUSY_TICK) == top + 1 for seat in record.members))
+        redone = int(abort and any(segment.get(worker_id, BUSY_TICK) == top + 1 for worker_id in record.members))
         self._tested = segment.tested.tolist() if self.shape.test_batches else []
-        handed = self._hand_over(top, sources, record, ticks) if self.seat in sources else 0
+        handed = self._hand_over(top, sources, record, ticks) if self.worker_id in sources else 0
         self._meet(handed)
-        if self.seat not in record.members:
+        if self.worker_id not in record.members:
             raise Left
-        if ticks[self.seat] < top:
+        if ticks[self.worker_id] < top:
             self._take_over(top)
-        self._passed = any(ticks[seat] < top for seat in record.members)
+        self._passed = any(ticks[worker_id] < top for worker_id in record.members)
         group.begin()
         self.worked = group
         if group.rank == 0:
@@ -221,10 +222,10 @@ class Lifecycle(ABC):
 
     def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
-        theirs: then the next first member does that part again. What the dead had committed last still stands in its seat."""
+        theirs: then the next first member does that part again. What the dead had committed last still stands in its words."""
         first = self.worked.record.members[0]
         ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
-        if ends and first not in record.seats and 0 <= self.segment.get(first, COMMITTED) <= ends[0]:
+        if ends and first not in record.worker_ids and 0 <= self.segment.get(first, COMMITTED) <= ends[0]:
             self.unsaved = ends[0]
 
     def _meet(self, made: int) -> None:
@@ -240,7 +241,7 @@ class Lifecycle(ABC):
     def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
         """Give the state to those behind, each machine to its own, and one of them to machines that have nobody who knows it. Returns what
         that gives to other machines."""
-        first = self.seat == sources[0]
+        first = self.worker_id == sources[0]
         step = self.shape.step_at(top)
         if first and step > self.segment.words[RING_WRITTEN]:  # its recorder died between the step and its record
             self._record(self.shape.unit(top - 1), self.worked, 0.0)
@@ -250,19 +251,19 @@ class Lifecycle(ABC):
                 self._report("suspended", tick=top, paths=paths, size_bytes=size)
             return 0
         machine = self.segment.layout.machine
-        here, give = machine(self.seat), {machine(seat) for seat in sources}
-        lacking = {machine(seat) for seat, tick in ticks.items() if tick < top}
+        here, give = machine(self.worker_id), {machine(worker_id) for worker_id in sources}
+        lacking = {machine(worker_id) for worker_id, tick in ticks.items() if tick < top}
         elsewhere = lacking - give if here == min(give) else set()
         if here not in lacking and not elsewhere:
             return 0
-        mine = [seat for seat in sources if machine(seat) == here]
-        transfer.pack(self.place.state_fd, capture.capture(self.job.live), mine.index(self.seat), len(mine))
+        mine = [worker_id for worker_id in sources if machine(worker_id) == here]
+        transfer.pack(self.context.state_fd, capture.capture(self.job.live), mine.index(self.worker_id), len(mine))
         return payloads.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.whole = False
-        self.segment.set(self.seat, COMMITTED, -1)  # until all of it is here, this worker holds no state
-        fd = self.place.state_fd
+        self.segment.set(self.worker_id, COMMITTED, -1)  # until all of it is here, this worker holds no state
+        fd = self.context.state_fd
         landing = self.landing or transfer.Landing(fd, 0)
         capture.restore(transfer.index_of(fd), landing, self.job.live)
         self.landing = None
@@ -273,8 +274,8 @@ class Lifecycle(ABC):
 
     def _commit(self, tick: int) -> None:
         self.tick, self.whole = tick, True
-        self.segment.set(self.seat, COMMITTED, tick)
-        self.segment.set(self.seat, BUSY_TICK, 0)
+        self.segment.set(self.worker_id, COMMITTED, tick)
+        self.segment.set(self.worker_id, BUSY_TICK, 0)
         now = time.monotonic()
         self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
 
@@ -283,11 +284,11 @@ class Lifecycle(ABC):
         newest = self.group.barrier(given=made) if self.group.size > 1 else self.segment.words[WANTED]
         if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
             self._passed = False
-            os.ftruncate(self.place.state_fd, 0)
+            os.ftruncate(self.context.state_fd, 0)
         return newest
 
     def _move_on(self, agreed: int) -> None:
-        emergency_checkpoint.look(self.segment, self.place.driver)
+        emergency_checkpoint.look(self.segment, self.context.driver)
         if agreed > self.group.number:
             raise Moved(agreed, abort=False)
         self.pages.some(self.last_unit_s)
@@ -302,14 +303,14 @@ class Lifecycle(ABC):
                 self._await_room(unit.step)
         self.segment.ring[unit.step % RING] = torch.tensor(self._row(unit, group, step_s), dtype=torch.float64)
         words[RING_WRITTEN] = unit.step
-        os.eventfd_write(self.place.wake_fd, 1)
+        os.eventfd_write(self.context.wake_fd, 1)
         self.segment.stir()
 
     def _await_room(self, step: int) -> None:
         while step - self.segment.words[RING_READ] >= RING:
-            os.eventfd_write(self.place.wake_fd, 1)
-            self.segment.bells[self.seat].wait(0.1)
-            emergency_checkpoint.look(self.segment, self.place.driver)
+            os.eventfd_write(self.context.wake_fd, 1)
+            self.segment.bells[self.worker_id].wait(0.1)
+            emergency_checkpoint.look(self.segment, self.context.driver)
             heartbeat.beat()  # it is the driver who is late
 
     def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
@@ -320,11 +321,11 @@ class Lifecycle(ABC):
     @contextmanager
     def _excused(self, how: int = 1) -> Iterator[None]:
         """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
-        self.segment.set(self.seat, EXCUSED, how)
+        self.segment.set(self.worker_id, EXCUSED, how)
         try:
             yield
         finally:
-            self.segment.set(self.seat, EXCUSED, 0)
+            self.segment.set(self.worker_id, EXCUSED, 0)
 
     def _patiently(self, write: Callable[[], T]) -> T:
         """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
@@ -351,8 +352,8 @@ class Lifecycle(ABC):
         self._report("warning", message=message)
 
     def _report(self, kind: str, **fields: Any) -> None:
-        self.place.reports.send(kind, seat=self.seat, **fields)
+        self.context.reports.send(kind, worker_id=self.worker_id, **fields)
         if kind in emergency_checkpoint.ONCE:
-            self.told.append(json.loads(json.dumps({"kind": kind, "seat": self.seat, **fields})))
-        if self.place.reports.unsent:
+            self.told.append(json.loads(json.dumps({"kind": kind, "worker_id": self.worker_id, **fields})))
+        if self.context.reports.unsent:
             emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or fork server will read what we write down

@@ -25,7 +25,7 @@ from training_runtime.elastic.data.sampler import Shape, Unit
 from training_runtime.elastic.data.streams import Stream
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import becoming
-from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture
 from training_runtime.elastic.state.registered import Registered
 from training_runtime.elastic.worker.compute import Compute, Figures
@@ -78,8 +78,8 @@ class LoopWorker(Worker):
     computes = LoopCompute
     compute: LoopCompute
 
-    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
-        super().__init__(job, shape, place, segment)
+    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
+        super().__init__(job, shape, context, segment)
         self.warm_up = None  # the body cannot be run ahead
         self.exchange.refused, self.exchange.copies = OUTSIDE, True  # the body may clip what it finds
         self.optimizers: tuple[torch.optim.Optimizer, ...] = getattr(job.optimizer, "optimizers", (job.optimizer,))
@@ -126,7 +126,7 @@ class LoopWorker(Worker):
         self.feed.approach(max(self.shape.step_at(max(self.tick, 0)), self.segment.words[RING_WRITTEN]))
 
     def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
-        if self.seat == sources[0]:
+        if self.worker_id == sources[0]:
             self._tell_logged()  # in the place of a first member that has left, or died over it
         return super()._hand_over(top, sources, record, ticks)
 
@@ -135,11 +135,11 @@ class LoopWorker(Worker):
         step = Step(self, self._begin_step(unit))
         self._lines, self._number = [], unit.step
         self.seed(unit, BEGINS)
-        self.segment.set(self.seat, EXCUSED, 1)
+        self.segment.set(self.worker_id, EXCUSED, 1)
         yield step
         if not step._updated:
             self.refuse(NO_UPDATE if step._summed else TOO_EARLY.format("update()"))
-        self.segment.set(self.seat, EXCUSED, 0)
+        self.segment.set(self.worker_id, EXCUSED, 0)
         self.compute.refuse_changes()  # before anybody may get, or write down, a state that says nothing of it
         self.exchange.refuse_changes(self.job.optimizer)
         self.exchange.drop()
@@ -171,7 +171,7 @@ class LoopWorker(Worker):
     def parts(self, step: Step) -> Iterator[Batch]:
         """The batches of this worker's parts, and those of who dies; then the sum over all parts. Where this worker is needed no more its
         process ends in here: the rest of the body is not its to run."""
-        self.segment.set(self.seat, EXCUSED, 0)
+        self.segment.set(self.worker_id, EXCUSED, 0)
         with self._or_exit():
             while not step._summed:
                 try:
@@ -187,7 +187,7 @@ class LoopWorker(Worker):
                 self._take_buffers(doing)
             self.whole = False
             self.seed(doing.unit, "optimizer")
-            self.segment.set(self.seat, EXCUSED, 1)
+            self.segment.set(self.worker_id, EXCUSED, 1)
 
     def _own_parts(self, step: Step) -> Iterator[Batch]:
         doing = step._doing
@@ -279,7 +279,7 @@ class LoopWorker(Worker):
     def _conclude(self, error: BaseException) -> NoReturn:
         code = 1
         try:
-            fail(self.place, error)
+            fail(self.context, error)
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except BaseException:
@@ -302,18 +302,18 @@ def own_state(dataset: object) -> dict[str, Registered]:
     return found | ({"stream": Registered({"position": dataset.position})} if isinstance(dataset, Stream) else {})
 
 
-def begin(_job: Job, place: Place, lengths: tuple[int, int]) -> None:
+def begin(_job: Job, context: WorkerContext, lengths: tuple[int, int]) -> None:
     """How a forked worker goes on."""
-    raise becoming.Becomes(place, lengths)
+    raise becoming.Becomes(context, lengths)
 
 
-def work(job: Job, place: Place, lengths: tuple[int, int]) -> Iterator[LoopWorker | Step]:
+def work(job: Job, context: WorkerContext, lengths: tuple[int, int]) -> Iterator[LoopWorker | Step]:
     """The rest of this process: the worker, then its steps. It does not come to an end, the process does."""
     try:
         shape = job.shape(*lengths)
-        worker = LoopWorker(job, shape, place, Segment(place.segment_fd, job.layout(shape)))
+        worker = LoopWorker(job, shape, context, Segment(context.segment_fd, job.layout(shape)))
     except BaseException as error:
-        fail(place, error)
+        fail(context, error)
     becoming.concluded_by(worker.conclude)
     yield worker
     try:

@@ -19,7 +19,7 @@ from training_runtime.elastic.data.loading import Feed
 from training_runtime.elastic.data.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.processes.seat import Place
+from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
 from training_runtime.elastic.worker.compute import Compute, Figures
 from training_runtime.elastic.worker.ledger import Ledger
@@ -35,17 +35,17 @@ class Worker(Stepping):
 
     computes = Compute
 
-    def __init__(self, job: Job, shape: Shape, place: Place, segment: Segment) -> None:
+    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
-        twice = place.seat == 0 and place.begin == 0 and verify.is_worth_it(job, apart=place.apart)
-        found = verify.look_twice(job, shape, place.device()) if twice else None
-        self.feed = Feed(job, shape, devices=place.apart, warn=lambda message: self._report("warning", message=message))
-        super().__init__(job, shape, place, segment)
-        self.compute = self.computes(job, shape, place.device())
-        self.warm_up = self.compute.warm_up if self.compute.compiled or place.apart else None
-        self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=place.apart)
+        twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, apart=context.apart)
+        found = verify.look_twice(job, shape, context.device()) if twice else None
+        self.feed = Feed(job, shape, devices=context.apart, warn=lambda message: self._report("warning", message=message))
+        super().__init__(job, shape, context, segment)
+        self.compute = self.computes(job, shape, context.device())
+        self.warm_up = self.compute.warm_up if self.compute.compiled or context.apart else None
+        self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=context.apart)
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
-        self.exactness.begin(found, apart=place.apart)
+        self.exactness.begin(found, apart=context.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas, self._warned = digest.Replicas(segment), False
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
@@ -68,7 +68,7 @@ class Worker(Stepping):
 
     def _resume(self) -> None:
         """A generation has begun."""
-        self.segment.set(self.seat, BUSY_TICK, 0)
+        self.segment.set(self.worker_id, BUSY_TICK, 0)
         self.compute.refuse_changes()
         if self.unsaved >= 0 and self.group.rank == 0:
             self._save_in_hook_again(self.shape.unit(self.unsaved))
@@ -207,9 +207,9 @@ class Worker(Stepping):
         """Not before the driver has read this and all that was said before."""
         self._report(kind, tick=self.tick)
         while not self.segment.words[word]:
-            self.segment.bells[self.seat].wait(SLICE_S)
-            emergency_checkpoint.look(self.segment, self.place.driver)
-        self.segment.set(self.seat, STATE, STATE_LEFT)
+            self.segment.bells[self.worker_id].wait(SLICE_S)
+            emergency_checkpoint.look(self.segment, self.context.driver)
+        self.segment.set(self.worker_id, STATE, STATE_LEFT)
 
     def _save_example(self) -> None:
         """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
@@ -220,25 +220,25 @@ class Worker(Stepping):
             self._report("warning", message=f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 
 
-def run(job: Job, place: Place, lengths: tuple[int, int]) -> None:
+def run(job: Job, context: WorkerContext, lengths: tuple[int, int]) -> None:
     """The whole life of a worker process that has settled in its place. Reports an error with its traceback; raises it too. What follows
     from its end is decided by the driver (see `failures`)."""
     try:
         shape = job.shape(*lengths)
-        segment = Segment(place.segment_fd, job.layout(shape))
-        worker = Worker(job, shape, place, segment)
+        segment = Segment(context.segment_fd, job.layout(shape))
+        worker = Worker(job, shape, context, segment)
         try:
             worker.run()
         finally:
             worker.feed.close()
     except BaseException as error:
-        fail(place, error)
+        fail(context, error)
 
 
-def fail(place: Place, error: BaseException) -> NoReturn:
+def fail(context: WorkerContext, error: BaseException) -> NoReturn:
     import traceback
 
-    if not place.intact():
+    if not context.intact():
         traceback.print_exc()
         raise SystemExit(failure_causes.DISCONNECTED)
     lacks = failure_causes.is_lack_of_memory(error)
@@ -249,7 +249,7 @@ def fail(place: Place, error: BaseException) -> NoReturn:
             "final": isinstance(error, RuntimeFailure),  # our own word on the script
             "no_room": storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
         }
-        place.reports.send("dying" if lacks else "error", seat=place.seat, where=f"worker on slot {place.slot}", **said)
+        context.reports.send("dying" if lacks else "error", worker_id=context.worker_id, where=f"worker on slot {context.slot}", **said)
     except MemoryError:
         lacks = True
     if lacks:

@@ -61,7 +61,7 @@ class Stepping(Lifecycle):
 
     def _begin_step(self, unit: Unit) -> Doing:
         started, group = time.monotonic(), self.group
-        self.segment.set(self.seat, BUSY_TICK, self.tick + 1)
+        self.segment.set(self.worker_id, BUSY_TICK, self.tick + 1)
         sizes = self.shape.sizes(unit.index)
         alone = self._is_alone(sizes)
         if not alone:
@@ -97,7 +97,7 @@ class Stepping(Lifecycle):
         """The sum over all engines, in the place of this worker's gradients. Raises Moved where a member died meanwhile, or where this
         worker is none any more."""
         unit, group, engines = doing.unit, doing.group, len(doing.sizes)
-        if self.place.apart:
+        if self.context.apart:
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
         if group.size > 1:
             self._read(doing)
@@ -139,7 +139,7 @@ class Stepping(Lifecycle):
     def _leave_before(self, agreed: int) -> None:
         """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
         overwritten while it reads them."""
-        if agreed > self.group.number and self.seat not in self.segment.generation(agreed).seats:
+        if agreed > self.group.number and self.worker_id not in self.segment.generation(agreed).worker_ids:
             raise Moved(agreed, abort=False)
 
     def _announce_size(self) -> None:
@@ -156,7 +156,7 @@ class Stepping(Lifecycle):
     def _tell_digest(self) -> dict[str, int]:
         live, numbers = self.job.live, self.buffers.numbers.values()
         parts = digest.sections(capture.contents(live), numbers=numbers, samples=self.feed.total(), held=capture.learnt(live))
-        self.replicas.tell(self.seat, self.group.next_parity, parts)
+        self.replicas.tell(self.worker_id, self.group.next_parity, parts)
         return parts
 
     def _compare(self, step: int) -> None:

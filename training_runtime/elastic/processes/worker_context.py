@@ -1,4 +1,4 @@
-"""Where a worker sits: its seat in the segment, its slot and device, and the descriptors it inherited."""
+"""What a worker process is started with: its id, its slot and device, and the descriptors it inherited."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 
 
 @dataclass(frozen=True)
-class Place:
-    """`slot` is the studio's id of the slot, `index` its place on the machine (the GPU's number). `begin`: with the engine checkpoint of
-    this tick; 0: anew; -1: with nothing, others have the state. `after`: the last generation published before this worker was started; only
-    a later one can mean it. `workers`: how many there are to be then. `driver`: its pidfd. `inbox`: what the driver has not read, for when
-    it never will."""
+class WorkerContext:
+    """`worker_id`: which words and semaphore of the segment are its own. `slot` is the studio's id of the slot, `index` its place on the
+    machine (the GPU's number). `begin`: with the engine checkpoint of this tick; 0: anew; -1: with nothing, others have the state. `after`:
+    the last generation published before this worker was started; only a later one can mean it. `workers`: how many there are to be then.
+    `driver`: its pidfd. `inbox`: what the driver has not read, for when it never will."""
 
-    seat: int
+    worker_id: int
     slot: int
     index: int
     kind: str
@@ -95,9 +95,9 @@ def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:
     return seen.split(",")[index].strip() if seen else str(index)
 
 
-def place_of(command: Mapping[str, Any], **ends: Any) -> Place:
+def context_of(command: Mapping[str, Any], **ends: Any) -> WorkerContext:
     """From the driver's command and what the process has inherited."""
-    return Place(**{name: command[name] for name in ("seat", "slot", "index", "kind", "begin", "after", "workers")}, **ends)
+    return WorkerContext(**{name: command[name] for name in ("worker_id", "slot", "index", "kind", "begin", "after", "workers")}, **ends)
 
 
 def _identity(fd: int) -> tuple[int, int]:
