@@ -74,9 +74,9 @@ def _wrap(cls, name, phase, after=False):
 
 _wrap(_worker.Worker, "_begin_engine", "forward")
 _wrap(_worker.Worker, "_end_engine", "backward", after=True)
-_wrap(_exchange.Exchange, "merge_joint", "exchange")
-_wrap(_exchange.Exchange, "merge_joint", "summed", after=True)
-_wrap(_exchange.Exchange, "deliver", "optimizer")
+_wrap(_exchange.Exchange, "add_cross_rank", "exchange")
+_wrap(_exchange.Exchange, "add_cross_rank", "summed", after=True)
+_wrap(_exchange.Exchange, "set_grads", "optimizer")
 _wrap(_worker.Worker, "_record", "committed")
 _wrap(_worker.Validation, "_batch", "validation")
 _wrap(_worker.Validation, "_batch", "tested", after=True)

@@ -14,7 +14,7 @@ ENGINES = st.integers(1, 70)
 
 
 def summed(engines: int, workers: int) -> str:
-    """The sum as a formula: each worker's own merges in its order, then the joint ones."""
+    """The sum as a formula: each worker's own merges in its order, then those across ranks."""
     row = {m: str(m) for m in range(engines)}
     for rank in range(workers):
         mine = tree.share(rank, workers, engines)
@@ -22,7 +22,7 @@ def summed(engines: int, workers: int) -> str:
         for m in mine:
             for left, right in own[m]:
                 row[left] = f"({row[left]}+{row.pop(right)})"
-    for left, right in tree.joint_merges(workers, engines):
+    for left, right in tree.cross_rank_merges(workers, engines):
         row[left] = f"({row[left]}+{row.pop(right)})"
     assert list(row) == [0]
     return row[0]

@@ -161,7 +161,7 @@ class Job:
         self.train_set = self.test_set = None
         return lengths
 
-    def take_start(self, fd: int) -> bool:
+    def load_start(self, fd: int) -> bool:
         """Make model, optimizer and callbacks what they are in the packed state of memfd `fd`; False where that is another model's."""
         index = transfer.index_of(fd)
         live = self.live

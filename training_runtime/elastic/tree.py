@@ -53,7 +53,7 @@ def parts(mine: range, engines: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def joint_merges(workers: int, engines: int) -> tuple[Merge, ...]:
+def cross_rank_merges(workers: int, engines: int) -> tuple[Merge, ...]:
     """The additions left over when each of `workers` has made its own: those that join parts of different workers."""
     own = {merge for rank in range(workers) for found in own_merges(share(rank, workers, engines), engines).values() for merge in found}
     return tuple(merge for merge in merges(engines) if merge not in own)

@@ -97,7 +97,7 @@ class Exchange:
         for p in () if own_step else self._parameters:
             flag = p.requires_grad
             p.requires_grad_(True)  # a frozen parameter may be trained later
-            p.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+            p.register_post_accumulate_grad_hook(self._on_grad_ready)  # type: ignore[no-untyped-call]
             p.requires_grad_(flag)
 
     def _row(self, place: int) -> Row:
@@ -134,7 +134,7 @@ class Exchange:
         self._times = [0] * len(self._parameters)
         self._parts = [None] * len(self._parameters)
 
-    def _take(self, p: torch.Tensor) -> None:
+    def _on_grad_ready(self, p: torch.Tensor) -> None:
         """A parameter's gradient is there (autograd calls this). More than once in an engine only where a loss or a module runs a backward
         pass of its own."""
         if not self._target or p.grad is None:
@@ -176,44 +176,44 @@ class Exchange:
             if not (self._adding and right == engine):
                 for a, b in zip(self._row(left).flats, self._row(right).flats, strict=True):
                     a.add_(b)
-                self._let_go(right)
+                self._release(right)
 
-    def offer(self) -> None:
+    def stage_parts(self) -> None:
         """What this worker could not add up alone is put where the others see it. Before the first barrier."""
         for place, row in tuple(self._held.items()):
             for shared, own in zip(self._flat[place], row.flats, strict=True):
                 shared.copy_(own)
-            self._let_go(place)
+            self._release(place)
 
-    def _let_go(self, place: int) -> None:
+    def _release(self, place: int) -> None:
         if place in self._held:
             self._spare.append(self._held.pop(place))
 
-    def merge_joint(self, rank: int, workers: int, engines: int) -> None:
+    def add_cross_rank(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
         self.read_used(engines)
-        joint = tree.joint_merges(workers, engines)
+        cross_rank = tree.cross_rank_merges(workers, engines)
         for i, lane in enumerate(self._segment.layout.lanes):
             chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
             for start in range(mine.start, mine.stop, chunk):
-                self._add_piece(i, slice(start, min(start + chunk, mine.stop)), joint)
+                self._add_piece(i, slice(start, min(start + chunk, mine.stop)), cross_rank)
 
     def read_used(self, engines: int) -> None:
         """Note which parameters any engine has used. Before the second barrier: after it a fast worker may already write those of its
         next step."""
         self._used = self._segment.used[:engines].amax(0).tolist()
 
-    def _add_piece(self, lane: int, part: slice, joint: tuple[tree.Merge, ...]) -> None:
+    def _add_piece(self, lane: int, part: slice, cross_rank: tuple[tree.Merge, ...]) -> None:
         total = self._flat[self._engines][lane][part]
-        if not joint:  # a last step that one worker computed alone
+        if not cross_rank:  # a last step that one worker computed alone
             total.copy_(self._flat[0][lane][part])
             return
-        for left, right in joint[:-1]:
+        for left, right in cross_rank[:-1]:
             self._flat[left][lane][part].add_(self._flat[right][lane][part])
-        left, right = joint[-1]
+        left, right = cross_rank[-1]
         torch.add(self._flat[left][lane][part], self._flat[right][lane][part], out=total)
 
-    def deliver(self, workers: int, engines: int, optimizer: torch.optim.Optimizer) -> None:
+    def set_grads(self, workers: int, engines: int, optimizer: torch.optim.Optimizer) -> None:
         """Make the sum every parameter's `.grad`; one that no engine used keeps None, as in a plain loop. After the second barrier.
 
         Where something may change gradients in place (clipping), each worker gets a copy: the sum belongs to all of them.
@@ -231,7 +231,7 @@ class Exchange:
             p.grad = view.to(p.device) if some else None
         self._versions = [flat._version for flat in self._flat[self._engines]]
 
-    def deliver_alone(self) -> None:
+    def set_own_grads(self) -> None:
         """The only worker has computed the only engine: the gradients are where they belong. They are to be as a sum would be."""
         self._drop_others()
         for p in self._parameters:
@@ -265,7 +265,7 @@ class Exchange:
         for p in self._parameters:
             p.grad = None
         for place in tuple(self._held):
-            self._let_go(place)
+            self._release(place)
 
 
 def _refuse_sparse(grad: torch.Tensor) -> None:

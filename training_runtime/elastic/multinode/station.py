@@ -75,7 +75,7 @@ class Station:
         if wire is None:
             return OVER
         try:
-            self._take_start(wire, terms)
+            self._load_start(wire, terms)
             return self._take_part(wire, terms)
         except (OSError, EOFError, ProtocolError) as error:
             return self._say(AGAIN, f"the driver was lost: {error}")
@@ -126,7 +126,7 @@ class Station:
             return wire, terms
         raise Lost(f"the driver was not found within {FIND_S:g} s: {why}")
 
-    def _take_start(self, wire: Wire, terms: dict[str, Any]) -> None:
+    def _load_start(self, wire: Wire, terms: dict[str, Any]) -> None:
         """Make what the script has made here equal to what it has made there."""
         if terms["build"] != same_build():
             raise UserError(f"the driver's machine has {terms['build']}, this one {same_build()}: they would not compute the same")
@@ -137,7 +137,7 @@ class Station:
             raise ProtocolError(f"{kind!r} came instead of the state to begin with")
         fd = os.memfd_create("edt-start")
         wire.into_file(fd, length)
-        if not job.take_start(fd):
+        if not job.load_start(fd):
             raise UserError(_DIFFERENT)
         os.close(fd)
 

@@ -158,7 +158,7 @@ class Part:
                 job.loader_threads = 0  # loaders would be forked from here
             if lengths != self._lengths or job.layout(job.shape(*lengths)) != orders.layout:
                 raise UserError(f"{_DIFFERENT} (samples {lengths} and {self._lengths})")
-            if not job.take_start(orders.start_fd):
+            if not job.load_start(orders.start_fd):
                 raise UserError(_DIFFERENT)
         except BaseException as error:
             worker.fail(self._context, error)

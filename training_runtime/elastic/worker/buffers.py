@@ -90,8 +90,8 @@ class SharedBuffers:
         self._views = [self._shaped(self._packed)] * 2 if apart else [self._shaped(flat) for flat in self._shared]
         self._start: list[torch.Tensor] = []
         self._numbers: list[Any] = []
-        self._kept = False
-        self.keep()
+        self._is_snapshot_fresh = False
+        self.snapshot()
 
     def _shaped(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """The buffers as they lie in `flat`."""
@@ -102,27 +102,27 @@ class SharedBuffers:
             at += -(-size // 64) * 64
         return views
 
-    def keep(self) -> None:
+    def snapshot(self) -> None:
         """What the buffers hold now is what every engine of the next step starts from."""
         self._start, self._numbers = [b.clone() for b in self._found.live()], self.numbers.now()
-        self._kept = True
+        self._is_snapshot_fresh = True
 
     def advance_alone(self) -> None:
-        """One worker did a step of one engine: what the buffers hold now is right, and nobody else needs it. It is kept when it has to
-        be: before something that may have to be rewound (`ensure_kept`)."""
-        self._kept = False
+        """One worker did a step of one engine: what the buffers hold now is right, and nobody else needs it. A snapshot is taken when it
+        has to be: before something that may have to be restored (`ensure_snapshot`)."""
+        self._is_snapshot_fresh = False
 
-    def ensure_kept(self) -> None:
+    def ensure_snapshot(self) -> None:
         """Before a step that may be dropped, or that has several engines, and before anything else that may touch the buffers."""
-        if not self._kept:
-            self.keep()
+        if not self._is_snapshot_fresh:
+            self.snapshot()
 
-    def rewind(self) -> None:
+    def restore(self) -> None:
         """Before each engine: back to the start of the step."""
         _copy(self._found.live(), self._start)
         self.numbers.become(self._numbers)
 
-    def publish(self, parity: int, *, alone: bool) -> None:
+    def broadcast(self, parity: int, *, alone: bool) -> None:
         """After engine 0. `alone`: there are no other workers."""
         _copy(self._views[parity], self._found.live())
         if self._apart and not alone:
@@ -130,7 +130,7 @@ class SharedBuffers:
         if self.numbers.size:
             self.numbers.write(self._words[parity], self._numbers)
 
-    def adopt(self, parity: int, *, alone: bool) -> None:
+    def receive_broadcast(self, parity: int, *, alone: bool) -> None:
         """At the end of the step: everyone takes those of engine 0."""
         if self._apart and not alone:
             self._packed.copy_(self._shared[parity])

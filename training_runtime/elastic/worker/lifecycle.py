@@ -112,10 +112,10 @@ class Lifecycle(ABC):
     def _begin(self) -> None:
         """All that comes before this worker is a member."""
         self.hooks.begin()
-        self.buffers.keep()
+        self.buffers.snapshot()
         if self.warm_up is not None:
             self.warm_up()
-            self.buffers.rewind()
+            self.buffers.restore()
             self.exchange.drop()
         if self.tick > 0:
             self._take_up()
@@ -152,8 +152,8 @@ class Lifecycle(ABC):
 
     def _write_down(self) -> None:
         """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
-        self.buffers.ensure_kept()
-        self.buffers.rewind()
+        self.buffers.ensure_snapshot()
+        self.buffers.restore()
         self.exchange.drop()
         tick, row = self.segment.get(self.worker_id, COMMITTED), None
         if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
@@ -167,7 +167,7 @@ class Lifecycle(ABC):
             self.job, self.shape, self.segment, self.tick, lambda message: self._report("warning", message=message)
         ):
             self.tick = -1  # the journal knows the way to that one, not to another that came in between
-        self.buffers.keep()
+        self.buffers.snapshot()
 
     def _prepare(self) -> None:
         """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
@@ -189,8 +189,8 @@ class Lifecycle(ABC):
     def _enter(self, number: int, *, abort: bool) -> None:
         """Begin generation `number`: all say how far they are, the most advanced give their state, those behind take it."""
         segment, record = self.segment, self.segment.generation(number)
-        self.buffers.ensure_kept()
-        self.buffers.rewind()  # a step that was dropped may have touched them
+        self.buffers.ensure_snapshot()
+        self.buffers.restore()  # a step that was dropped may have touched them
         self.exchange.drop()
         if self.worker_id not in record.worker_ids:
             raise Left
@@ -267,7 +267,7 @@ class Lifecycle(ABC):
         landing = self.landing or transfer.Landing(fd, 0)
         capture.restore(transfer.index_of(fd), landing, self.job.live)
         self.landing = None
-        self.buffers.keep()
+        self.buffers.snapshot()
         self._commit(top)
 
     # -- what units need

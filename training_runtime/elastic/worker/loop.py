@@ -146,10 +146,10 @@ class LoopWorker(Worker):
         self._logged = {"at": unit.step, "lines": self._lines}
         if step._kept is not None:
             step._kept.__exit__(None, None, None)
-            self.buffers.keep()
+            self.buffers.snapshot()
             self.whole = True
             return
-        self.buffers.keep()
+        self.buffers.snapshot()
         if self.group.rank == 0:
             self._tell_logged()
         self._look_for_the_end(step)

@@ -111,7 +111,7 @@ class Worker(Stepping):
             self.hooks.epoch_begin(unit.epoch)
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
-        self.buffers.keep()
+        self.buffers.snapshot()
         self._commit(self.tick + 1)
 
     def _end_epoch(self, unit: Unit) -> None:
@@ -129,7 +129,7 @@ class Worker(Stepping):
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
-        self.buffers.keep()
+        self.buffers.snapshot()
         self._commit(self.tick + 1)
         self._move_on(agreed)
 
@@ -166,11 +166,11 @@ class Worker(Stepping):
         """The model as it was before, whatever becomes of it; rank 0 reports the result."""
         modes = [module.training for module in self.job.model.modules()]
         self.job.model.eval()
-        self.buffers.ensure_kept()
+        self.buffers.ensure_snapshot()
         try:
             row = self._test(unit)
         finally:
-            self.buffers.rewind()
+            self.buffers.restore()
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
                 module.training = mode
         if self.group.rank == 0:

@@ -65,7 +65,7 @@ class Stepping(Lifecycle):
         sizes = self.shape.sizes(unit.index)
         alone = self._is_alone(sizes)
         if not alone:
-            self.buffers.ensure_kept()
+            self.buffers.ensure_snapshot()
         compared = group.size > 1 and self.replicas.is_due(unit.index)
         if compared:
             self._tell_digest()
@@ -77,7 +77,7 @@ class Stepping(Lifecycle):
     def _begin_engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> tuple[Task, Any]:
         """What engine m has to compute; from now on gradients are its own."""
         if m != mine.start:
-            self.buffers.rewind()
+            self.buffers.restore()
         if not alone:
             self.exchange.begin(m, mine, len(sizes))
         task, group = self.feed.engine(unit, m), self.group
@@ -88,7 +88,7 @@ class Stepping(Lifecycle):
         if self.ledger is not None:
             self.ledger.engine(unit.step, unit.epoch + 1, m, self.feed.engine(unit, m).indices)
         if m == 0 and not alone:
-            self.buffers.publish(unit.step % 2, alone=self.group.size == 1)
+            self.buffers.broadcast(unit.step % 2, alone=self.group.size == 1)
         if not alone:
             self.exchange.end(m, mine, len(sizes), scale=sizes[m] / sum(sizes) if self.job.train_function else None)
         heartbeat.beat()
@@ -101,24 +101,24 @@ class Stepping(Lifecycle):
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
         if group.size > 1:
             self._read(doing)
-            self.exchange.offer()
+            self.exchange.stage_parts()
         doing.agreed = self._sync(payloads.parts(engines, doing.parity))
         if doing.compared:
             self._compare(unit.step - 1)
         if group.size > 1:
-            self.exchange.merge_joint(group.rank, group.size, engines)
+            self.exchange.add_cross_rank(group.rank, group.size, engines)
             group.barrier(given=payloads.SUM)
             self._leave_before(doing.agreed)
         if doing.alone:
-            self.exchange.deliver_alone()
+            self.exchange.set_own_grads()
         else:
-            self.exchange.deliver(group.size, engines, self.job.optimizer)
+            self.exchange.set_grads(group.size, engines, self.job.optimizer)
 
     def _take_buffers(self, doing: Doing) -> None:
         if doing.alone:
             self.buffers.advance_alone()
         else:
-            self.buffers.adopt(doing.parity, alone=doing.group.size == 1)
+            self.buffers.receive_broadcast(doing.parity, alone=doing.group.size == 1)
 
     def _end_step(self, doing: Doing) -> None:
         """All of it is in the state. Raises Moved where the members change."""
