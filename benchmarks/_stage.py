@@ -89,7 +89,7 @@ class Machines:
     def strike(self, victim: str) -> bool:
         """Whether it was one that only a run on several machines knows."""
         pids: list[int] = []
-        if victim == "relay":
+        if victim == "bridge":
             pids = [pid for pid in children(self._run.pid) if pid not in {parent(worker) for worker in self._run.workers.values()}]
         elif victim == "cable":
             self._plug(out_s=OUT_S[self._run.step() % len(OUT_S)])

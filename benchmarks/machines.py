@@ -2,7 +2,7 @@
 
 Here both machines are this one, and what goes between them goes through the loopback device on both sides: so it is the cost of passing
 on that is measured, not a network. With --link they are network namespaces with a cable of that rate between them (as root). Ours has one
-worker on each machine, its segments kept equal by relays; the peer has two Gloo workers. The pause is the longest time between two steps,
+worker on each machine, its segments kept equal by bridges; the peer has two Gloo workers. The pause is the longest time between two steps,
 less the median step, when the worker of the other machine comes and goes.
 """
 

@@ -13,6 +13,8 @@ GIVEN_UP = {
     "household": "fork server",
     "keeper": "shim",
     "kinship": "process handles",
+    "outpost": "remote node",
+    "relay": "bridge",
     "roster": "worker table",
     "seat": "worker id",
     "vigil": "hang detector",

@@ -253,7 +253,7 @@ FINDINGS: dict[str, Tried] = {
         "system calls that no training needs", ("host/test_box_seccomp.py", f"{BOX}no_right_namespace_device_or_knob_of_the_kernel_is_got")
     ),
     "A20": Tried(
-        "the relay between machines",
+        "the bridge between machines",
         ("engine/test_stations.py::test_who_does_not_know_the_token_is_not_let_in",),
         left="A thread for each connection that has not said the token yet, and no encryption.",
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from training_runtime.elastic.comm.segment import PHASE, WORKER_WORDS, GenerationRecord, Layout, Segment
-from training_runtime.elastic.multinode.replication import HOME, Mirror
+from training_runtime.elastic.multinode.replication import HOME, Replication
 
 LAYOUT = Layout(max_workers=4, engines=2, columns=1, parameters=0, test_batches=0, buffer_bytes=0, lanes=(), machines=2)
 AT_HOME, BEYOND = 0, 2  # a worker id of each machine
@@ -28,9 +28,9 @@ def arrives(segment: Segment, generation: int, barrier: int) -> None:
     segment.set(AT_HOME, PHASE, generation << 32 | barrier)
 
 
-def told(mirror: Mirror) -> tuple[int, int] | None:
+def told(replication: Replication) -> tuple[int, int] | None:
     """Where the other machine is told that the worker at home has arrived, if it is told anything at this look."""
-    for piece in mirror.outgoing(mirror.look())[1]:
+    for piece in replication.outgoing(replication.look())[1]:
         if piece.what == "words":
             values = memoryview(piece.data).cast("q")
             words = dict(zip(values[::2], values[1::2], strict=True))
@@ -41,18 +41,18 @@ def told(mirror: Mirror) -> tuple[int, int] | None:
 
 
 def test_who_waits_beyond_hears_that_those_at_home_went_on_without_it_however_late_the_look(home):
-    mirror = Mirror(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)
+    replication = Replication(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)
     arrives(home, 1, 3)
-    assert told(mirror) == (1, 3)
+    assert told(replication) == (1, 3)
     arrives(home, 1, 4)  # not looked at; the other machine waits for it
     home.publish(GenerationRecord(2, (AT_HOME,), ()), abort=False)
     arrives(home, 2, 1)
-    assert told(mirror) == (2, 1)
+    assert told(replication) == (2, 1)
     arrives(home, 2, 2)
-    assert told(mirror) is None, "what follows is no concern of the other machine"
+    assert told(replication) is None, "what follows is no concern of the other machine"
 
 
 def test_a_machine_without_members_hears_nothing_of_the_others(home):
     home.publish(GenerationRecord(2, (AT_HOME,), ()), abort=False)
     arrives(home, 2, 1)
-    assert told(Mirror(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)) is None
+    assert told(Replication(home, here=HOME, there=1, state_fd=-1, wake_fd=-1)) is None

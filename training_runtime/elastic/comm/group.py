@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from training_runtime.elastic.comm.segment import ABORT, COMMITTED, GIVEN, PHASE, SEEN, WANTED, GenerationRecord, Segment
+from training_runtime.elastic.comm.segment import ABORT, COMMITTED, PAYLOADS, PHASE, SEEN, WANTED, GenerationRecord, Segment
 from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.elastic.worker.pull import Pull
 
@@ -52,19 +52,19 @@ class Group:
     def next_parity(self) -> int:
         return 1 - self.parity
 
-    def barrier(self, waiting_for: Pull | None = None, *, given: int = 0) -> int:
+    def barrier(self, waiting_for: Pull | None = None, *, payload: int = 0) -> int:
         """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
-        other machines need past this barrier (see `spread.given`). Raises Moved when a member died, PullFailed when this is a wait for the
-        state and took too long too often."""
+        other machines need past this barrier (see `multinode.payloads`). Raises Moved when a member died, PullFailed when this is a wait
+        for the state and took too long too often."""
         segment, bell = self.segment, self.segment.bells[self.worker_id]
         self._count += 1
         seen = SEEN + self._count % 2
         segment.set(self.worker_id, seen, segment.words[WANTED])
         phase = self.number << 32 | self._count
-        if given and segment.layout.machines > 1:
-            # Entering has places of its own: what was given at the last barrier before it may not have been passed on yet.
-            pair = GIVEN + 2 * (self._count % 2) + 4 * self._entering
-            segment.set(self.worker_id, pair + 1, given)
+        if payload and segment.layout.machines > 1:
+            # Entering has places of its own: what was left at the last barrier before it may not have been passed on yet.
+            pair = PAYLOADS + 2 * (self._count % 2) + 4 * self._entering
+            segment.set(self.worker_id, pair + 1, payload)
             segment.set(self.worker_id, pair, phase)
         segment.set(self.worker_id, PHASE, phase)
         for peer in self._peers:

@@ -25,13 +25,13 @@ RING = 4096  # steps that may be finished before the driver has read them
 RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # Words of the head. ORPHANED: see `emergency_checkpoint`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
-# RELAYED: machines, a bit each, that a relay here has to be woken for (see `spread`).
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, RELAYED = range(9)
+# BRIDGED: machines, a bit each, that a bridge here has to be woken for (see `multinode.bridge`).
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED = range(9)
 HEAD_WORDS = 16
 # Words of a worker. BEAT: see `heartbeat`.
 PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
-GIVEN = 8  # four pairs: at which phase, and what other machines need of it (see `spread.given`)
+PAYLOADS = 8  # four pairs: at which phase, and what other machines need of it (see `multinode.payloads`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
 WORKER_WORDS = 32
 STATE_LEFT = 1
@@ -138,7 +138,7 @@ class Segment:
         self._workers, self._table = at["workers"] // 8, at["table"] // 8
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         bells = [Semaphore(base + at["bells"] + i * SEM_BYTES) for i in range(layout.max_workers + layout.machines)]
-        self.bells, self.relay_bells = bells[: layout.max_workers], bells[layout.max_workers :]
+        self.bells, self.bridge_bells = bells[: layout.max_workers], bells[layout.max_workers :]
         columns = layout.columns
         self.metrics = self.tensor("metrics", torch.float64, 2 * layout.engines * columns).view(2, layout.engines, columns)
         self.used = self.tensor("used", torch.uint8, layout.engines * layout.parameters).view(layout.engines, layout.parameters)
@@ -198,9 +198,9 @@ class Segment:
 
     def stir(self) -> None:
         """Wake who passes on to other machines what is new here."""
-        if self.words[RELAYED]:
-            for machine, bell in enumerate(self.relay_bells):
-                if self.words[RELAYED] >> machine & 1:
+        if self.words[BRIDGED]:
+            for machine, bell in enumerate(self.bridge_bells):
+                if self.words[BRIDGED] >> machine & 1:
                     bell.ring()
 
     def get(self, worker_id: int, word: int) -> int:

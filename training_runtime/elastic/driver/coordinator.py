@@ -26,7 +26,7 @@ from training_runtime.elastic.driver.recorder_feed import Published, RecorderFee
 from training_runtime.elastic.driver.supervision import Supervision
 from training_runtime.elastic.driver.worker_table import WorkerTable
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.multinode.remote_nodes import WORDS, Outposts
+from training_runtime.elastic.multinode.remote_nodes import WORDS, RemoteNodes
 from training_runtime.elastic.processes.becoming import at_the_end
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.state import checkpoint, digest
@@ -62,8 +62,8 @@ class Coordinator:
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
         self.fork_server = fork_server = ForkServer(self.job, self.link.leave if self.link is not None else lambda: None)
-        self.outposts = Outposts(self.job, fork_server)
-        self.worker_table = WorkerTable(fork_server, self.outposts)
+        self.remote_nodes = RemoteNodes(self.job, fork_server)
+        self.worker_table = WorkerTable(fork_server, self.remote_nodes)
         with at_the_end(lambda: self._end(fork_server)):
             while not self._finished():
                 self._wait(fork_server)
@@ -78,7 +78,7 @@ class Coordinator:
             return self._close()
 
     def _end(self, fork_server: ForkServer) -> None:
-        self.outposts.end()
+        self.remote_nodes.end()
         fork_server.end(self.worker_table.on(0))
         if self.link is not None:
             self.link.hold((), forking=False)
@@ -100,7 +100,7 @@ class Coordinator:
         assert self.fork_server is not None
         self.segment = Segment(self.fork_server.segment_fd, job.layout(shape), create=True)
         self.recorder.pause()
-        self.outposts.open(self.segment.layout, (samples, test_samples))
+        self.remote_nodes.open(self.segment.layout, (samples, test_samples))
         self.has_state = tick is not None
         self.segment.begin_ring(shape.step_at(tick or 0))
         self.recorder_feed.continues(tick)
@@ -132,23 +132,24 @@ class Coordinator:
         waited for."""
         due_s = self.recorder.due(time.monotonic())
         poll = select.poll()
-        for fd in (fork_server.inbox.fileno(), fork_server.handle, *self.outposts.handles, *(self.link.readable() if self.link else ())):
+        links = self.link.readable() if self.link else ()
+        for fd in (fork_server.inbox.fileno(), fork_server.handle, *self.remote_nodes.handles, *links):
             poll.register(fd, select.POLLIN)
         if due_s <= 0:
             poll.register(fork_server.wake_fd, select.POLLIN)
         events = dict(poll.poll(1000 * due_s + 1 if due_s > 0 else 1000 * LOOK_S))
         if fork_server.handle in events:
             self._start_anew(fork_server, "the process that workers are forked from died")
-        elif any(handle in events for handle in self.outposts.handles):
+        elif any(handle in events for handle in self.remote_nodes.handles):
             self.recorder.pause()
-            for machine in self.outposts.begin_anew():
+            for machine in self.remote_nodes.restart():
                 self._lose(machine)
 
     def _start_anew(self, fork_server: ForkServer, why: str) -> None:
         """The fork server has died, or cannot be heard: its workers write down their state, from which a new one's go on."""
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
-        self.outposts.end(over=False)
+        self.remote_nodes.end(over=False)
         fork_server.bury(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._hear_host)
         self._read_all()  # what they have said since
         self.worker_table.bury_all()
@@ -164,7 +165,7 @@ class Coordinator:
         if self.segment is not None:
             self.segment.words[ORPHANED] = 0
             self.recorder.pause()
-            self.outposts.begin_anew()
+            self.remote_nodes.restart()
             self.recorder_feed.take_up()  # of what they wanted to say, not everything may have come through
             self._begin_again(why)
         return None
@@ -237,7 +238,7 @@ class Coordinator:
             self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
             self.failure.add("workers", "", digest.sentence(report, lambda worker_id: self.worker_table[worker_id].slot.id))
         elif kind in WORDS:
-            self.reason = self.outposts.take(report) or self.reason
+            self.reason = self.remote_nodes.receive(report) or self.reason
         elif kind == "lost_machine":
             self._lose(report["machine"])
         elif kind == "pull_limit":
@@ -249,7 +250,7 @@ class Coordinator:
             self._done(report["tick"])
         else:
             self.recorder_feed.note(report)
-            self.outposts.heard(report)
+            self.remote_nodes.acknowledge(report)
 
     def _begun(self, generation: int) -> None:
         if generation == self.record.number:  # else an abort has overtaken it
@@ -273,7 +274,7 @@ class Coordinator:
         goodbye = self.segment is not None and self.segment.get(worker_id, STATE) == STATE_LEFT
         died = self.worker_table.exited(worker_id, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
         self._tell_holding()
-        self.outposts.heard_of(self.worker_table[worker_id].machine)
+        self.remote_nodes.worker_ended(self.worker_table[worker_id].machine)
         if not died or ended.slot not in self._wanted_ids():
             return
         verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
@@ -297,19 +298,19 @@ class Coordinator:
         for worker_id, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
             self.recorder.write(journal.Warned(why))
             self.worker_table.kill((worker_id,))
-        self.outposts.give_up_the_deaf(now)
+        self.remote_nodes.abandon_unresponsive(now)
 
     @property
     def wanted(self) -> tuple[SlotRef, ...]:
         """The slots here, then those of other machines."""
-        return (*self.granted, *self.outposts.slots())
+        return (*self.granted, *self.remote_nodes.slots())
 
     def _wanted_ids(self) -> tuple[int, ...]:
         return () if self.stopping else tuple(slot.id for slot in self.wanted)
 
     def _lose(self, machine: int) -> None:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
-        self.outposts.lose(machine)
+        self.remote_nodes.forget(machine)
         for worker in self.worker_table.on(machine):
             self._exited(worker.worker_id, -signal.SIGKILL)
 
@@ -366,7 +367,7 @@ class Coordinator:
             self.tick = self.recorder_feed.take_up() or 0
             self.segment.begin_ring(self.recorder_feed.shape.step_at(self.tick))
         begin = -1 if self.worker_table.those("member") else self.tick
-        machine = self.outposts.machine_of(slot)
+        machine = self.remote_nodes.machine_of(slot)
         self.worker_table.start(slot, machine, segment=self.segment, avoid=avoid, begin=begin, after=self.generation, workers=workers)
         self._tell_holding()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.driver import membership
 from training_runtime.elastic.driver.worker_process import WorkerProcess
-from training_runtime.elastic.multinode.remote_nodes import Outposts
+from training_runtime.elastic.multinode.remote_nodes import RemoteNodes
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.processes.process_handles import start_ticks
 from training_runtime.protocol import SlotRef, Worker
@@ -18,7 +18,7 @@ from training_runtime.protocol import SlotRef, Worker
 class WorkerTable:
     """`here` has the fork server's socket, `elsewhere` are the other machines."""
 
-    def __init__(self, here: ForkServer, elsewhere: Outposts) -> None:
+    def __init__(self, here: ForkServer, elsewhere: RemoteNodes) -> None:
         self._here, self._elsewhere = here, elsewhere
         self.workers: dict[int, WorkerProcess] = {}
 

@@ -1,7 +1,7 @@
 """One run on several machines.
 
 The machine of the driver is home, number 0. On each other machine that takes part runs a station: it has brought the user's script up to
-train(), holds a segment of the same layout, and forks the workers there. Workers know nothing of it. A relay on each side keeps the two
+train(), holds a segment of the same layout, and forks the workers there. Workers know nothing of it. A bridge on each side keeps the two
 segments equal where it matters: before a worker's arrival at a barrier is passed on, whatever the other side will read past that barrier.
 So the barriers, the tree of additions and the handing over of the state are those of one machine, and so are the bits.
 

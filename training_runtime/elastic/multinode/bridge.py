@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from training_runtime.elastic.comm.segment import RELAYED, Layout, Segment
-from training_runtime.elastic.multinode.replication import HOME, Mirror, Piece
+from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
+from training_runtime.elastic.multinode.replication import HOME, Piece, Replication
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.processes.reports import Inbox
@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ends:
-    """What a relay works with. `orders`: the socket to driver or station, a JSON object a datagram; its end is the relay's."""
+    """What a bridge works with. `orders`: the socket to driver or station, a JSON object a datagram; its end is the bridge's."""
 
     layout: Layout
     segment_fd: int
@@ -48,25 +48,27 @@ class Ends:
     wake_fd: int
     orders: socket.socket
 
-    def mirror(self, segment: Segment, *, here: int, there: int) -> Mirror:
-        return Mirror(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
+    def replication(self, segment: Segment, *, here: int, there: int) -> Replication:
+        return Replication(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
 
 
 class Line:
     """One wire and what goes over it. `deliver` gets what the other side says, on the thread that takes it in. `inbox`: where the workers
     of a station say what the driver has to hear."""
 
-    def __init__(self, wire: Wire, mirror: Mirror, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None) -> None:
-        self._wire, self._mirror, self._state_fd, self._deliver, self._inbox = wire, mirror, state_fd, deliver, inbox
+    def __init__(
+        self, wire: Wire, replication: Replication, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None
+    ) -> None:
+        self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, state_fd, deliver, inbox
         self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
-        self._segment, self._bell = mirror.segment, mirror.segment.relay_bells[mirror.there]
+        self._segment, self._bell = replication.segment, replication.segment.bridge_bells[replication.there]
         self._said: deque[Message] = deque()
         self._ending = False
-        self._sender = threading.Thread(target=self._send_all, name="relay-sender", daemon=True)
+        self._sender = threading.Thread(target=self._send_all, name="bridge-sender", daemon=True)
 
     def begin(self) -> None:
         """Pass on what is here, from now on."""
-        self._segment.words[RELAYED] |= 1 << self._mirror.there
+        self._segment.words[BRIDGED] |= 1 << self._replication.there
         self._sender.start()
 
     def post(self, message: Message) -> None:
@@ -112,7 +114,7 @@ class Line:
     def _send_what_is_new(self) -> bool:
         """False after the last of it."""
         ending, said = self._ending, [self._said.popleft() for _ in range(len(self._said))]
-        made, arrived = self._mirror.outgoing(self._mirror.look())
+        made, arrived = self._replication.outgoing(self._replication.look())
         for piece in made:
             self._send(piece)
         self._report()
@@ -139,15 +141,15 @@ class Line:
                 self._heard.acquire()
         self._read.set()
 
-    def take_in(self) -> None:
+    def receive_all(self) -> None:
         """All that comes, until the wire is cut. Raises OSError or EOFError then, ProtocolError and others for what nobody should send."""
         try:
-            self._take_in()
+            self._receive_all()
         finally:
             self._gone.set()
 
-    def _take_in(self) -> None:
-        wire, mirror, segment = self._wire, self._mirror, self._segment
+    def _receive_all(self) -> None:
+        wire, replication, segment = self._wire, self._replication, self._segment
         while True:
             kind, at, length = wire.header()
             if kind == "bytes":
@@ -156,13 +158,13 @@ class Line:
                     raise ProtocolError("the other side's memory is laid out in another way")
                 wire.into(target)
             elif kind == "words":
-                mirror.take_words(wire.data(length))
+                replication.apply_words(wire.data(length))
             elif kind == "said":
                 self._hear(wire.said(length))
             elif kind == "ring":
-                mirror.take_ring(at)
+                replication.apply_ring(at)
             elif kind == "marks":
-                mirror.take_marks(wire.data(length))
+                replication.apply_marks(wire.data(length))
             elif kind == "state":
                 wire.into_file(self._state_fd, length)
             else:
@@ -176,7 +178,7 @@ class Line:
 
 
 class Home:
-    """The relay of the driver: takes in stations that know the `token` and keeps a line to each. `terms` is what each of them is told
+    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `terms` is what each of them is told
     first, `start_fd` holds the state that all workers begin with. What stations say goes to `to_driver`."""
 
     def __init__(self, ends: Ends, *, token: str, terms: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
@@ -196,7 +198,7 @@ class Home:
             for fd, _ in poll.poll():
                 if fd == listener.fileno():
                     connection, _ = listener.accept()
-                    threading.Thread(target=self._attend, args=(connection,), name="relay-receiver", daemon=True).start()
+                    threading.Thread(target=self._attend, args=(connection,), name="bridge-receiver", daemon=True).start()
                 elif not self._pass_on(self._ends.orders.recv(MAX_SAID)):
                     return
 
@@ -231,10 +233,10 @@ class Home:
                 if not self._start_is_there.wait(START_S):
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
-                mirror = self._ends.mirror(self._segment, here=HOME, there=machine)
-                line = Line(wire, mirror, self._ends.state_fd, lambda message: self._deliver(machine, message))
+                replication = self._ends.replication(self._segment, here=HOME, there=machine)
+                line = Line(wire, replication, self._ends.state_fd, lambda message: self._deliver(machine, message))
                 self._register(machine, line)
-                line.take_in()
+                line.receive_all()
         except (OSError, EOFError):
             wire.hang_up()
         except Exception:  # whatever it is, nobody listens any more: the machine must not be waited for
@@ -268,7 +270,7 @@ class Home:
 
     def _lose(self, machine: int, line: Line) -> None:
         with self._lock:
-            self._segment.words[RELAYED] &= ~(1 << machine)
+            self._segment.words[BRIDGED] &= ~(1 << machine)
         line.finish()
         self._to_driver({"kind": "lost_machine", "machine": machine})
         with self._lock:
@@ -285,7 +287,7 @@ def home(
     to_driver: Callable[[Message], None],
     leave: Callable[[], None],
 ) -> int:
-    """Fork the driver's relay; its pid. `leave`, in the relay, lets go of what is the driver's own."""
+    """Fork the driver's bridge; its pid. `leave`, in the bridge, lets go of what is the driver's own."""
 
     def live() -> None:
         leave()
@@ -295,16 +297,16 @@ def home(
 
 
 def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callable[[], None]) -> int:
-    """Fork a station's relay; its pid. It alone reads `inbox`, where the workers report, as long as it lives."""
+    """Fork a station's bridge; its pid. It alone reads `inbox`, where the workers report, as long as it lives."""
 
     def live() -> None:
         leave()
-        mirror = ends.mirror(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
-        line = Line(wire, mirror, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
+        replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
+        line = Line(wire, replication, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
 
-        def take_in() -> None:
+        def receive_all() -> None:
             try:
-                line.take_in()
+                line.receive_all()
             except (OSError, EOFError):
                 os._exit(0)  # the station sees it
             except BaseException:
@@ -313,7 +315,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
                 os._exit(1)
 
         line.begin()
-        threading.Thread(target=take_in, name="relay-receiver", daemon=True).start()
+        threading.Thread(target=receive_all, name="bridge-receiver", daemon=True).start()
         _pass_on(ends.orders, inbox, line)
         line.finish()
 

@@ -9,7 +9,7 @@ NOTHING, PARTS, SUM, TEST, MARKS, STATE = range(6)  # SUM: its shard of the grad
 _FIRST, _SECOND = 8, 40  # bits before each argument
 
 
-class Given(NamedTuple):
+class Payload(NamedTuple):
     """PARTS: engines of the step, its parity. TEST: the batch. STATE: machines that need it, a bit each; workers who write it together."""
 
     kind: int
@@ -32,5 +32,5 @@ def state(machines: Iterable[int], writers: int) -> int:
     return STATE | sum(1 << machine for machine in machines) << _FIRST | writers << _SECOND
 
 
-def read(word: int) -> Given:
-    return Given(word & (1 << _FIRST) - 1, word >> _FIRST & (1 << _SECOND - _FIRST) - 1, word >> _SECOND)
+def read(word: int) -> Payload:
+    return Payload(word & (1 << _FIRST) - 1, word >> _FIRST & (1 << _SECOND - _FIRST) - 1, word >> _SECOND)

@@ -26,7 +26,7 @@ from training_runtime.protocol import SlotRef, build
 
 MACHINES = 8  # that may take part in a run, home included
 WORDS = ("asked", "joined", "slots")
-DEAF_S = 15.0  # how long a machine may take to end a worker before it is given up itself
+UNRESPONSIVE_S = 15.0  # how long a machine may take to end a worker before it is abandoned itself
 _END_S = 6.0
 
 
@@ -48,12 +48,12 @@ def _family(number: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in number else socket.AF_INET
 
 
-class Outposts:
+class RemoteNodes:
     """Those of one train(). `handles`: of processes whose end has to be noticed."""
 
     def __init__(self, job: Job, fork_server: ForkServer) -> None:
         self._job, self._fork_server = job, fork_server
-        self._offered: dict[int, tuple[SlotRef, ...]] = {}
+        self._slots: dict[int, tuple[SlotRef, ...]] = {}
         self._killed: dict[int, float] = {}
         self.handles: tuple[int, ...] = ()
         self._pid = 0
@@ -85,7 +85,7 @@ class Outposts:
             rendezvous.write(job.result_dir, rendezvous.Rendezvous(address(), listener.getsockname()[1], token))
 
     def _leave(self) -> None:
-        """In the relay: let go of what is the driver's own."""
+        """In the bridge: let go of what is the driver's own."""
         self._fork_server.leave()
         if self._orders is not None:
             self._orders.close()
@@ -98,35 +98,35 @@ class Outposts:
     # -- what they offer
 
     def slots(self) -> tuple[SlotRef, ...]:
-        return tuple(slot for machine in sorted(self._offered) for slot in self._offered[machine])
+        return tuple(slot for machine in sorted(self._slots) for slot in self._slots[machine])
 
     def machine_of(self, slot: SlotRef) -> int:
-        return next((machine for machine, offered in self._offered.items() if slot in offered), 0)
+        return next((machine for machine, offered in self._slots.items() if slot in offered), 0)
 
-    def take(self, report: dict[str, Any]) -> str:
+    def receive(self, report: dict[str, Any]) -> str:
         """What a machine says of itself (one of WORDS); why it says so, if it does."""
         if report["kind"] == "asked":
-            self._give_start()
+            self._send_start()
         else:
-            self._offer(report["machine"], report["slots"])
+            self._set_slots(report["machine"], report["slots"])
         return str(report.get("reason", ""))
 
-    def _give_start(self) -> None:
+    def _send_start(self) -> None:
         """Another machine wants the state that all begin with. It is laid out for the first one."""
         job, fd = self._job, self._fork_server.start_fd
         if not os.fstat(fd).st_size:
             transfer.pack(fd, capture.capture(job.live), 0, 1)
         self.command(0, do="start")
 
-    def _offer(self, machine: int, slots: list[dict[str, Any]]) -> None:
+    def _set_slots(self, machine: int, slots: list[dict[str, Any]]) -> None:
         """Which slots it has for this run. Without the studio their numbers are only its own."""
         offered = tuple(build(SlotRef, slot) for slot in slots)
         if not self._job.in_studio:
             offered = tuple(dataclasses.replace(slot, id=1000 * machine + slot.id) for slot in offered)
-        self._offered[machine] = offered
+        self._slots[machine] = offered
 
-    def lose(self, machine: int) -> None:
-        self._offered.pop(machine, None)
+    def forget(self, machine: int) -> None:
+        self._slots.pop(machine, None)
         self._killed.pop(machine, None)
 
     # -- what they are told
@@ -139,27 +139,27 @@ class Outposts:
         if command.get("do") == "kill":
             self._killed.setdefault(machine, time.monotonic())
 
-    def heard(self, report: dict[str, Any]) -> None:
+    def acknowledge(self, report: dict[str, Any]) -> None:
         """Word of another machine is in the journal: it need not keep it any more."""
         if report.get("machine"):
             self.command(report["machine"], do="heard")
 
-    def heard_of(self, machine: int) -> None:
+    def worker_ended(self, machine: int) -> None:
         """A worker has ended there."""
         self._killed.pop(machine, None)
 
-    def give_up_the_deaf(self, now: float) -> None:
+    def abandon_unresponsive(self, now: float) -> None:
         """A machine that does not even end its workers is cut off."""
         for machine, since in tuple(self._killed.items()):
-            if now > since + DEAF_S:
+            if now > since + UNRESPONSIVE_S:
                 del self._killed[machine]
                 self.command(machine, do="cut")
 
-    def begin_anew(self) -> tuple[int, ...]:
-        """The relay has died, and with it every connection: the machines that are lost. Others may come to a new one."""
-        lost = tuple(self._offered)
+    def restart(self) -> tuple[int, ...]:
+        """The bridge has died, and with it every connection: the machines that are lost. Others may come to a new one."""
+        lost = tuple(self._slots)
         self.end(over=False)
-        self._offered, self._killed = {}, {}
+        self._slots, self._killed = {}, {}
         if self._laid_out is not None:
             self.open(*self._laid_out)
         return lost

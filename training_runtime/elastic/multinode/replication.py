@@ -1,7 +1,7 @@
-"""What of one segment has to be in that of another machine, and when: the view of one relay, from `here` towards `there`.
+"""What of one segment has to be in that of another machine, and when: the view of one bridge, from `here` towards `there`.
 
 A worker's phase says that it has arrived at a barrier, so everything that others read past that barrier has to be there before its phase
-is: `outgoing` first gives what was made (see `payloads`), then news of the driver's, then the words of the worker ids. Nothing is lost by
+is: `outgoing` first has what was made (see `payloads`), then news of the driver's, then the words of the worker ids. Nothing is lost by
 looking late, because nobody can make the next thing of a kind in the same place before the other side has passed the barrier of the last
 one.
 
@@ -26,8 +26,8 @@ from training_runtime.elastic.comm.segment import (
     CLOSED,
     DIGESTS,
     GENERATIONS,
-    GIVEN,
     NOTE_BYTES,
+    PAYLOADS,
     PHASE,
     RETIRED,
     RING,
@@ -69,7 +69,7 @@ class Seen:
     head: dict[int, int]
 
 
-class Mirror:
+class Replication:
     """`state_fd`: the memfd of the state on this machine. `wake_fd` wakes the driver where this is home."""
 
     def __init__(self, segment: Segment, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
@@ -140,15 +140,15 @@ class Mirror:
         found = []
         for worker_id, words in now.items():
             last = self._passed.get(worker_id, 0)
-            pairs = zip(words[GIVEN:DIGESTS:2], words[GIVEN + 1 : DIGESTS : 2], strict=True)
+            pairs = zip(words[PAYLOADS:DIGESTS:2], words[PAYLOADS + 1 : DIGESTS : 2], strict=True)
             found += [(phase, worker_id, word) for phase, word in pairs if phase > last]
         for phase, worker_id, word in sorted(found):
             self._passed[worker_id] = phase
             record = self._record(phase >> 32)
             if record is not None and worker_id in record.worker_ids and self._concerns(record):
-                yield from self._given(record, worker_id, phase, payloads.read(word))
+                yield from self._payload(record, worker_id, phase, payloads.read(word))
 
-    def _given(self, record: GenerationRecord, worker_id: int, phase: int, made: payloads.Given) -> Iterator[Piece]:
+    def _payload(self, record: GenerationRecord, worker_id: int, phase: int, made: payloads.Payload) -> Iterator[Piece]:
         if made.kind == payloads.PARTS:
             yield from self._parts(record, worker_id, made.first, made.second)
         elif made.kind == payloads.SUM:
@@ -261,7 +261,7 @@ class Mirror:
 
     # -- what comes in
 
-    def take_words(self, told: bytes) -> None:
+    def apply_words(self, told: bytes) -> None:
         """Words in their order, then everybody here looks at them."""
         values = memoryview(told).cast("q")
         for i in range(0, len(values), 2):
@@ -272,7 +272,7 @@ class Mirror:
             self.segment.bells[worker_id].ring()
         self.segment.stir()
 
-    def take_ring(self, written: int) -> None:
+    def apply_ring(self, written: int) -> None:
         """The rows up to this step are there."""
         self._ring = max(self._ring, written)
         if written > self.segment.words[RING_WRITTEN]:
@@ -280,7 +280,7 @@ class Mirror:
             if self.here == HOME:
                 os.eventfd_write(self._wake_fd, 1)
 
-    def take_marks(self, data: bytes) -> None:
+    def apply_marks(self, data: bytes) -> None:
         """Test batches that were done elsewhere: whoever has marked one later knows better. Without torch, whose threads do not work in
         those of a forked process."""
         count, row = self.layout.test_batches, self.layout.columns * _WORD

@@ -188,14 +188,14 @@ class Station:
             os.close(handle)
         return code
 
-    def _attend(self, fork_server: ForkServer, orders: socket.socket, relay_handle: int) -> int:
+    def _attend(self, fork_server: ForkServer, orders: socket.socket, bridge_handle: int) -> int:
         """Until the end of the training, of the connection, of the fork server, or of our being wanted."""
         while True:
-            ready = self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle, relay_handle, orders.fileno()), orders)
+            ready = self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle, bridge_handle, orders.fileno()), orders)
             for report in fork_server.fork_server_inbox.receive():
                 self._note(report)
                 _send(orders, report)
-            connected = self._hear_orders(fork_server, orders) and relay_handle not in ready
+            connected = self._hear_orders(fork_server, orders) and bridge_handle not in ready
             if (self._over or self._leaving) and not self._workers:
                 return OVER
             if not connected or fork_server.handle in ready:
@@ -207,7 +207,7 @@ class Station:
         while True:
             try:
                 raw = orders.recv(bridge.MAX_SAID, socket.MSG_DONTWAIT)
-            except ConnectionResetError:  # the relay went without hearing us out; what it had passed on is still here
+            except ConnectionResetError:  # the bridge went without hearing us out; what it had passed on is still here
                 continue
             except BlockingIOError:
                 return True
@@ -300,6 +300,6 @@ class Station:
 
 
 def _send(orders: socket.socket, message: dict[str, Any]) -> None:
-    """To the relay; one that has just died is about to be noticed."""
+    """To the bridge; one that has just died is about to be noticed."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         orders.send(json.dumps(message).encode())

@@ -232,7 +232,7 @@ class Lifecycle(ABC):
         """A barrier of entering. Who holds no state yet counts how long it waits for it, and who dies in between."""
         pull = self.pull if self.pull is not None and self.group.is_ahead() else None
         try:
-            self.group.barrier(pull, given=made)
+            self.group.barrier(pull, payload=made)
         except Moved:
             if pull is not None:
                 pull.failed(CAME_BETWEEN, time.monotonic())
@@ -281,7 +281,7 @@ class Lifecycle(ABC):
 
     def _sync(self, made: int = 0) -> int:
         """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
-        newest = self.group.barrier(given=made) if self.group.size > 1 else self.segment.words[WANTED]
+        newest = self.group.barrier(payload=made) if self.group.size > 1 else self.segment.words[WANTED]
         if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
             self._passed = False
             os.ftruncate(self.context.state_fd, 0)

@@ -107,7 +107,7 @@ class Stepping(Lifecycle):
             self._compare(unit.step - 1)
         if group.size > 1:
             self.exchange.add_cross_rank(group.rank, group.size, engines)
-            group.barrier(given=payloads.SUM)
+            group.barrier(payload=payloads.SUM)
             self._leave_before(doing.agreed)
         if doing.alone:
             self.exchange.set_own_grads()
