@@ -72,7 +72,7 @@ class Server:
                 if descriptor == alive or (descriptor == self._control.fileno() and not self._serve_one()):
                     return
                 if descriptor in self._forked:
-                    self._bury(descriptor)
+                    self._reap(descriptor)
 
     def _serve_one(self) -> bool:
         """False where no more orders come."""
@@ -103,7 +103,7 @@ class Server:
         with contextlib.suppress(OSError):  # who asked may be gone
             wire.send(channel, wire.BEGUN, [pidfd])
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         self._poll.unregister(pidfd)
         forked = self._forked.pop(pidfd)
         _, status, used = os.wait4(forked.pid, 0)

@@ -33,7 +33,7 @@ from training_runtime.protocol import Apply, Device, NodeFacts, Observation, Run
 log = logging.getLogger(__name__)
 STILL_READ = "Its processes have ended; the rest of its journal is being read."
 CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
-LAST_WORDS_BYTES = 4000
+LOG_TAIL_BYTES = 4000
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
 
@@ -314,7 +314,7 @@ def _finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: in
         facts: dict[str, object] = {"exit_code": exit_code}
         if state == RunState.FAILED:
             # Without a traceback (a wrong argument, say) what the script said last is what a person needs to read.
-            facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _last_words(run)}
+            facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _log_tail(run)}
         if run.started_at is None:  # it trained no step: its time is that of its script
             facts["started_at"] = run.started_at = states.began_at(run)
         TrainingRun.objects.filter(pk=run.pk).update(**facts)
@@ -352,8 +352,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_words(run: TrainingRun) -> str:
+def _log_tail(run: TrainingRun) -> str:
     """The last lines of the driver's console."""
     _, size = runfiles.read(run, runfiles.DRIVER_LOG, begin=0, limit_bytes=0)
-    text, _ = runfiles.read(run, runfiles.DRIVER_LOG, begin=max(0, size - LAST_WORDS_BYTES), limit_bytes=LAST_WORDS_BYTES)
+    text, _ = runfiles.read(run, runfiles.DRIVER_LOG, begin=max(0, size - LOG_TAIL_BYTES), limit_bytes=LOG_TAIL_BYTES)
     return "\n".join(text.decode(errors="replace").replace("\0", "").splitlines()[-20:])

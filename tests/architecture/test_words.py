@@ -8,8 +8,10 @@ from tests.architecture.source import ROOT
 
 GIVEN_UP = {
     "arena": "segment",
+    "bury": "terminate",
     "chronicle": "recorder",
     "doorbell": "semaphore",
+    "hang_up": "close",
     "household": "fork server",
     "keeper": "shim",
     "kinship": "process handles",
@@ -17,6 +19,7 @@ GIVEN_UP = {
     "relay": "bridge",
     "roster": "worker table",
     "seat": "worker id",
+    "see_off": "drain",
     "vigil": "hang detector",
 }
 PLACES = ("training_runtime", "experiments", "webapp", "edt_client", "tests", "benchmarks", "docs")

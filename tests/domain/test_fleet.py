@@ -175,7 +175,7 @@ def test_a_script_that_raises_shows_its_error(run: TrainingRun, host: cast.Host)
     assert run.error_traceback.startswith("Traceback")
 
 
-def test_a_script_that_dies_before_its_journal_shows_its_last_words(run: TrainingRun, host: cast.Host) -> None:
+def test_a_script_that_dies_before_its_journal_shows_the_end_of_its_log(run: TrainingRun, host: cast.Host) -> None:
     log = runfiles.make(run) / "log" / "driver"
     log.mkdir(parents=True)
     (log / "console.log").write_text("x" * 10_000 + "\nModuleNotFoundError: No module named 'torchvison'\n")

@@ -143,7 +143,7 @@ def test_a_killed_fork_server_is_started_anew_in_the_same_attempt(start, fixed):
 SLOW_DISK = """
 import time
 from training_runtime.elastic.worker import heartbeat; from training_runtime.elastic.processes import fork_server_process
-fork_server_process.LAST_WORDS_S = 0.5
+fork_server_process.EMERGENCY_S = 0.5
 _write = heartbeat.Beating.write
 def _slow(self, data):
     time.sleep(0.02)

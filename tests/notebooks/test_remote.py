@@ -23,7 +23,7 @@ def test_a_studio_that_does_not_answer_is_asked_again() -> None:
     assert "cannot be reached" in seen.problem
     assert seen.problem.endswith("The run goes on; this cell tries again.")
     assert "could not be stopped: http://127.0.0.1:9 cannot be reached" in remote.stop()
-    assert remote.last_words() == ""
+    assert remote.log_tail() == ""
 
 
 def test_what_is_not_known_is_0_there_and_none_here() -> None:

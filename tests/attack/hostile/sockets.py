@@ -23,7 +23,7 @@ EMPTY = json.dumps({"type": "apply", "version": 2, "revision": 1 << 60, "runs": 
 
 
 def reach(family: int, address: Any, words: bytes) -> bytes:
-    """What is answered. ConnectionAbortedError where it hangs up without a word."""
+    """What is answered. ConnectionAbortedError where it closes the connection without a word."""
     with socket.socket(family, socket.SOCK_STREAM) as link:
         link.settimeout(PATIENCE_S)
         link.connect(address)

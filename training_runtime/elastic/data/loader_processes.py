@@ -101,8 +101,8 @@ class Loader:
 
 
 def _nurse(worker: int, commands: socket.socket, load: Load) -> NoReturn:
-    """Fork a loader for each set of descriptors that arrives, until the worker (a pidfd) hangs up or dies. Loaders are ended and reaped
-    here: a worker that dies must not leave them to the driver."""
+    """Fork a loader for each set of descriptors that arrives, until the worker (a pidfd) closes its end or dies. Loaders are ended and
+    reaped here: a worker that dies must not leave them to the driver."""
     loaders: list[int] = []
     try:
         poll = select.poll()
@@ -128,7 +128,7 @@ def _nurse(worker: int, commands: socket.socket, load: Load) -> NoReturn:
 
 
 def _serve(parent: int, channel: socket.socket, rooms: tuple[int, int], load: Load) -> NoReturn:
-    """Load what is asked for until the worker hangs up."""
+    """Load what is asked for until the worker closes its end."""
     try:
         die_with_parent(parent)
         count = 0

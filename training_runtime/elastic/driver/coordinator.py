@@ -150,16 +150,16 @@ class Coordinator:
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.remote_nodes.end(over=False)
-        fork_server.bury(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._hear_host)
+        fork_server.terminate_workers(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._hear_host)
         self._read_all()  # what they have said since
-        self.worker_table.bury_all()
+        self.worker_table.mark_all_gone()
         self._tell_holding()
         if self.failure or self.done:
             return None
         if too_often:
             return self.failure.add("driver", "", f"{why} {DEATHS_OF_THE_FORK_SERVER} times within {WITHIN_S / 60:.0f} minutes")
         self.recorder.write(journal.Warned(f"{why}; all of them are started anew"))
-        fork_server.hang_up()
+        fork_server.close_reports()
         self.recorder.pause()
         fork_server.start()
         if self.segment is not None:

@@ -24,7 +24,7 @@ _GREETING_BYTES = 512
 
 
 class HostLink:
-    """`wanted` and `stop` are the host's last words. `holding` and `journal_bytes` are told on connection and when they change. `secret`:
+    """`wanted` and `stop` are what the host said last. `holding` and `journal_bytes` are told on connection and when they change. `secret`:
     what whoever connects has to say first; empty: nothing."""
 
     def __init__(self, listener: socket.socket, secret: str = "") -> None:
@@ -58,11 +58,11 @@ class HostLink:
             except OSError:
                 data = b""
             if not data:
-                return self._hang_up()
+                return self._close_peer()
             self._incoming += data
             self._take_lines()
             if len(self._incoming) > MAX_LINE_BYTES:
-                self._hang_up()
+                self._close_peer()
         self._send(b"")
         return None
 
@@ -123,7 +123,7 @@ class HostLink:
             del self._strangers[stranger]
             line, _, rest = said.partition(b"\n")
             if is_open and (not self._secret or _is_greeting(line, self._secret)):
-                self._hang_up()
+                self._close_peer()
                 self._peer, self._incoming = stranger, rest
                 self._send(self._said() + encode(Grown(self._journal_bytes)))
                 self._take_lines()
@@ -139,7 +139,7 @@ class HostLink:
         try:
             message = decode(line)
         except ProtocolError:
-            return self._hang_up()
+            return self._close_peer()
         if isinstance(message, Members):
             if self.wanted is None or message.revision >= self.wanted.revision:
                 self.wanted = message
@@ -157,11 +157,11 @@ class HostLink:
                 self._outgoing = self._outgoing[self._peer.send(self._outgoing) :]
         except BlockingIOError:
             if len(self._outgoing) > MAX_LINE_BYTES:  # it does not read: it will ask again when it is back
-                self._hang_up()
+                self._close_peer()
         except OSError:
-            self._hang_up()
+            self._close_peer()
 
-    def _hang_up(self) -> None:
+    def _close_peer(self) -> None:
         if self._peer is not None:
             self._peer.close()
         self._peer, self._incoming, self._outgoing = None, b"", b""

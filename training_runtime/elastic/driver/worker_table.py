@@ -98,7 +98,7 @@ class WorkerTable:
             if worker.gone:
                 worker.state, worker.dead = "left", False
 
-    def bury_all(self) -> None:
+    def mark_all_gone(self) -> None:
         """The fork server is gone and all of its workers with it."""
         for worker in self.workers.values():
             worker.state, worker.dead, worker.gone = "left", False, True

@@ -88,7 +88,7 @@ class Line:
         if self._sender.is_alive():
             self._sender.join(LAST_S)
             self._gone.wait(LAST_S)
-        self._wire.hang_up()
+        self._wire.close()
 
     def end(self) -> None:
         """Begin to finish."""
@@ -97,7 +97,7 @@ class Line:
 
     def cut(self) -> None:
         """Without another word."""
-        self._wire.hang_up()
+        self._wire.close()
 
     def _send_all(self) -> None:
         """The life of the sending thread. However it ends, nothing more goes over the wire, and the other thread notices that."""
@@ -106,10 +106,10 @@ class Line:
                 self._bell.drain()
             self._wire.done()
         except (OSError, EOFError):
-            self._wire.hang_up()
+            self._wire.close()
         except Exception:
             traceback.print_exc()
-            self._wire.hang_up()
+            self._wire.close()
 
     def _send_what_is_new(self) -> bool:
         """False after the last of it."""
@@ -190,7 +190,7 @@ class Home:
         self._last = 0
 
     def serve(self, listener: socket.socket) -> None:
-        """Until the driver hangs up."""
+        """Until the driver closes its end."""
         poll = select.poll()
         for fd in (listener.fileno(), self._ends.orders.fileno()):
             poll.register(fd, select.POLLIN)
@@ -203,7 +203,7 @@ class Home:
                     return
 
     def _pass_on(self, raw: bytes) -> bool:
-        """What the driver says, to one machine or (HOME) to all of them; False where it has hung up."""
+        """What the driver says, to one machine or (HOME) to all of them; False where it has closed its end."""
         message = json.loads(raw) if raw else None
         if message is not None and message["do"] == "start":
             self._start_is_there.set()
@@ -238,10 +238,10 @@ class Home:
                 self._register(machine, line)
                 line.receive_all()
         except (OSError, EOFError):
-            wire.hang_up()
+            wire.close()
         except Exception:  # whatever it is, nobody listens any more: the machine must not be waited for
             traceback.print_exc()
-            wire.hang_up()
+            wire.close()
         if line is not None:
             self._lose(machine, line)
 
@@ -323,7 +323,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
 
 
 def _pass_on(orders: socket.socket, inbox: Inbox, line: Line) -> None:
-    """What the station says, until it hangs up; and the line is woken for what its workers say."""
+    """What the station says, until it closes its end; and the line is woken for what its workers say."""
     poll = select.poll()
     for fd in (orders.fileno(), inbox.fileno()):
         poll.register(fd, select.POLLIN)

@@ -199,7 +199,7 @@ class Station:
             if (self._over or self._leaving) and not self._workers:
                 return OVER
             if not connected or fork_server.handle in ready:
-                return self._see_off(fork_server, "the fork server died" if fork_server.handle in ready else "the driver was lost")
+                return self._drain(fork_server, "the fork server died" if fork_server.handle in ready else "the driver was lost")
             self._end_the_stopped(fork_server)
 
     def _hear_orders(self, fork_server: ForkServer, orders: socket.socket) -> bool:
@@ -289,10 +289,12 @@ class Station:
         for worker_id in self._patience.lost(time.monotonic(), seen):
             fork_server.commands.send(json.dumps({"do": "kill", "worker_id": worker_id}).encode())
 
-    def _see_off(self, fork_server: ForkServer, why: str) -> int:
+    def _drain(self, fork_server: ForkServer, why: str) -> int:
         """Nobody leads the workers here any more: they write down what they know and go."""
         assert self._segment is not None
-        fork_server.bury(self._segment, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0))
+        fork_server.terminate_workers(
+            self._segment, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0)
+        )
         emergency_checkpoint.add(self._job.result_dir, self._segment, fork_server.inbox.receive())
         self._workers = {}
         self._tell_host()

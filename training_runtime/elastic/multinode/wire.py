@@ -89,7 +89,7 @@ class Wire:
         while view:
             read = self.socket.recv_into(view)
             if not read:
-                raise EOFError("the other side has hung up")
+                raise EOFError("the other side has closed the connection")
             view = view[read:]
 
     def into_file(self, fd: int, length: int) -> None:
@@ -125,7 +125,7 @@ class Wire:
         """Nothing more will be sent; what the other side sends can still be taken in."""
         self.socket.shutdown(socket.SHUT_WR)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Also wakes a thread that waits here."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)

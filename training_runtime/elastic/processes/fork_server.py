@@ -63,7 +63,7 @@ class ForkServer:
         why = f"after the datasets function {report['why']}"
         self._job.rerun = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
         self._end_fork_server()
-        self.hang_up()
+        self.close_reports()
         self.start()
         return script.told(why)
 
@@ -97,7 +97,7 @@ class ForkServer:
         context.settle(self._job.result_dir, in_studio=self._job.in_studio)
         (self._job.begin or worker_main.run)(self._job, context, lengths)
 
-    def bury(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
+    def terminate_workers(self, segment: Segment | None, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
         """The fork server has died, or nothing can be heard any more: the workers write down what they know and go; who does not is ended.
         Returns when all are gone. All have one time for it, which begins anew while bytes are written. `hear` is called meanwhile."""
         workers = list(workers)
@@ -105,7 +105,7 @@ class ForkServer:
             emergency_checkpoint.declare(segment)
         self._end_fork_server()
         if segment is not None:
-            _await_last_words(segment, workers, hear)
+            _await_emergency_checkpoint(segment, workers, hear)
         for worker in workers:
             process_handles.end(worker.pid, worker.ticks)
 
@@ -113,7 +113,7 @@ class ForkServer:
         """The driver, as fork server and workers do."""
         self._outbox.send(**report)
 
-    def hang_up(self) -> None:
+    def close_reports(self) -> None:
         """Close the socket for reports, when all that was said has been read."""
         for end in (self.inbox, self._outbox, self.fork_server_inbox, self._fork_server_outbox):
             end.close()
@@ -128,7 +128,7 @@ class ForkServer:
             process_handles.reap(worker.pid)  # its parent may have died before it could
         for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
             os.close(fd)
-        self.hang_up()
+        self.close_reports()
         process_handles.adopt_orphans(False)
 
     def _end_fork_server(self) -> None:
@@ -139,7 +139,7 @@ class ForkServer:
         self.commands.close()
 
 
-def _await_last_words(segment: Segment, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
+def _await_emergency_checkpoint(segment: Segment, workers: Iterable[WorkerProcess], hear: Callable[[], None]) -> None:
     """Until all have ended, are stopped by a signal, or have shown nothing for too long."""
     alive: dict[int, WorkerProcess] = {}  # by pidfd
     for worker in workers:
@@ -149,7 +149,7 @@ def _await_last_words(segment: Segment, workers: Iterable[WorkerProcess], hear: 
                 alive[handle] = worker
             else:
                 os.close(handle)
-    grace = Grace(fork_server_process.LAST_WORDS_S, time.monotonic())
+    grace = Grace(fork_server_process.EMERGENCY_S, time.monotonic())
     while going := [handle for handle, worker in alive.items() if not process_handles.is_stopped(worker.pid)]:
         if grace.is_over(time.monotonic(), tuple(segment.get(alive[handle].worker_id, BEAT) for handle in going)):
             break

@@ -30,7 +30,7 @@ from training_runtime.elastic.processes.reports import Outbox
 from training_runtime.elastic.processes.script import why_not_fork
 from training_runtime.elastic.state import emergency_checkpoint
 
-LAST_WORDS_S = 30.0  # how long workers without a driver may show nothing while they write down their state
+EMERGENCY_S = 30.0  # how long workers without a driver may show nothing while they write down their state
 _LOOK_S = 0.5
 _UNTIDY_S = 10.0  # after a worker's end: what it left behind should have ended by then
 _DYING_S = 5.0  # from the closing of a dead driver's sockets until it has ended
@@ -94,7 +94,7 @@ def run(
         to_driver.send("sized", samples=lengths[0], test_samples=lengths[1])
         alive = _serve(child, commands, to_driver, lengths)
         if alive and wait(child.driver, _DYING_S):
-            _see_off(alive, Segment(child.segment_fd, layout))
+            _drain(alive, Segment(child.segment_fd, layout))
         code = 0
     except Becomes:  # a worker's process
         raise
@@ -107,7 +107,7 @@ def run(
 
 
 def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tuple[int, int]) -> dict[int, int]:
-    """Until the driver hangs up; who is alive then. A pidfd becomes readable when its process has exited; then it is reaped and
+    """Until the driver closes its end; who is alive then. A pidfd becomes readable when its process has exited; then it is reaped and
     reported. What it leaves behind (its loaders, what the user's code has started) ends a little later and has no pidfd. Raises
     ConnectionError where the driver cannot be told: it then sees this process end, and begins anew."""
     alive: dict[int, tuple[int, int]] = {}  # pidfd -> pid, worker id
@@ -152,21 +152,21 @@ def _reap_strays(workers: Container[int]) -> None:
 
 
 def _receive(commands: socket.socket) -> bytes:
-    """Nothing when the driver has hung up; a reset where it died with something unread."""
+    """Nothing when the driver has closed its end; a reset where it died with something unread."""
     try:
         return commands.recv(65536)
     except ConnectionResetError:
         return b""
 
 
-def _see_off(alive: dict[int, int], segment: Segment) -> None:
+def _drain(alive: dict[int, int], segment: Segment) -> None:
     """The driver is gone: `alive` (pidfd -> pid) are told and given time to write down their state, which begins anew while bytes are
     written. Who is stopped has none."""
     emergency_checkpoint.declare(segment)
     poll = select.poll()
     for fd in alive:
         poll.register(fd, select.POLLIN)
-    grace = Grace(LAST_WORDS_S, time.monotonic())
+    grace = Grace(EMERGENCY_S, time.monotonic())
     while alive:
         for fd, _ in poll.poll(1000 * _LOOK_S):
             poll.unregister(fd)

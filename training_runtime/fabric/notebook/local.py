@@ -116,6 +116,6 @@ class Local:
         found = checkpoint.stopped_path(self.folder) if stopped else checkpoint.final_path(self.folder)
         return found if found.exists() else None
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """For an error: what it printed is in the cell already."""
         return ""

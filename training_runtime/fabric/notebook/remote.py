@@ -104,7 +104,7 @@ class Remote:
         if not self._client.save(self.name, target):
             raise UserError(f"download: {self.title} has left no model; its page is {self.link}")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """For an error: the end of the driver's log."""
         try:
             return self._client.log_tail(self.name, lines=LOG_LINES)

@@ -65,7 +65,7 @@ class Trainer(Protocol):
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:
         """The file of the weights, which may be in `scratch`."""
 
-    def last_words(self) -> str: ...
+    def log_tail(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _lead(fabric: Any, trainer: Trainer, scratch: Path, *, may_stop: bool) -> Tr
         interrupted, seen = True, _stop(trainer, cell)
     fabric.training = _told(trainer, seen)
     if seen.state == "failed":
-        log = trainer.last_words()
+        log = trainer.log_tail()
         raise TrainingFailed(f"{trainer.title} failed: {seen.reason}{f'. {trainer.link}' if trainer.link else ''}\n{log}".rstrip())
     cell.note(said := _take_weights(fabric, trainer, seen, scratch))
     if interrupted:

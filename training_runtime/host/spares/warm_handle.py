@@ -88,10 +88,10 @@ class WarmProcess:
         pause_s = 0.0 if self._deaths_in_a_row == 0 else min(_LONGEST_PAUSE_S, 0.5 * 2**self._deaths_in_a_row)
         self._deaths_in_a_row += 1
         self.restart_at = now + pause_s
-        self.problem = self._last_words()
+        self.problem = self._log_tail()
         log.error("the warm process is gone, starting it again in %.1f s: %s pid=%s", pause_s, self.problem, self.pid)
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         try:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
         except OSError:
