@@ -165,7 +165,7 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
     place = _place(source.address)
     if place.scheme == "ssh" and not access.key:
         raise GitRefused("An ssh address needs a deploy key: give one, or the https:// address of the repository.", "git_credential")
-    orders = {
+    wanted = {
         "address": source.address,
         "scheme": place.scheme,
         "host": place.host,
@@ -183,7 +183,7 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
         cleanup.callback(_AT_ONCE.release)
         work = Path(tempfile.mkdtemp(prefix="git-", dir=settings.EDT_HOME / "tmp"))
         cleanup.callback(shutil.rmtree, work, ignore_errors=True)
-        said = _asked(work, orders)
+        said = _asked(work, wanted)
         file = cleanup.enter_context(_zip_in(work))
         learnt = Access(access.address, access.key, access.token, said["host_key"] or access.host_key)
         yield Fetched(file, said["commit"], learnt)
@@ -207,13 +207,13 @@ def _has_proxy(host: str) -> bool:
     return bool(proxies.get("https") or proxies.get("all")) and not urllib.request.proxy_bypass(host)
 
 
-def _asked(work: Path, orders: dict[str, object]) -> dict[str, str]:
+def _asked(work: Path, wanted: dict[str, object]) -> dict[str, str]:
     job = {
         "home": str(settings.EDT_HOME),
         "work": str(work),
         "limit_s": settings.EDT_GIT_FETCH_S,
         "limit_bytes": settings.EDT_MAX_UPLOAD_BYTES,
-        "wanted": orders,
+        "wanted": wanted,
     }
     command = [sys.executable, "-m", "training_runtime.host.environments.code_fetch"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), cwd=settings.BASE_DIR)

@@ -66,7 +66,7 @@ def through_a_checkpoint(source: Job, target: Job) -> None:
 
 
 def through_anothers_checkpoint(source: Job, target: Job) -> None:
-    target.terms = dataclasses.replace(target.terms, result_dir=source.result_dir / "mine")
+    target.config = dataclasses.replace(target.config, result_dir=source.result_dir / "mine")
     (target.result_dir / "checkpoint").mkdir(parents=True)
     inherited(source, target)
     assert read(target)

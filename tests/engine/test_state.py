@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import nn
 
-from training_runtime.elastic.job import Job, Terms, schedulers_of
+from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
 from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.state import capture, checkpoint, digest, pickling, transfer
 from training_runtime.errors import UserError
@@ -56,8 +56,8 @@ def job_of(folder: Path, callback: object, *, lr: Any = 0.1, seed: int = 1) -> J
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), lr)
-    terms = Terms(engines=1, seed=0, result_dir=folder, max_workers=1, in_studio=False)
-    return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, terms, user_callbacks=[callback])
+    config = TrainConfig(engines=1, seed=0, result_dir=folder, max_workers=1, in_studio=False)
+    return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, config, user_callbacks=[callback])
 
 
 def stepped(job: Job) -> Job:

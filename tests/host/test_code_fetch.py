@@ -17,9 +17,9 @@ def wanted(scheme: str = "https", *, pinned: tuple[str, ...] = ("192.0.2.1",)) -
 @pytest.mark.parametrize(("missing", "scheme"), [("git", "https"), ("ssh", "ssh")])
 def test_a_machine_without_the_program_says_so(missing: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_fetch.shutil, "which", lambda name, path: None if name == missing else f"/usr/bin/{name}")
-    orders = code_fetch.Orders(str(tmp_path), str(tmp_path), 1.0, 1, wanted(scheme))
+    spec = code_fetch.FetchSpec(str(tmp_path), str(tmp_path), 1.0, 1, wanted(scheme))
     with pytest.raises(git_steps.Failed, match=f"{missing} is not installed on the studio's machine"):
-        code_fetch._fetch(orders)
+        code_fetch._fetch(spec)
 
 
 def test_git_asks_nobody_and_goes_where_the_studio_has_looked(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from training_runtime.errors import UserError
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrainConfig:
     """What a training is told from outside of the script. `max_workers`: that there may be on each of `machines`, leaving and coming ones
     included."""
 
@@ -42,7 +42,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Rerun:
+class RespawnSpec:
     """Workers run the script themselves: which call of train() they are for, `why`, and the `lengths` of both datasets."""
 
     script: Script
@@ -59,7 +59,7 @@ class Job:
     datasets: Callable[[], Any]
     epochs: int
     batch_size: int
-    terms: Terms
+    config: TrainConfig
     collate: Callable[[list[Any]], Any] | None = None
     sampler: Any = None  # of the script's own (see `drawn`)
     train_function: Callable[..., Any] | None = None
@@ -71,8 +71,8 @@ class Job:
     checkpoint_freq: int = 1
     loader_threads: int = 4
     save_to_onnx: bool = False
-    rerun: Rerun | None = None
-    fallback: Rerun | None = None  # what `rerun` is to be made of where the datasets function makes a fork unsafe
+    respawn: RespawnSpec | None = None
+    fallback: RespawnSpec | None = None  # what `respawn` is to be made of where the datasets function makes a fork unsafe
     train_set: Any = None
     test_set: Any = None
     trained: list[torch.Tensor] = field(default_factory=list)
@@ -108,19 +108,19 @@ class Job:
 
     @property
     def engines(self) -> int:
-        return self.terms.engines
+        return self.config.engines
 
     @property
     def seed(self) -> int:
-        return self.terms.seed
+        return self.config.seed
 
     @property
     def result_dir(self) -> Path:
-        return self.terms.result_dir
+        return self.config.result_dir
 
     @property
     def in_studio(self) -> bool:
-        return self.terms.in_studio
+        return self.config.in_studio
 
     @property
     def live(self) -> capture.Live:
@@ -214,8 +214,8 @@ class Job:
         sums = len(self.metric_names()) if self.measures is None else 1 + self.measures.width
         buffer_bytes = buffers.shared_bytes(self.live.modules())
         return Layout(
-            max_workers=self.terms.max_workers * self.terms.machines,
-            machines=self.terms.machines,
+            max_workers=self.config.max_workers * self.config.machines,
+            machines=self.config.machines,
             engines=self.engines,
             columns=2 + sums,
             parameters=len(self.trained),

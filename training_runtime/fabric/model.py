@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_runtime.elastic.driver import main as driver
-from training_runtime.elastic.job import Job, Terms, schedulers_of
+from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
 from training_runtime.elastic.processes import fork_server_spawned
 from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
@@ -101,10 +101,12 @@ class FabricModel:
             sizes = {"engines_number": engines, "epoch_number": epoch_number, "batch_size": batch_size}
             return self._train_from_notebook({**sizes, **others_whole, "checkpoint_freq": checkpoint_freq})
         most, slots = running.most_slots(session) if part is None else (0, ())
-        terms = (
-            part.terms if part else running.terms(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
+        config = (
+            part.config
+            if part
+            else running.train_config(engines_of(batch_size, engines_number, effective_batch_size, most=most), most, session)
         )
-        job = self._job(terms, epoch_number, batch_size)
+        job = self._job(config, epoch_number, batch_size)
         job.validation_freq, job.checkpoint_freq, job.loader_threads = validation_freq, checkpoint_freq, num_dataloader_threads
         if part is not None:
             part.work(job)
@@ -127,15 +129,15 @@ class FabricModel:
     def _local_results(self) -> Path:
         return running.claim(laptop.results())
 
-    def _job(self, terms: Terms, epochs: int, batch_size: int) -> Job:
+    def _job(self, config: TrainConfig, epochs: int, batch_size: int) -> Job:
         assert self.datasets_function is not None
-        parts = frameworks.parts(self, self.backend, seed=terms.seed, batch_size=batch_size)
+        parts = frameworks.parts(self, self.backend, seed=config.seed, batch_size=batch_size)
         return Job(
             parts=parts,
             datasets=self.datasets_function,
             epochs=epochs,
             batch_size=batch_size,
-            terms=terms,
+            config=config,
             collate=self.fn_batch_collate or parts.collate,
             train_function=self.fn_step_train,
             test_function=self.fn_test,
@@ -151,7 +153,7 @@ class FabricModel:
         if (
             part := fork_server_spawned.current()
         ) is not None:  # a worker that runs the script to come to a later train(): the driver has done it
-            return str(download.path_of(part.terms.result_dir, out_dir))
+            return str(download.path_of(part.config.result_dir, out_dir))
         if self.training is not None:
             return str(self.training.download(out_dir))
         if self._results is None:

@@ -107,7 +107,7 @@ def _steps(
     """In the script's own process the whole training, and no step; in a worker the steps that it does."""
     if part is None:
         most, slots = running.most_slots(session)
-        job = make(terms=running.terms(parts, most, session))
+        job = make(config=running.train_config(parts, most, session))
         try:
             running.Training(job, session, slots).run()
             return _take_all(job)
@@ -116,7 +116,7 @@ def _steps(
             context, lengths = worker.context, worker.lengths
             _guard()
     elif part.is_turn():
-        job = make(terms=part.terms)
+        job = make(config=part.config)
         context, lengths = part.enter(job)
     else:
         return None  # what an earlier training has made is in the state that this worker gets

@@ -20,7 +20,7 @@ from training_runtime.elastic.comm.segment import check_order
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.driver.coordinator import Coordinator
 from training_runtime.elastic.driver.recorder import Recorder
-from training_runtime.elastic.job import Job, Rerun, Terms
+from training_runtime.elastic.job import Job, RespawnSpec, TrainConfig
 from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.station import Station
 from training_runtime.elastic.processes import script
@@ -63,12 +63,12 @@ def most_slots(session: driver.Session | None) -> tuple[int, tuple[SlotRef, ...]
     return len(slots), slots
 
 
-def terms(engines: int, most: int, session: driver.Session | None) -> Terms:
+def train_config(engines: int, most: int, session: driver.Session | None) -> TrainConfig:
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
     result_dir = Path(session.spec.result_dir) if session else laptop.results()
     machines = remote_nodes.MACHINES if remote_nodes.address() else 1
     check_order(platform.machine(), most * machines)
-    return Terms(engines, seed, result_dir, max_workers=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
+    return TrainConfig(engines, seed, result_dir, max_workers=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
 
 
 def _nothing(job: Job) -> None:
@@ -231,14 +231,14 @@ def _choose_start(job: Job) -> None:
         raise UserError(f"{script.START_METHOD} must be fork or spawn, not {method!r}")
     found = script.running()
     if found is not None and method != "fork":
-        job.fallback = Rerun(found, _calls)
+        job.fallback = RespawnSpec(found, _calls)
         why = f"{script.START_METHOD} says so" if method == "spawn" else script.why_not_fork()
-        job.rerun = Rerun(found, _calls, why, job.measure()) if why else None
+        job.respawn = RespawnSpec(found, _calls, why, job.measure()) if why else None
 
 
 def _warn_of_threads(recorder: Recorder, job: Job) -> None:
     why = script.why_not_fork()
-    if job.rerun is not None:
-        recorder.write(journal.Warned(script.told(job.rerun.why)))
+    if job.respawn is not None:
+        recorder.write(journal.Warned(script.told(job.respawn.why)))
     elif why:
         recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))

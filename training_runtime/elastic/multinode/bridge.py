@@ -40,13 +40,13 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ends:
-    """What a bridge works with. `orders`: the socket to driver or station, a JSON object a datagram; its end is the bridge's."""
+    """What a bridge works with. `control`: the socket to driver or station, a JSON object a datagram; its end is the bridge's."""
 
     layout: Layout
     segment_fd: int
     state_fd: int
     wake_fd: int
-    orders: socket.socket
+    control: socket.socket
 
     def replication(self, segment: Segment, *, here: int, there: int) -> Replication:
         return Replication(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
@@ -178,11 +178,11 @@ class Line:
 
 
 class Home:
-    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `terms` is what each of them is told
+    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `config` is what each of them is told
     first, `start_fd` holds the state that all workers begin with. What stations say goes to `to_driver`."""
 
-    def __init__(self, ends: Ends, *, token: str, terms: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
-        self._ends, self._token, self._terms, self._start_fd, self._to_driver = ends, token, terms, start_fd, to_driver
+    def __init__(self, ends: Ends, *, token: str, config: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
+        self._ends, self._token, self._config, self._start_fd, self._to_driver = ends, token, config, start_fd, to_driver
         self._segment = Segment(ends.segment_fd, ends.layout)
         self._lines: dict[int, Line] = {}
         self._start_is_there = threading.Event()
@@ -192,14 +192,14 @@ class Home:
     def serve(self, listener: socket.socket) -> None:
         """Until the driver closes its end."""
         poll = select.poll()
-        for fd in (listener.fileno(), self._ends.orders.fileno()):
+        for fd in (listener.fileno(), self._ends.control.fileno()):
             poll.register(fd, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
                 if fd == listener.fileno():
                     connection, _ = listener.accept()
                     threading.Thread(target=self._attend, args=(connection,), name="bridge-receiver", daemon=True).start()
-                elif not self._pass_on(self._ends.orders.recv(MAX_SAID)):
+                elif not self._pass_on(self._ends.control.recv(MAX_SAID)):
                     return
 
     def _pass_on(self, raw: bytes) -> bool:
@@ -227,7 +227,7 @@ class Home:
         try:
             wire.greet(self._token, listens=True)
             machine = self._number()
-            wire.say({**self._terms, "machine": machine, "refused": "" if machine else "no more machines can take part in this run"})
+            wire.say({**self._config, "machine": machine, "refused": "" if machine else "no more machines can take part in this run"})
             if machine:
                 self._to_driver({"kind": "asked"})
                 if not self._start_is_there.wait(START_S):
@@ -282,7 +282,7 @@ def home(
     listener: socket.socket,
     *,
     token: str,
-    terms: Message,
+    config: Message,
     start_fd: int,
     to_driver: Callable[[Message], None],
     leave: Callable[[], None],
@@ -291,7 +291,7 @@ def home(
 
     def live() -> None:
         leave()
-        Home(ends, token=token, terms=terms, start_fd=start_fd, to_driver=to_driver).serve(listener)
+        Home(ends, token=token, config=config, start_fd=start_fd, to_driver=to_driver).serve(listener)
 
     return _fork(live)
 
@@ -302,7 +302,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
     def live() -> None:
         leave()
         replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
-        line = Line(wire, replication, ends.state_fd, lambda message: _hand(ends.orders, message), inbox)
+        line = Line(wire, replication, ends.state_fd, lambda message: _hand(ends.control, message), inbox)
 
         def receive_all() -> None:
             try:
@@ -316,30 +316,30 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
 
         line.begin()
         threading.Thread(target=receive_all, name="bridge-receiver", daemon=True).start()
-        _pass_on(ends.orders, inbox, line)
+        _pass_on(ends.control, inbox, line)
         line.finish()
 
     return _fork(live)
 
 
-def _pass_on(orders: socket.socket, inbox: Inbox, line: Line) -> None:
+def _pass_on(control: socket.socket, inbox: Inbox, line: Line) -> None:
     """What the station says, until it closes its end; and the line is woken for what its workers say."""
     poll = select.poll()
-    for fd in (orders.fileno(), inbox.fileno()):
+    for fd in (control.fileno(), inbox.fileno()):
         poll.register(fd, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
             if fd == inbox.fileno():
                 line.wake()
                 continue
-            raw = orders.recv(MAX_SAID)
+            raw = control.recv(MAX_SAID)
             if not raw:
                 return
             line.post(json.loads(raw))
 
 
-def _hand(orders: socket.socket, message: Message) -> None:
-    orders.send(json.dumps(message).encode())
+def _hand(control: socket.socket, message: Message) -> None:
+    control.send(json.dumps(message).encode())
 
 
 def _fork(live: Callable[[], None]) -> int:

@@ -57,7 +57,7 @@ class RemoteNodes:
         self._killed: dict[int, float] = {}
         self.handles: tuple[int, ...] = ()
         self._pid = 0
-        self._orders: socket.socket | None = None
+        self._control: socket.socket | None = None
         self._laid_out: tuple[Layout, tuple[int, int]] | None = None
 
     def open(self, layout: Layout, lengths: tuple[int, int]) -> None:
@@ -69,14 +69,14 @@ class RemoteNodes:
     def _start(self, layout: Layout, lengths: tuple[int, int]) -> None:
         job, fork_server = self._job, self._fork_server
         token = bridge.new_token()
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listen(address()) as listener:
             ends = Ends(layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
             self._pid = bridge.home(
                 ends,
                 listener,
                 token=token,
-                terms=self._terms(layout, lengths),
+                config=self._config(layout, lengths),
                 start_fd=fork_server.start_fd,
                 to_driver=fork_server.tell,
                 leave=self._leave,
@@ -87,12 +87,12 @@ class RemoteNodes:
     def _leave(self) -> None:
         """In the bridge: let go of what is the driver's own."""
         self._fork_server.leave()
-        if self._orders is not None:
-            self._orders.close()
+        if self._control is not None:
+            self._control.close()
 
-    def _terms(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
-        terms = self._job.terms
-        told = {"engines": terms.engines, "seed": terms.seed, "max_workers": terms.max_workers, "machines": terms.machines}
+    def _config(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
+        config = self._job.config
+        told = {"engines": config.engines, "seed": config.seed, "max_workers": config.max_workers, "machines": config.machines}
         return {**told, "lengths": lengths, "build": same_build(), "layout": repr(layout)}
 
     # -- what they offer
@@ -133,9 +133,9 @@ class RemoteNodes:
 
     def command(self, machine: int, **command: Any) -> None:
         """To a station; nothing happens where it has just been lost, of which the driver is about to hear."""
-        if self._orders is not None:
+        if self._control is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._orders.send(json.dumps({"machine": machine, **command}).encode())
+                self._control.send(json.dumps({"machine": machine, **command}).encode())
         if command.get("do") == "kill":
             self._killed.setdefault(machine, time.monotonic())
 
@@ -166,13 +166,13 @@ class RemoteNodes:
 
     def end(self, *, over: bool = True) -> None:
         """Let go of all of them. `over`: the training is, so they need not come back."""
-        if self._orders is None:
+        if self._control is None:
             return
         rendezvous.forget(self._job.result_dir)
         if over:
             self.command(0, do="end")
-        self._orders.close()
-        self._orders = None
+        self._control.close()
+        self._control = None
         (handle,), self.handles = self.handles, ()
         process_handles.wait(handle, _END_S)
         process_handles.end(self._pid, process_handles.start_ticks(self._pid))

@@ -69,22 +69,22 @@ class Station:
         if not emergency_checkpoint.has_locks(self._job.result_dir):
             raise UserError(_NO_LOCKS)
         try:
-            wire, terms = self._find()
+            wire, config = self._find()
         except Lost as lost:
             return self._say(AGAIN, str(lost))
         if wire is None:
             return OVER
         try:
-            self._load_start(wire, terms)
-            return self._take_part(wire, terms)
+            self._load_start(wire, config)
+            return self._take_part(wire, config)
         except (OSError, EOFError, ProtocolError) as error:
             return self._say(AGAIN, f"the driver was lost: {error}")
 
-    def _take_part(self, wire: Wire, terms: dict[str, Any]) -> int:
+    def _take_part(self, wire: Wire, config: dict[str, Any]) -> int:
         fork_server = self._fork_server = ForkServer(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
         with at_the_end(lambda: self._end(fork_server)):
-            self._lay_out(fork_server, terms)
-            return self._serve(fork_server, wire, terms["machine"])
+            self._lay_out(fork_server, config)
+            return self._serve(fork_server, wire, config["machine"])
 
     def _end(self, fork_server: ForkServer) -> None:
         fork_server.end(self._workers.values())
@@ -117,21 +117,21 @@ class Station:
             try:
                 wire = Wire(socket.create_connection((found.address, found.port), timeout=_LOOK_S * 10))
                 wire.greet(found.token, listens=False)
-                terms = wire.hear()
+                config = wire.hear()
             except (OSError, EOFError, ProtocolError) as error:
                 why = f"{found.address} port {found.port}: {error}"
                 continue
-            if terms["refused"]:
-                raise Lost(f"the driver refuses: {terms['refused']}")
-            return wire, terms
+            if config["refused"]:
+                raise Lost(f"the driver refuses: {config['refused']}")
+            return wire, config
         raise Lost(f"the driver was not found within {FIND_S:g} s: {why}")
 
-    def _load_start(self, wire: Wire, terms: dict[str, Any]) -> None:
+    def _load_start(self, wire: Wire, config: dict[str, Any]) -> None:
         """Make what the script has made here equal to what it has made there."""
-        if terms["build"] != same_build():
-            raise UserError(f"the driver's machine has {terms['build']}, this one {same_build()}: they would not compute the same")
+        if config["build"] != same_build():
+            raise UserError(f"the driver's machine has {config['build']}, this one {same_build()}: they would not compute the same")
         job = self._job
-        job.terms = dataclasses.replace(job.terms, **{name: terms[name] for name in ("engines", "seed", "max_workers", "machines")})
+        job.config = dataclasses.replace(job.config, **{name: config[name] for name in ("engines", "seed", "max_workers", "machines")})
         kind, _, length = wire.header()
         if kind != "start":
             raise ProtocolError(f"{kind!r} came instead of the state to begin with")
@@ -141,12 +141,12 @@ class Station:
             raise UserError(_DIFFERENT)
         os.close(fd)
 
-    def _lay_out(self, fork_server: ForkServer, terms: dict[str, Any]) -> None:
+    def _lay_out(self, fork_server: ForkServer, config: dict[str, Any]) -> None:
         """An segment like the driver's, when the fork server has the datasets."""
         lengths = self._sized(fork_server)
         layout = self._job.layout(self._job.shape(*lengths))
-        if list(lengths) != terms["lengths"] or repr(layout) != terms["layout"]:
-            raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {terms['lengths']})")
+        if list(lengths) != config["lengths"] or repr(layout) != config["layout"]:
+            raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {config['lengths']})")
         self._segment = Segment(fork_server.segment_fd, layout, create=True)
 
     def _sized(self, fork_server: ForkServer) -> tuple[int, int]:
@@ -166,56 +166,56 @@ class Station:
 
     def _serve(self, fork_server: ForkServer, wire: Wire, machine: int) -> int:
         assert self._segment is not None
-        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ends = bridge.Ends(self._segment.layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
 
         def leave() -> None:
             fork_server.leave()
-            orders.close()
+            control.close()
 
         pid = bridge.station(ends, wire, machine, inbox=fork_server.inbox, leave=leave)
         theirs.close()
         wire.socket.close()
         handle = os.pidfd_open(pid)
         try:
-            self._offer(orders, "joined")
+            self._offer(control, "joined")
             self._say(OVER, "this machine takes part in the training")
-            code = self._attend(fork_server, orders, handle)
+            code = self._attend(fork_server, control, handle)
         finally:
-            orders.close()
+            control.close()
             process_handles.wait(handle, bridge.LAST_S + 1)
             process_handles.end(pid, start_ticks(pid))
             os.close(handle)
         return code
 
-    def _attend(self, fork_server: ForkServer, orders: socket.socket, bridge_handle: int) -> int:
+    def _attend(self, fork_server: ForkServer, control: socket.socket, bridge_handle: int) -> int:
         """Until the end of the training, of the connection, of the fork server, or of our being wanted."""
         while True:
-            ready = self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle, bridge_handle, orders.fileno()), orders)
+            ready = self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle, bridge_handle, control.fileno()), control)
             for report in fork_server.fork_server_inbox.receive():
                 self._note(report)
-                _send(orders, report)
-            connected = self._hear_orders(fork_server, orders) and bridge_handle not in ready
+                _send(control, report)
+            connected = self._receive_commands(fork_server, control) and bridge_handle not in ready
             if (self._over or self._leaving) and not self._workers:
                 return OVER
             if not connected or fork_server.handle in ready:
                 return self._drain(fork_server, "the fork server died" if fork_server.handle in ready else "the driver was lost")
             self._end_the_stopped(fork_server)
 
-    def _hear_orders(self, fork_server: ForkServer, orders: socket.socket) -> bool:
+    def _receive_commands(self, fork_server: ForkServer, control: socket.socket) -> bool:
         """All that the driver has said so far; False where it will say nothing more."""
         while True:
             try:
-                raw = orders.recv(bridge.MAX_SAID, socket.MSG_DONTWAIT)
+                raw = control.recv(bridge.MAX_SAID, socket.MSG_DONTWAIT)
             except ConnectionResetError:  # the bridge went without hearing us out; what it had passed on is still here
                 continue
             except BlockingIOError:
                 return True
             if not raw:
                 return False
-            self._obey(fork_server, json.loads(raw))
+            self._handle(fork_server, json.loads(raw))
 
-    def _wait(self, handles: tuple[int, ...], orders: socket.socket | None) -> set[int]:
+    def _wait(self, handles: tuple[int, ...], control: socket.socket | None) -> set[int]:
         """Until something happens; what. The host's wishes are passed on."""
         links = self._link.readable() if self._link is not None else []
         assert self._fork_server is not None
@@ -227,8 +227,8 @@ class Station:
             os.eventfd_read(self._fork_server.wake_fd)
         before = (self._slots, self._leaving)
         self._hear_host(0)
-        if orders is not None and before != (self._slots, self._leaving):
-            self._offer(orders, "slots")
+        if control is not None and before != (self._slots, self._leaving):
+            self._offer(control, "slots")
         return ready
 
     def _hear_host(self, timeout_s: float) -> None:
@@ -244,9 +244,9 @@ class Station:
         if self._link.stop is not None:
             self._leaving, self._reason = True, self._link.stop.reason
 
-    def _offer(self, orders: socket.socket, kind: str) -> None:
+    def _offer(self, control: socket.socket, kind: str) -> None:
         slots = () if self._leaving else self._slots
-        _send(orders, {"kind": kind, "slots": [dataclasses.asdict(slot) for slot in slots], "reason": self._reason})
+        _send(control, {"kind": kind, "slots": [dataclasses.asdict(slot) for slot in slots], "reason": self._reason})
 
     def _note(self, report: dict[str, Any]) -> None:
         """Which processes there are on which slots, for the host."""
@@ -262,8 +262,8 @@ class Station:
             known = tuple(Worker(w.slot.id, w.pid, w.ticks) for w in self._workers.values() if w.pid)
             self._link.hold(known, forking=len(known) < len(self._workers))
 
-    def _obey(self, fork_server: ForkServer, command: dict[str, Any]) -> None:
-        """One order of the driver."""
+    def _handle(self, fork_server: ForkServer, command: dict[str, Any]) -> None:
+        """One command of the driver."""
         if command["do"] == "end":
             self._over = True
             return
@@ -301,7 +301,7 @@ class Station:
         return self._say(AGAIN, why)
 
 
-def _send(orders: socket.socket, message: dict[str, Any]) -> None:
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
     """To the bridge; one that has just died is about to be noticed."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        orders.send(json.dumps(message).encode())
+        control.send(json.dumps(message).encode())

@@ -21,7 +21,7 @@ from training_runtime import console
 from training_runtime.elastic.comm.segment import BEAT, Segment
 from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.driver.worker_process import WorkerProcess
-from training_runtime.elastic.job import Job, Rerun
+from training_runtime.elastic.job import Job, RespawnSpec
 from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
 from training_runtime.elastic.processes.worker_context import context_of
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
@@ -49,10 +49,10 @@ class ForkServer:
         been shut down."""
         self.inbox, self._outbox = reports.pair(self.driver)
         self.fork_server_inbox, self._fork_server_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
-        if self._job.rerun is None:
+        if self._job.respawn is None:
             self.pid, self.commands = fork_server_process.start(self._job, self, self._fork_server_outbox)
         else:
-            self.pid, self.commands = self._start_fresh(self._job.rerun)
+            self.pid, self.commands = self._start_fresh(self._job.respawn)
         self.handle = os.pidfd_open(self.pid)
 
     def start_fresh(self, report: dict[str, Any]) -> str:
@@ -61,21 +61,21 @@ class ForkServer:
         assert self._job.fallback is not None
         samples, test_samples = report["lengths"]
         why = f"after the datasets function {report['why']}"
-        self._job.rerun = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
+        self._job.respawn = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
         self._end_fork_server()
         self.close_reports()
         self.start()
         return script.told(why)
 
-    def _start_fresh(self, rerun: Rerun) -> tuple[int, socket.socket]:
+    def _start_fresh(self, spec: RespawnSpec) -> tuple[int, socket.socket]:
         transfer.pack(self.start_fd, capture.capture(self._job.live), 0, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        orders = fork_server_spawned.Orders(
-            script=rerun.script,
-            call=rerun.call,
-            terms=self._job.terms,
-            lengths=rerun.lengths,
-            layout=self._job.layout(self._job.shape(*rerun.lengths)),
+        args = fork_server_spawned.SpawnArgs(
+            script=spec.script,
+            call=spec.call,
+            config=self._job.config,
+            lengths=spec.lengths,
+            layout=self._job.layout(self._job.shape(*spec.lengths)),
             parent=os.getpid(),
             **self._shared(),
             start_fd=self.start_fd,
@@ -86,7 +86,7 @@ class ForkServer:
             shim=console.shim_fd(),
         )
         with theirs:
-            return fork_server_spawned.begin(orders), ours
+            return fork_server_spawned.begin(args), ours
 
     def _shared(self) -> dict[str, int]:
         return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}

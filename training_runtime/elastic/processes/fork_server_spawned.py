@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from training_runtime import console
 from training_runtime.elastic.comm.segment import Layout
-from training_runtime.elastic.job import Job, Terms
+from training_runtime.elastic.job import Job, TrainConfig
 from training_runtime.elastic.processes import becoming, fork_server_process, script
 from training_runtime.elastic.processes.reports import Inbox, Outbox
 from training_runtime.elastic.processes.worker_context import WorkerContext, context_of
@@ -35,14 +35,14 @@ _BOOT = (
 
 
 @dataclass(frozen=True)
-class Orders:
+class SpawnArgs:
     """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
     the fork server's, `outbox` that of workers; `shim`: through whom logs are written (see `console`), -1 where there is nobody.
     Descriptors are inherited under the same numbers."""
 
     script: script.Script
     call: int
-    terms: Terms
+    config: TrainConfig
     lengths: tuple[int, int]
     layout: Layout
     parent: int
@@ -58,13 +58,13 @@ class Orders:
     shim: int = -1
 
 
-def begin(orders: Orders) -> int:
+def begin(args: SpawnArgs) -> int:
     """Start the interpreter; its pid, which the caller reaps."""
-    fd = os.memfd_create("edt-orders")
-    transfer.write_all(fd, memoryview(pickle.dumps(orders)), 0)
-    command = [sys.executable, "-c", _BOOT, json.dumps(orders.script.outside_path()), str(fd)]
+    fd = os.memfd_create("edt-args")
+    transfer.write_all(fd, memoryview(pickle.dumps(args)), 0)
+    command = [sys.executable, "-c", _BOOT, json.dumps(args.script.outside_path()), str(fd)]
     names = ("segment_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "shim")
-    passed = {number for name in names if (number := getattr(orders, name)) >= 0}
+    passed = {number for name in names if (number := getattr(args, name)) >= 0}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *passed])
     os.close(fd)
     process.returncode = 0  # so that its object does not reap it as well
@@ -73,40 +73,40 @@ def begin(orders: Orders) -> int:
 
 def main(fd: int) -> NoReturn:
     """The interpreter: do what a fork server does."""
-    orders: Orders = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301 - written by this run's own driver
+    args: SpawnArgs = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301 - written by this run's own driver
     os.close(fd)
-    console.inherit(orders.shim)
+    console.inherit(args.shim)
     from training_runtime.elastic.processes.warm import warm_up
 
     def prepare() -> tuple[tuple[int, int], Layout]:
         warm_up()
-        return orders.lengths, orders.layout
+        return args.lengths, args.layout
 
-    reports = Outbox(socket.socket(fileno=orders.outbox), orders.driver)
-    child = _Child(orders, reports, Inbox(socket.socket(fileno=orders.inbox)))
-    own = reports if orders.own_outbox == orders.outbox else Outbox(socket.socket(fileno=orders.own_outbox), orders.driver)
-    fork_server_process.run(orders.parent, prepare, child, socket.socket(fileno=orders.commands), own, where="fresh interpreter")
+    reports = Outbox(socket.socket(fileno=args.outbox), args.driver)
+    child = _Child(args, reports, Inbox(socket.socket(fileno=args.inbox)))
+    own = reports if args.own_outbox == args.outbox else Outbox(socket.socket(fileno=args.own_outbox), args.driver)
+    fork_server_process.run(args.parent, prepare, child, socket.socket(fileno=args.commands), own, where="fresh interpreter")
 
 
 class _Child:
     """How a worker begins here."""
 
-    def __init__(self, orders: Orders, reports: Outbox, inbox: Inbox) -> None:
-        self._orders, self._reports, self._inbox = orders, reports, inbox
-        self.segment_fd, self.driver = orders.segment_fd, orders.driver
+    def __init__(self, args: SpawnArgs, reports: Outbox, inbox: Inbox) -> None:
+        self._args, self._reports, self._inbox = args, reports, inbox
+        self.segment_fd, self.driver = args.segment_fd, args.driver
 
     def leave(self) -> None:
         """Nothing of the driver's own was passed on."""
 
     def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
         global _part
-        orders, terms = self._orders, self._orders.terms
-        fds = {name: getattr(orders, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}
+        args, config = self._args, self._args.config
+        fds = {name: getattr(args, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}
         context = context_of(command, **fds, reports=self._reports, inbox=self._inbox)
         try:
-            context.settle(terms.result_dir, in_studio=terms.in_studio)
-            _part = Part(orders, context, lengths)
-            orders.script.run(terms.seed if terms.in_studio else None)
+            context.settle(config.result_dir, in_studio=config.in_studio)
+            _part = Part(args, context, lengths)
+            args.script.run(config.seed if config.in_studio else None)
             becoming.conclude(None)
         except SystemExit as stop:
             becoming.conclude(stop)
@@ -119,14 +119,14 @@ class _Child:
 class Part:
     """What train() does in a process that runs the script as a worker."""
 
-    def __init__(self, orders: Orders, context: WorkerContext, lengths: tuple[int, int]) -> None:
-        self._orders, self._context, self._lengths, self._calls = orders, context, lengths, 0
-        self.terms = orders.terms
+    def __init__(self, args: SpawnArgs, context: WorkerContext, lengths: tuple[int, int]) -> None:
+        self._args, self._context, self._lengths, self._calls = args, context, lengths, 0
+        self.config = args.config
 
     def is_turn(self) -> bool:
         """Whether this is the train() that the worker is for. What those before it have made is in the state that it gets."""
         self._calls += 1
-        return self._calls == self._orders.call
+        return self._calls == self._args.call
 
     def enter(self, job: Job) -> tuple[WorkerContext, tuple[int, int]]:
         """What a worker that runs a loop of the script's begins with."""
@@ -152,13 +152,13 @@ class Part:
     def _become_equal(self, job: Job) -> None:
         """Have the datasets and the state that a worker forked from the driver would have had."""
         try:
-            lengths, orders = job.prepare_datasets(), self._orders
+            lengths, args = job.prepare_datasets(), self._args
             self._context.set_threads()  # the script may have set others
             if script.why_not_fork():
                 job.loader_threads = 0  # loaders would be forked from here
-            if lengths != self._lengths or job.layout(job.shape(*lengths)) != orders.layout:
+            if lengths != self._lengths or job.layout(job.shape(*lengths)) != args.layout:
                 raise UserError(f"{_DIFFERENT} (samples {lengths} and {self._lengths})")
-            if not job.load_start(orders.start_fd):
+            if not job.load_start(args.start_fd):
                 raise UserError(_DIFFERENT)
         except BaseException as error:
             worker.fail(self._context, error)

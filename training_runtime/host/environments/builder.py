@@ -1,5 +1,5 @@
-"""Builds one environment: `python -m training_runtime.host.environments.builder`, a child of the node host. Orders come on its standard
-input, one line of JSON; its standard output says how far it is and, last, what came of it.
+"""Builds one environment: `python -m training_runtime.host.environments.builder`, a child of the node host. Its arguments come on its
+standard input, one line of JSON; its standard output says how far it is and, last, what came of it.
 
 It runs nothing of a stranger's itself: each step is a boxed child without privileges. While uv takes wheels only, no code of a package is
 run, and all builds share a cache. Where something has no wheel it is built from source, which runs code of whoever made the package: that
@@ -31,7 +31,7 @@ from training_runtime.environments.folders import folder_name
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.environments import built_files
-from training_runtime.host.environments.build_orders import FACTS, Orders, Result
+from training_runtime.host.environments.build_spec import FACTS, BuildSpec, Result
 from training_runtime.host.sandbox import kernel, levels
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.protocol import build
@@ -50,17 +50,17 @@ class Step(Exception):
 
 
 def main() -> int:
-    orders = _connected(build(Orders, json.loads(sys.stdin.buffer.readline())))
+    spec = _connected(build(BuildSpec, json.loads(sys.stdin.buffer.readline())))
     kernel.become_subreaper()  # what a step leaves behind becomes this program's child
     os.umask(0o022)
     began = time.monotonic()
-    work = _Work(orders, bases.of_this_machine(), deadline=began + orders.limit_s)
+    work = _Work(spec, bases.of_this_machine(), deadline=began + spec.limit_s)
     try:
         result = work.make()
     except (Failed, SandboxRefused) as failure:
         result = Result(problem=str(failure), lock="")
     except OSError as error:
-        result = Result(problem=f"The environment could not be built on {orders.node}: {error}")
+        result = Result(problem=f"The environment could not be built on {spec.node}: {error}")
     finally:
         _kill_all()
         work.clear()
@@ -68,14 +68,14 @@ def main() -> int:
     return 0
 
 
-def _connected(orders: Orders) -> Orders:
+def _connected(spec: BuildSpec) -> BuildSpec:
     """With what leads to proxies and package indexes open in its boxes."""
-    servers = network.servers(orders.network)
-    trusted = levels.with_servers(orders.trusted, servers)
-    strange = levels.with_servers(orders.strange, servers) if orders.strange is not None else None
-    if strange is not None and strange.reach == "machine" and orders.apart:
-        return dataclasses.replace(orders, trusted=trusted, strange=None, why_not=LOOPBACK)
-    return dataclasses.replace(orders, trusted=trusted, strange=strange)
+    servers = network.servers(spec.network)
+    trusted = levels.with_servers(spec.trusted, servers)
+    strange = levels.with_servers(spec.strange, servers) if spec.strange is not None else None
+    if strange is not None and strange.reach == "machine" and spec.apart:
+        return dataclasses.replace(spec, trusted=trusted, strange=None, why_not=LOOPBACK)
+    return dataclasses.replace(spec, trusted=trusted, strange=strange)
 
 
 def _say(words: dict[str, object]) -> None:
@@ -86,10 +86,10 @@ def _say(words: dict[str, object]) -> None:
 class _Work:
     """One build. Everything that a box may write to lies in `self.at`, which nothing of value is in."""
 
-    def __init__(self, orders: Orders, base: Base, *, deadline: float) -> None:
-        self.orders, self.base, self.deadline = orders, base, deadline
-        self.lines = requirements.from_text(orders.requirements)
-        self.box = orders.trusted
+    def __init__(self, spec: BuildSpec, base: Base, *, deadline: float) -> None:
+        self.spec, self.base, self.deadline = spec, base, deadline
+        self.lines = requirements.from_text(spec.requirements)
+        self.box = spec.trusted
         self.at = Path()
         self._made: list[Path] = []
         self._log = bytearray()
@@ -99,24 +99,24 @@ class _Work:
             raise Failed(problem)
         self._bound_cache()
         try:
-            return self._attempt(self.orders.trusted, sources=False)
+            return self._attempt(self.spec.trusted, sources=False)
         except Step as failure:
             output = str(failure)
-            if self.orders.strange is None or not problems.needs_source(output):
-                why_not = f" ({self.orders.why_not})" if self.orders.why_not and problems.needs_source(output) else ""
-                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.orders.node) + why_not) from None
+            if self.spec.strange is None or not problems.needs_source(output):
+                why_not = f" ({self.spec.why_not})" if self.spec.why_not and problems.needs_source(output) else ""
+                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.spec.node) + why_not) from None
         self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
         try:
-            return self._attempt(self.orders.strange, sources=True)
+            return self._attempt(self.spec.strange, sources=True)
         except Step as failure:
-            raise Failed(problems.explain(str(failure), self.lines, base=self.base.words, node=self.orders.node)) from None
+            raise Failed(problems.explain(str(failure), self.lines, base=self.base.words, node=self.spec.node)) from None
 
     def _attempt(self, box: Box, *, sources: bool) -> Result:
         self.box = box
         self.at = self._folder(box)
-        lock = self.orders.lock or self._resolve(sources=sources)
+        lock = self.spec.lock or self._resolve(sources=sources)
         name = folder_name(lock, self.base.key, prefix=sys.prefix)
-        target = Path(self.orders.store, name)
+        target = Path(self.spec.store, name)
         if not (target / FACTS).is_file():
             self._install(lock, sources=sources)
             self._finish(target, lock)
@@ -126,13 +126,13 @@ class _Work:
     def _bound_cache(self) -> None:
         """The shared cache is emptied when it is larger than an environment may be. Not while another build may be using it; one that
         begins at this very moment fails at worst, and is tried again by the next run."""
-        shared = Path(self.orders.trusted.write)
-        if not list(shared.glob("*-*")) and built_files.size(shared / "cache") > self.orders.limit_bytes:
+        shared = Path(self.spec.trusted.write)
+        if not list(shared.glob("*-*")) and built_files.size(shared / "cache") > self.spec.limit_bytes:
             shutil.rmtree(shared / "cache", ignore_errors=True)
 
     def _folder(self, box: Box) -> Path:
         """With what uv reads in it; it belongs to the box's user, so from here on nothing in it is believed."""
-        at = Path(box.write, f"{self.orders.key[:16]}-{uuid.uuid4().hex[:8]}")
+        at = Path(box.write, f"{self.spec.key[:16]}-{uuid.uuid4().hex[:8]}")
         at.mkdir()
         self._made.append(at)
         for name in ("home", "tmp"):
@@ -140,7 +140,7 @@ class _Work:
         wanted = [line.text for line in self.lines if line.name]
         (at / "requirements.txt").write_text("".join(f"{text}\n" for text in wanted))
         (at / "constraints.txt").write_text(self.base.constraints())
-        if known := self.orders.lock or self.orders.prefer:  # uv prefers the versions that its output file names already
+        if known := self.spec.lock or self.spec.prefer:  # uv prefers the versions that its output file names already
             (at / "lock.txt").write_text(known)
         bases.write_stubs(self.base, at / "base")
         if box.uid is not None:
@@ -182,8 +182,8 @@ class _Work:
         if made.is_symlink() or not made.is_dir():
             raise Failed("The environment could not be built: its folder was replaced while it was.")
         # Only uv has been at work as the trusted box's user, and links to its cache stay its own: nobody else could link to them otherwise.
-        size_bytes = built_files.take(made, chown=self.box is not self.orders.trusted)
-        facts = {"size_bytes": size_bytes, "requirements": self.orders.requirements, "lock": lock, "base": self.base.words}
+        size_bytes = built_files.take(made, chown=self.box is not self.spec.trusted)
+        facts = {"size_bytes": size_bytes, "requirements": self.spec.requirements, "lock": lock, "base": self.base.words}
         fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -204,7 +204,7 @@ class _Work:
     # ----------------------------------------------------------------------------------------------------------------------------
 
     def _uv(self, *words: str) -> None:
-        self._run(self.orders.uv, *words)
+        self._run(self.spec.uv, *words)
 
     def _run(self, *command: str) -> None:
         """A boxed child, until it has ended and so have all that it started. Raises Step where it fails."""
@@ -256,7 +256,7 @@ class _Work:
             "NO_COLOR": "1",
             "PYTHONNOUSERSITE": "1",
         }
-        return self.orders.network | own
+        return self.spec.network | own
 
     def _follow(self, reader: int) -> None:
         """Takes in what is said until everybody has closed the pipe or the child that counts has ended; looks at limits meanwhile."""
@@ -274,21 +274,17 @@ class _Work:
                 self._note(piece.decode(errors="replace"))
             now = time.monotonic()
             if now > self.deadline:
-                raise Failed(
-                    f"The environment was not built within {self.orders.limit_s:g} s: name fewer packages, or ask an administrator."
-                )
+                raise Failed(f"The environment was not built within {self.spec.limit_s:g} s: name fewer packages, or ask an administrator.")
             if now >= looked_at + _LOOK_S:
                 looked_at = now
                 self._check_room()
 
     def _check_room(self) -> None:
-        limit = self.orders.limit_bytes
+        limit = self.spec.limit_bytes
         if built_files.size(self.at) > limit:
             raise Failed(f"The environment is larger than {limit / 1e6:,.0f} MB, the most that is allowed: name fewer packages.")
-        if shutil.disk_usage(self.orders.store).free < self.orders.free_bytes:
-            raise Failed(
-                f"There is no room left on the disk of {self.orders.node}: an administrator deletes unused environments or results."
-            )
+        if shutil.disk_usage(self.spec.store).free < self.spec.free_bytes:
+            raise Failed(f"There is no room left on the disk of {self.spec.node}: an administrator deletes unused environments or results.")
 
     def _note(self, text: str) -> None:
         self._log += text.encode(errors="replace")
@@ -313,7 +309,7 @@ class _Work:
         return content.decode(errors="replace")
 
     def clear(self) -> None:
-        for folder in (*self._made, *([Path(self.orders.strange.write)] if self.orders.strange else ())):
+        for folder in (*self._made, *([Path(self.spec.strange.write)] if self.spec.strange else ())):
             shutil.rmtree(folder, ignore_errors=True)
 
 

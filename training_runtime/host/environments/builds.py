@@ -23,7 +23,7 @@ from training_runtime.environments import network
 from training_runtime.environments.folders import folder_name
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
-from training_runtime.host.environments.build_orders import FACTS, WORK, Orders, Result
+from training_runtime.host.environments.build_spec import FACTS, WORK, BuildSpec, Result
 from training_runtime.host.node import Node
 from training_runtime.host.sandbox import levels
 from training_runtime.host.sandbox.levels import Abilities
@@ -144,7 +144,7 @@ class Environments:
         each.seen = EnvironmentSeen(each.wish.key, each.wish.attempt, "building", detail="starting")
         self._node.changed = True
         try:
-            orders = self._orders(each.wish)
+            spec = self._spec_of(each.wish)
             self._node.groups.make(_group(each))
             process = subprocess.Popen(
                 [sys.executable, "-m", "training_runtime.host.environments.builder"],
@@ -158,8 +158,8 @@ class Environments:
             assert process.stdout is not None
             each.process, each.said = process, b""
             self._node.helpers.add(process.pid)
-            self._node.groups.put(_group(each), process.pid)  # it waits for its orders and has started nothing yet
-            process.stdin.write(json.dumps(dataclasses.asdict(orders)).encode() + b"\n")
+            self._node.groups.put(_group(each), process.pid)  # it waits for its arguments and has started nothing yet
+            process.stdin.write(json.dumps(dataclasses.asdict(spec)).encode() + b"\n")
             process.stdin.flush()
         except (OSError, SandboxRefused) as error:
             self._settle(each, Result(problem=f"The environment cannot be built on {self._settings.node}: {error}"))
@@ -168,7 +168,7 @@ class Environments:
         os.set_blocking(process.stdout.fileno(), False)
         self._node.watch(process.stdout, functools.partial(self._on_said, each))
 
-    def _orders(self, wish: WantedEnvironment) -> Orders:
+    def _spec_of(self, wish: WantedEnvironment) -> BuildSpec:
         settings, own = self._settings.building, network.settings(self._own, prefix=sys.prefix)
         uv = Path(sys.prefix, "bin", "uv")
         if not uv.is_file():
@@ -186,7 +186,7 @@ class Environments:
                 strange = make(str(folder), run=wish.run)
             except SandboxRefused as refused:
                 why_not = str(refused)
-        return Orders(
+        return BuildSpec(
             key=wish.key,
             requirements=wish.requirements,
             lock=wish.lock,

@@ -1,5 +1,5 @@
-"""Fetches code by git: `python -m training_runtime.host.environments.code_fetch`, started by the web side for one fetch. Orders come on its
-standard input, a line of JSON; its standard output says what came of it; the zip lies in the folder that the orders name.
+"""Fetches code by git: `python -m training_runtime.host.environments.code_fetch`, started by the web side for one fetch. Its arguments come
+on its standard input, a line of JSON; its standard output says what came of it; the zip lies in the folder that they name.
 
 What git brings was made by strangers, so git runs in a box, as a user without privileges, with limits of time and size. This program stays
 outside of it, believes nothing that is written in there, and kills all that is left. When its input is closed it ends at once.
@@ -39,7 +39,7 @@ _MOST_HOSTS = 16 << 10
 
 
 @dataclass(frozen=True)
-class Orders:
+class FetchSpec:
     """`work`: an empty folder, where the zip is put."""
 
     home: str
@@ -50,11 +50,11 @@ class Orders:
 
 
 def main() -> int:
-    orders = build(Orders, json.loads(sys.stdin.buffer.readline()))
+    spec = build(FetchSpec, json.loads(sys.stdin.buffer.readline()))
     kernel.become_subreaper()
     os.umask(0o077)
     try:
-        said = _fetch(orders)
+        said = _fetch(spec)
     except (Failed, SandboxRefused) as failure:
         said = {"problem": str(failure)}
     except OSError as error:
@@ -65,45 +65,45 @@ def main() -> int:
     return 0
 
 
-def _fetch(orders: Orders) -> dict[str, str]:
+def _fetch(spec: FetchSpec) -> dict[str, str]:
     if shutil.which("git", path="/usr/local/bin:/usr/bin:/bin") is None:
         raise Failed("git is not installed on the studio's machine: an administrator installs it, or upload the code as a zip.")
-    if orders.wanted.scheme == "ssh" and shutil.which("ssh", path="/usr/local/bin:/usr/bin:/bin") is None:
+    if spec.wanted.scheme == "ssh" and shutil.which("ssh", path="/usr/local/bin:/usr/bin:/bin") is None:
         raise Failed("ssh is not installed on the studio's machine: give the https:// address, or upload the code as a zip.")
     own = network.settings(os.environ, prefix=sys.prefix)
-    policy = settings.sandbox_policy(os.environ, home=Path(orders.home))
-    abilities = strongest(Path(orders.work).parent, policy)
+    policy = settings.sandbox_policy(os.environ, home=Path(spec.home))
+    abilities = strongest(Path(spec.work).parent, policy)
     with contextlib.ExitStack() as cleanup:
-        work = Path(orders.work)
+        work = Path(spec.work)
         if abilities.level in OWN_USER:
             # git asks whether it may read (access(2)), which no capability answers: it works where nobody closes the way to other users.
             work = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="edt-git-", dir=OPEN, ignore_cleanup_errors=True)))
         cleanup.callback(_kill_all)
         box = levels.box_for_building(str(work), abilities, policy=policy, read=network.folders(own))
-        if orders.wanted.scheme == "ssh" and box.uid is not None:  # ssh wants its user to have a name
+        if spec.wanted.scheme == "ssh" and box.uid is not None:  # ssh wants its user to have a name
             box = dataclasses.replace(box, uid=pwd.getpwnam("nobody").pw_uid)
-        box = levels.with_servers(box, orders.wanted.pinned or network.servers(own))
-        said = _in_box(orders, dataclasses.replace(box, max_file_bytes=orders.limit_bytes), work, own)
-        if work != Path(orders.work) and "commit" in said:
-            _hand_on(work / ZIP, Path(orders.work, ZIP), most=orders.limit_bytes)
+        box = levels.with_servers(box, spec.wanted.pinned or network.servers(own))
+        said = _in_box(spec, dataclasses.replace(box, max_file_bytes=spec.limit_bytes), work, own)
+        if work != Path(spec.work) and "commit" in said:
+            _hand_on(work / ZIP, Path(spec.work, ZIP), most=spec.limit_bytes)
     return said
 
 
-def _in_box(orders: Orders, box: Box, work: Path, own: dict[str, str]) -> dict[str, str]:
+def _in_box(spec: FetchSpec, box: Box, work: Path, own: dict[str, str]) -> dict[str, str]:
     (work / "home").mkdir()
-    (work / KEY).write_text(orders.wanted.key.rstrip() + "\n")
-    (work / HOSTS).write_text(orders.wanted.host_key)
+    (work / KEY).write_text(spec.wanted.key.rstrip() + "\n")
+    (work / HOSTS).write_text(spec.wanted.host_key)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _become(orders, box, work, own, writer)
+        _become(spec, box, work, own, writer)
     os.close(writer)
-    said = _follow(reader, orders, work)
+    said = _follow(reader, spec, work)
     _kill_all()
     found = json.loads(said) if said else {"problem": "git ended without a word: the code is too large, or there is no memory left."}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise Failed("git was replaced while it was at work.")
-    return {**found, "host_key": _read(work / HOSTS) if orders.wanted.scheme == "ssh" else ""}
+    return {**found, "host_key": _read(work / HOSTS) if spec.wanted.scheme == "ssh" else ""}
 
 
 def _hand_on(made: Path, to: Path, *, most: int) -> None:
@@ -115,7 +115,7 @@ def _hand_on(made: Path, to: Path, *, most: int) -> None:
             left -= len(piece)
 
 
-def _become(orders: Orders, box: Box, work: Path, own: dict[str, str], output: int) -> None:
+def _become(spec: FetchSpec, box: Box, work: Path, own: dict[str, str], output: int) -> None:
     """In the child. Never returns."""
     try:
         os.setsid()
@@ -128,7 +128,7 @@ def _become(orders: Orders, box: Box, work: Path, own: dict[str, str], output: i
         kernel.die_with_the_parent()
         os.chdir(work)
         try:
-            said = {"commit": git_steps.fetch(orders.wanted, work, own)}
+            said = {"commit": git_steps.fetch(spec.wanted, work, own)}
         except Failed as failure:
             said = {"problem": str(failure)}
         os.write(3, json.dumps(said).encode())
@@ -138,9 +138,9 @@ def _become(orders: Orders, box: Box, work: Path, own: dict[str, str], output: i
         os._exit(0)
 
 
-def _follow(reader: int, orders: Orders, work: Path) -> bytes:
+def _follow(reader: int, spec: FetchSpec, work: Path) -> bytes:
     """What the child says, until it has closed the pipe. Raises Failed where it takes too long, or too much room."""
-    said, deadline = b"", time.monotonic() + orders.limit_s
+    said, deadline = b"", time.monotonic() + spec.limit_s
     while True:
         ready, _, _ = select.select([reader, 0], [], [], _LOOK_S)
         if 0 in ready and not os.read(0, 4096):
@@ -153,9 +153,9 @@ def _follow(reader: int, orders: Orders, work: Path) -> bytes:
             said += piece
         if time.monotonic() > deadline:
             advice = "name a branch or a tag, or leave data sets out of the repository"
-            raise Failed(f"The code had not come within {orders.limit_s:g} s: {advice}.")
-        if built_files.size(work) > 2 * orders.limit_bytes:  # what git has fetched, and the zip
-            most = orders.limit_bytes >> 20
+            raise Failed(f"The code had not come within {spec.limit_s:g} s: {advice}.")
+        if built_files.size(work) > 2 * spec.limit_bytes:  # what git has fetched, and the zip
+            most = spec.limit_bytes >> 20
             raise Failed(f"The repository is larger than {most} MiB: leave data sets out and upload them as a data asset.")
 
 

@@ -11,7 +11,7 @@ WORK = ".building"
 
 
 @dataclass(frozen=True)
-class Orders:
+class BuildSpec:
     """`store`: the folder of built environments. `trusted`: the box for uv alone, whose `write` holds the shared cache; `strange`: that in
     which code of packages may run, made for this build alone; None: nothing is built from source, and why not, where it is not the setting.
     `network`: see that module. `apart`: code of packages may not have the machine's network."""
