@@ -224,9 +224,9 @@ class Job:
             lanes=all_reduce.lanes(self.trained),
         )
 
-    def means(self, row: list[float]) -> dict[str, float]:
+    def means(self, vector: list[float]) -> dict[str, float]:
         """Metric columns summed over samples -> exact means; accuracy only where every part had one."""
-        samples, flagged, *sums = row
+        samples, flagged, *sums = vector
         names = self.metric_names()
         if self.measures is not None:
             return dict(zip(names, (sums[0] / samples, *self.measures.values(sums[1:])), strict=True))

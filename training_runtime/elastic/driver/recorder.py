@@ -248,13 +248,13 @@ class Recorder:
             f"step {event.step}: {event.workers_before} -> {len(event.members)} workers, {event.reason}, {1000 * pause_s:.0f} ms"
         )
 
-    def test(self, step: int, epoch: int, row: list[float]) -> None:
+    def test(self, step: int, epoch: int, vector: list[float]) -> None:
         if step <= self._last_test:
             return
         self._last_test = step
-        metrics = self._job.means(row)
+        metrics = self._job.means(vector)
         self.metrics.update({f"test {k}": v for k, v in metrics.items()})
-        self.write(journal.Test(step, epoch, metrics, int(row[0])))
+        self.write(journal.Test(step, epoch, metrics, int(vector[0])))
         shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
         self._screen.say(f"epoch {epoch} test: {shown}")
 

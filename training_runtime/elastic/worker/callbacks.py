@@ -53,13 +53,13 @@ class WorkerHooks:
     def epoch_end(self, epoch: int, *, save_model: bool) -> None:
         self._all("on_epoch_end", epoch, save_model=save_model)
 
-    def trained(self, rows: Sequence[list[float]], epoch: int, workers: int) -> None:
+    def trained(self, vectors: Sequence[list[float]], epoch: int, workers: int) -> None:
         """After a step: the logger gets the means over this worker's own engines."""
         logger = self._logger
-        self._trained += len(rows)
-        if not rows or (logger is None and not self._due()):
+        self._trained += len(vectors)
+        if not vectors or (logger is None and not self._due()):
             return
-        means = self._job.means([sum(column) for column in zip(*rows, strict=True)])
+        means = self._job.means([sum(column) for column in zip(*vectors, strict=True)])
         if logger is not None:
             self._guard(lambda: logger.train(means, self._trained, epoch + 1, workers))
         else:
@@ -74,12 +74,12 @@ class WorkerHooks:
         self._printed = now
         return True
 
-    def tested(self, row: list[float], epoch: int) -> None:
+    def tested(self, vector: list[float], epoch: int) -> None:
         logger = self._logger
         if logger is None:
             return
         self._tests += 1
-        self._guard(lambda: logger.test(self._job.means(row), self._tests, epoch + 1))
+        self._guard(lambda: logger.test(self._job.means(vector), self._tests, epoch + 1))
 
     def _all(self, name: str, *args: Any, **kwargs: Any) -> None:
         for callback in self._job.user_callbacks:

@@ -71,7 +71,7 @@ class Compute:
                 "train() and choose between them by an attribute of the module, or make the change in on_train_begin"
             )
 
-    def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> Figures:
+    def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> BatchMetrics:
         """Forward and backward of engine m of `place` = (epoch, step, m) on a batch of `count` samples; gradients stand in `.grad`,
         multiplied by `weight` (the engine's part of the global batch)."""
         job = self.job
@@ -83,14 +83,14 @@ class Compute:
         loss = job.loss(outputs, targets)
         (loss * weight).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            return self._figures(loss.detach().clone(), outputs, targets, count)
+            return self._batch_metrics(loss.detach().clone(), outputs, targets, count)
 
-    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> Figures:
+    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> BatchMetrics:
         """What comes of one test batch."""
         with torch.no_grad():
             inputs, targets = self._for_test(place, batch)
             outputs = self.job.model(inputs)
-            return self._figures(self.job.loss(outputs, targets), outputs, targets, count)
+            return self._batch_metrics(self.job.loss(outputs, targets), outputs, targets, count)
 
     def _for_test(self, place: tuple[int, int, int], batch: Any) -> tuple[Any, Any]:
         inputs, targets = self._move(_pair(batch))
@@ -128,21 +128,21 @@ class Compute:
             return type(value)(*(self._move(v) for v in value))
         return type(value)(self._move(v) for v in value) if isinstance(value, (list, tuple)) else value
 
-    def _figures(self, loss: Any, outputs: Any, targets: Any, count: int) -> Figures:
+    def _batch_metrics(self, loss: Any, outputs: Any, targets: Any, count: int) -> BatchMetrics:
         if self.job.measures is not None:
             counted = self.job.measures.sums(outputs, targets) if self._measures else [0.0] * self.job.measures.width
-            return Figures(count, 0, loss, (), tuple(counted))
+            return BatchMetrics(count, 0, loss, (), tuple(counted))
         if self.job.metrics is not None:
-            return Figures(count, 0, loss, tuple((value, 1) for value in self._measured(outputs, targets)))
+            return BatchMetrics(count, 0, loss, tuple((value, 1) for value in self._measured(outputs, targets)))
         right = hits(outputs, targets)
-        return Figures(count, 0 if right is None else count, loss, ((0.0, 1) if right is None else right,))
+        return BatchMetrics(count, 0 if right is None else count, loss, ((0.0, 1) if right is None else right,))
 
     def _measured(self, outputs: Any, targets: Any) -> list[float]:
         """What the script's metrics say."""
         metrics = self.job.metrics or ()
         return [float(metric(outputs, targets)) if self._measures else 0.0 for metric in metrics]
 
-    def _train_by_user(self, inputs: Any, targets: Any, count: int) -> Figures:
+    def _train_by_user(self, inputs: Any, targets: Any, count: int) -> BatchMetrics:
         """fn_step_train(model, data, eva, train_loader, fn_args) -> (accuracy in percent, loss); it calls backward() itself, so its
         gradients are weighted afterwards (see Exchange.end). Where the script has metrics they are taken whenever it calls `eva`."""
         model: Any = self.job.model
@@ -156,9 +156,9 @@ class Compute:
         assert self.job.train_function is not None
         accuracy, loss = self.job.train_function(model, (inputs, targets), eva, None, {})
         if self.job.metrics is None:
-            return Figures(count, count, float(loss), ((float(accuracy), 100),))
+            return BatchMetrics(count, count, float(loss), ((float(accuracy), 100),))
         means = [sum(each) / len(measured) for each in zip(*measured, strict=True)] or [math.nan] * len(self.job.metrics)
-        return Figures(count, 0, float(loss), tuple((mean, 1) for mean in means))
+        return BatchMetrics(count, 0, float(loss), tuple((mean, 1) for mean in means))
 
 
 def is_compiled(model: torch.nn.Module) -> bool:
@@ -205,7 +205,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class BatchMetrics:
     """What came of one batch, still where it was computed: to read it is to wait for the device. What the script's own functions return is
     read at once, since they may go on to change it. Of the mean `loss` and of each metric (a value, and what it is to be divided by) the
     sums over `samples` are told; `with_accuracy` of them have one. `counted` are sums already (see `measures`)."""
@@ -216,7 +216,7 @@ class Figures:
     metrics: tuple[tuple[Any, int], ...]
     counted: tuple[float, ...] = ()
 
-    def row(self) -> list[float]:
+    def vector(self) -> list[float]:
         """The metric columns: samples, samples with accuracy, loss sum, metric sums."""
         sums = (float(each) / of * self.samples for each, of in ((self.loss, 1), *self.metrics))
         return [self.samples, self.with_accuracy, *sums, *self.counted]

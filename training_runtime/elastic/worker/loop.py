@@ -28,7 +28,7 @@ from training_runtime.elastic.processes import becoming
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture
 from training_runtime.elastic.state.registered import Registered
-from training_runtime.elastic.worker.compute import Compute, Figures
+from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.loop_step import NO_UPDATE, OUTSIDE, TOO_EARLY, Batch, Step
 from training_runtime.elastic.worker.main import Worker, fail
 from training_runtime.elastic.worker.stepping import Doing
@@ -43,14 +43,14 @@ CAUGHT = (
 )
 NO_RESULT = "evaluate(batch) must return the loss, or a dict with {}, not {}"
 STOPPED = "The script has ended the training by step.stop(): after step {} of {}."
-ASKED = 1  # a column of the rows of engines, in which loops have no accuracy: whether the worker was asked to end the training
+ASKED = 1  # a column of the engines' metric vectors, in which loops have no accuracy: whether the worker was asked to end the training
 BEGINS = "step"  # the purpose of what is drawn before the first batch
 
 
 class LoopCompute(Compute):
     """What is computed where no loop of the script's is."""
 
-    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> Figures:
+    def test(self, place: tuple[int, int, int], batch: Any, count: int) -> BatchMetrics:
         assert self.job.evaluate is not None
         names = self.job.metric_names()
         with torch.no_grad():
@@ -63,7 +63,7 @@ class LoopCompute(Compute):
             except (KeyError, TypeError, ValueError):
                 said = f"a dict with {', '.join(map(str, found))}"
                 raise UserError(NO_RESULT.format(", ".join(names), said)) from None
-        return Figures(count, 0, loss, tuple((value, 1) for value in others))
+        return BatchMetrics(count, 0, loss, tuple((value, 1) for value in others))
 
     def begin(self, place: tuple[int, int, int], batch: Any, purpose: str = "forward") -> Any:
         """A batch on the device, all generators where they stand for it."""
@@ -156,7 +156,7 @@ class LoopWorker(Worker):
         self._end_step(step._doing)
 
     def _look_for_the_end(self, step: Step) -> None:
-        """Where one of the workers has asked for it in the step before, as this step's rows say to all of them, it is here."""
+        """Where one of the workers has asked for it in the step before, as this step's metric vectors say to all of them, it is here."""
         doing = step._doing
         if self.segment.metrics[doing.parity, : len(doing.sizes), ASKED].any():
             self.ended.update(asked=1, tick=self.tick + 1 + step.is_last_of_epoch)
@@ -192,13 +192,13 @@ class LoopWorker(Worker):
     def _own_parts(self, step: Step) -> Iterator[Batch]:
         doing = step._doing
         unit, mine, sizes = doing.unit, doing.mine, doing.sizes
-        doing.figures = []
+        doing.metrics = []
         for m in mine:
             task, batch = self._begin_engine(unit, m, mine, sizes, alone=False)
             data = self.compute.begin(task.place, batch)
             step._open(m)
             yield Batch(data, m, sizes[m])
-            doing.figures.append(step._shut())
+            doing.metrics.append(step._shut())
             self._end_engine(unit, m, mine, sizes, alone=False)
 
     def _go_on(self, step: Step, moved: Moved) -> bool:
@@ -242,9 +242,9 @@ class LoopWorker(Worker):
         return self.job.means(sums)
 
     def _test(self, unit: Unit) -> list[float]:
-        row = super()._test(unit)
-        self.evaluated.update(self.job.means(row))
-        return row
+        vector = super()._test(unit)
+        self.evaluated.update(self.job.means(vector))
+        return vector
 
     # -- what the body logs
 

@@ -12,7 +12,7 @@ import torch
 from training_runtime.elastic.comm.all_reduce import Exchange
 from training_runtime.elastic.data.sampler import Shape, Unit
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.worker.compute import Figures
+from training_runtime.elastic.worker.compute import BatchMetrics
 from training_runtime.elastic.worker.stepping import Doing
 
 OUTSIDE = "gradients came from elsewhere than step.backward(loss): call it in the place of loss.backward(), it weights the loss by its part"
@@ -184,7 +184,7 @@ class Step:
     def _open(self, part: int) -> None:
         self._part, self._loss, self._measured = part, None, {}
 
-    def _shut(self) -> Figures:
+    def _shut(self) -> BatchMetrics:
         """What came of the part."""
         names = self._worker.job.metric_names()[1:]
         if self._loss is None:
@@ -192,4 +192,6 @@ class Step:
         if set(self._measured) != set(names):
             self._worker.refuse(NOT_MEASURED.format(", ".join(names) or "nothing", ", ".join(self._measured) or "nothing"))
         part, self._part = self._part, -1
-        return Figures(self._doing.sizes[part], self._worker.ended["asked"], self._loss, tuple((self._measured[name], 1) for name in names))
+        return BatchMetrics(
+            self._doing.sizes[part], self._worker.ended["asked"], self._loss, tuple((self._measured[name], 1) for name in names)
+        )

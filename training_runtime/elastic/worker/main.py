@@ -21,7 +21,7 @@ from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
-from training_runtime.elastic.worker.compute import Compute, Figures
+from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
 from training_runtime.elastic.worker.stepping import Stepping
 from training_runtime.elastic.worker.validation import Validation
@@ -82,7 +82,7 @@ class Worker(Stepping):
 
     def _step(self, unit: Unit) -> None:
         doing = self._begin_step(unit)
-        doing.figures = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
+        doing.metrics = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
         self._sum(doing)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self.whole = False
@@ -95,13 +95,13 @@ class Worker(Stepping):
         self._take_buffers(doing)
         self._end_step(doing)
 
-    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> Figures:
+    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> BatchMetrics:
         """Compute one engine, its gradients into their row."""
         alone = self._is_alone(sizes)
         task, batch = self._begin_engine(unit, m, mine, sizes, alone=alone)
-        figures = self.compute.train(task.place, batch, sizes[m], sizes[m] / sum(sizes))
+        metrics = self.compute.train(task.place, batch, sizes[m], sizes[m] / sum(sizes))
         self._end_engine(unit, m, mine, sizes, alone=alone)
-        return figures
+        return metrics
 
     def _begin_epoch(self, unit: Unit) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
@@ -168,13 +168,13 @@ class Worker(Stepping):
         self.job.model.eval()
         self.buffers.ensure_snapshot()
         try:
-            row = self._test(unit)
+            vector = self._test(unit)
         finally:
             self.buffers.restore()
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
                 module.training = mode
         if self.group.rank == 0:
-            self._report("tested", step=unit.step, epoch=unit.epoch + 1, row=row)
+            self._report("tested", step=unit.step, epoch=unit.epoch + 1, row=vector)
         self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
     def _test(self, unit: Unit) -> list[float]:

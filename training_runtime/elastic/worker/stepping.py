@@ -22,7 +22,7 @@ from training_runtime.elastic.data.sampler import Unit
 from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat
-from training_runtime.elastic.worker.compute import Compute, Figures
+from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
 from training_runtime.elastic.worker.lifecycle import Left, Lifecycle
 
@@ -30,7 +30,7 @@ from training_runtime.elastic.worker.lifecycle import Left, Lifecycle
 @dataclass
 class Doing:
     """A step under way. `sizes`: samples of each engine; `mine`: the engines of this worker; `alone`: the only worker has the only engine.
-    `agreed`: the newest generation that all members know of; `rows`: what came of the own engines."""
+    `agreed`: the newest generation that all members know of; `vectors`: what came of the own engines."""
 
     unit: Unit
     group: Group
@@ -39,8 +39,8 @@ class Doing:
     alone: bool
     compared: bool
     started: float
-    figures: list[Figures] = field(default_factory=list)
-    rows: list[list[float]] = field(default_factory=list)
+    metrics: list[BatchMetrics] = field(default_factory=list)
+    vectors: list[list[float]] = field(default_factory=list)
     agreed: int = 0
 
     @property
@@ -132,7 +132,7 @@ class Stepping(Lifecycle):
             self._announce_size()
             self._record(unit, group, time.monotonic() - doing.started)
         with self._excused():
-            self.hooks.trained(doing.rows, unit.epoch, group.size)
+            self.hooks.trained(doing.vectors, unit.epoch, group.size)
         self._save_by_time(unit)
         self._move_on(doing.agreed)
 
@@ -149,9 +149,9 @@ class Stepping(Lifecycle):
 
     def _read(self, doing: Doing) -> None:
         """What came of this worker's engines, also for whoever records the step."""
-        doing.rows = [each.row() for each in doing.figures]
-        for m, row in zip(doing.mine, doing.rows, strict=True):
-            self.segment.metrics[doing.parity, m] = torch.tensor(row, dtype=torch.float64)
+        doing.vectors = [each.vector() for each in doing.metrics]
+        for m, vector in zip(doing.mine, doing.vectors, strict=True):
+            self.segment.metrics[doing.parity, m] = torch.tensor(vector, dtype=torch.float64)
 
     def _tell_digest(self) -> dict[str, int]:
         live, numbers = self.job.live, self.buffers.numbers.values()

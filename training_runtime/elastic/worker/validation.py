@@ -19,8 +19,8 @@ from training_runtime.elastic.worker.compute import Compute
 
 
 class Validation:
-    """One worker's part in it. The row of every test batch goes into the segment's table, and a mark beside it. `apart`: a device computes
-    beside the processor."""
+    """One worker's part in it. The metric vector of every test batch goes into the segment's table, and a mark beside it. `apart`: a device
+    computes beside the processor."""
 
     def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, apart: bool) -> None:
         self._compute, self._feed, self._segment, self._hooks, self._apart = compute, feed, segment, hooks, apart
@@ -29,7 +29,7 @@ class Validation:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
         the table is complete after the last round. `meet` waits for the others, and says what is given to other machines; what it raises
         when the members change passes through.
-        Returns the sum of all rows, in their order."""
+        Returns the sum of all vectors, in their order."""
         epoch, feed = unit.epoch, self._feed
         pending = [j for j in range(self._compute.shape.test_batches) if not marks or marks[j] != epoch + 1]
         for first in range(0, len(pending), group.size):
@@ -42,13 +42,13 @@ class Validation:
 
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
         epoch, batch, _ = task.place
-        figures = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
+        metrics = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
         if self._apart:
             self._feed.ahead(later)
-        row = figures.row()
-        self._segment.tests[batch] = torch.tensor(row, dtype=torch.float64)
+        vector = metrics.vector()
+        self._segment.tests[batch] = torch.tensor(vector, dtype=torch.float64)
         self._segment.tested[batch] = epoch + 1
-        self._hooks.tested(row, epoch)
+        self._hooks.tested(vector, epoch)
         heartbeat.beat()
 
     def by_user(self, unit: Unit) -> list[float]:
@@ -60,6 +60,6 @@ class Validation:
                 heartbeat.beat()
                 yield self._feed.batch(task, tasks[j + 1 :], workers=1)
 
-        row = self._compute.test_by_user(unit.epoch, batches)
-        self._hooks.tested(row, unit.epoch)
-        return row
+        vector = self._compute.test_by_user(unit.epoch, batches)
+        self._hooks.tested(vector, unit.epoch)
+        return vector
