@@ -24,12 +24,12 @@ INSERT INTO experiments_metric (series_id, step, seq, epoch, t, value, workers)
 SELECT s.id, p.step, p.seq, p.epoch, p.t, p.value + (p.step * 7919 + s.id * 104729) * (p.step + s.id) %% 997 / 5000.0, p.workers
 FROM experiments_metricseries s JOIN experiments_metric p ON p.series_id = %s WHERE s.id >= %s AND s.id <= %s ORDER BY s.id, p.step
 """
-STRETCHES = """
+ROLLUPS = """
 WITH ranked AS (
     SELECT series_id, step / %s AS place, step, t, value, MIN(value) OVER w AS least, MAX(value) OVER w AS greatest FROM experiments_metric
     WHERE series_id >= %s AND series_id <= %s WINDOW w AS (PARTITION BY series_id, step / 64)
 )
-INSERT INTO experiments_metricstretch (series_id, "index", least_step, least_t, least, greatest_step, greatest_t, greatest)
+INSERT INTO experiments_metricrollup (series_id, "index", least_step, least_t, least, greatest_step, greatest_t, greatest)
 SELECT a.series_id, a.place, MIN(a.step), MIN(a.t), a.least, MIN(b.step), MIN(b.t), a.greatest
 FROM ranked a JOIN ranked b ON b.series_id = a.series_id AND b.place = a.place AND b.value = b.greatest
 WHERE a.value = a.least GROUP BY a.series_id, a.place, a.least, a.greatest
@@ -63,7 +63,7 @@ def points(series: list[MetricSeries]) -> None:
     """What ingest writes for these curves, made in the database itself: three million rows would take minutes one by one."""
     from django.db import connection
 
-    from experiments.models import Metric, MetricStretch
+    from experiments.models import Metric, MetricRollup
 
     first, others = series[0], series[1:]
     Metric.objects.bulk_create(
@@ -75,7 +75,7 @@ def points(series: list[MetricSeries]) -> None:
     )
     with connection.cursor() as cursor:
         cursor.execute(COPIED, [first.pk, others[0].pk, others[-1].pk])
-        cursor.execute(STRETCHES, [MetricStretch.STEPS, first.pk, others[-1].pk])
+        cursor.execute(ROLLUPS, [MetricRollup.STEPS, first.pk, others[-1].pk])
 
 
 def address(runs: list[int]) -> str:

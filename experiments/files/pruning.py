@@ -30,8 +30,8 @@ from experiments.models import (
     DroppedCheckpoint,
     GenerationRecord,
     Metric,
+    MetricRollup,
     MetricSeries,
-    MetricStretch,
     ModelFile,
     ModelVersion,
     Notice,
@@ -203,7 +203,7 @@ def _remove_rows(stone: Tombstone) -> bool:
         return True
     many: tuple[QuerySet[Any], ...] = (
         Metric.objects.filter(series__run=stone.number),
-        MetricStretch.objects.filter(series__run=stone.number),
+        MetricRollup.objects.filter(series__run=stone.number),
         *(
             model._default_manager.filter(run=stone.number)
             for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, DroppedCheckpoint, SlotUse, StateDigest)

@@ -27,8 +27,8 @@ from experiments.models import (
     JournalCursor,
     LoggedFacts,
     Metric,
+    MetricRollup,
     MetricSeries,
-    MetricStretch,
     RunEvent,
     RunState,
     StateDigest,
@@ -54,7 +54,7 @@ UPDATE_SERIES = """
 UPDATE {table} SET points = %s, last_step = %s, last_value = %s, least = %s, least_step = %s, greatest = %s, greatest_step = %s,
 not_finite_from = %s WHERE id = %s
 """
-UPSERT_STRETCH = """
+UPSERT_ROLLUP = """
 INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (series_id, {index}) DO UPDATE SET
@@ -276,17 +276,17 @@ def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
 
 
 def _summarise(points: list[tuple[int, NewPoint]]) -> None:
-    """Bring the stretches that the points (of a series' key each, in order) lie in up to date."""
+    """Bring the rollups that the points (of a series' key each, in order) lie in up to date."""
     firsts: dict[int, int] = {}
     for series, point in points:
-        firsts.setdefault(series, point.step // MetricStretch.STEPS)
-    begun = MetricStretch.objects.filter(series__in=firsts, index__in=set(firsts.values()))  # only a first one can be there already
-    stretches = {(one.series_id, one.index): one for one in begun}
+        firsts.setdefault(series, point.step // MetricRollup.STEPS)
+    begun = MetricRollup.objects.filter(series__in=firsts, index__in=set(firsts.values()))  # only a first one can be there already
+    rollups = {(one.series_id, one.index): one for one in begun}
     for series, point in points:
-        place = (series, point.step // MetricStretch.STEPS)
-        one = stretches.get(place)
+        place = (series, point.step // MetricRollup.STEPS)
+        one = rollups.get(place)
         if one is None:
-            one = stretches[place] = MetricStretch(series_id=series, index=place[1])
+            one = rollups[place] = MetricRollup(series_id=series, index=place[1])
             one.least = one.greatest = point.value
             one.least_step = one.greatest_step = point.step
             one.least_t = one.greatest_t = point.t
@@ -295,11 +295,11 @@ def _summarise(points: list[tuple[int, NewPoint]]) -> None:
             one.least_t = point.t if one.least_step == point.step else one.least_t
             one.greatest_t = point.t if one.greatest_step == point.step else one.greatest_t
     columns = ("least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t")
-    rows = [(series, index, *(getattr(one, name) for name in columns)) for (series, index), one in stretches.items()]
-    _many(MetricStretch, UPSERT_STRETCH, rows)
+    rows = [(series, index, *(getattr(one, name) for name in columns)) for (series, index), one in rollups.items()]
+    _many(MetricRollup, UPSERT_ROLLUP, rows)
 
 
-def _widen(one: MetricSeries | MetricStretch, point: NewPoint) -> None:
+def _widen(one: MetricSeries | MetricRollup, point: NewPoint) -> None:
     """Its least or its greatest point is this one, where it is."""
     if point.value is not None and (one.least is None or point.value < one.least):
         one.least, one.least_step = point.value, point.step

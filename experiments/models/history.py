@@ -130,7 +130,7 @@ class Metric(models.Model):
         constraints = [models.UniqueConstraint(fields=["series", "step"], name="one_point_per_step")]
 
 
-class MetricStretch(models.Model):
+class MetricRollup(models.Model):
     """The least and the greatest point of STEPS steps of a curve (`index` of them): what a long curve is drawn from. Kept by ingest."""
 
     STEPS = 64
@@ -145,6 +145,7 @@ class MetricStretch(models.Model):
     greatest = models.FloatField(null=True)
 
     class Meta:
+        # Named when these were called stretches: under another name the index of a large table would be made anew.
         constraints = [models.UniqueConstraint(fields=["series", "index"], name="one_stretch_per_place")]
 
 

@@ -1,4 +1,4 @@
-"""Metric curves for charts: whole ones down-sampled, long ones from stretches that ingest keeps, and what is new since a line."""
+"""Metric curves for charts: whole ones down-sampled, long ones from rollups that ingest keeps, and what is new since a line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django.db.models import F
 
 from experiments.live.notify import Point
 from experiments.metrics.ingest import progress_of
-from experiments.models import JournalCursor, Metric, MetricSeries, MetricStretch, TrainingRun
+from experiments.models import JournalCursor, Metric, MetricRollup, MetricSeries, TrainingRun
 
 MOST_CURVES = 200
 MOST_POINTS = 100_000  # of all curves of a page together
-MOST_READ = 300_000  # points of several runs' curves, at once: what is more is drawn from the extremes of its stretches
+MOST_READ = 300_000  # points of several runs' curves, at once: what is more is drawn from the extremes of its rollups
 MIN_POINTS = 20
 CHUNK = 500
 MOST_STEPS = 2**62
@@ -60,7 +60,7 @@ def series(
 ) -> tuple[int, list[Curve]]:
     """(sequence number, curves): everything up to that journal line, so that `points_after` it neither misses nor repeats a point.
 
-    A longer curve is cut into equal stretches of `x`, each of which gives its least and its greatest point. `steps`: only from the first to
+    A longer curve is cut into equal buckets of `x`, each of which gives its least and its greatest point. `steps`: only from the first to
     the last of these. `only`: those of these groups and names.
     """
     seq = _seq(run)  # before the points: what comes in between is left to points_after
@@ -99,20 +99,20 @@ def _name(one: MetricSeries) -> str:
 
 
 def _rows_of(wanted: list[MetricSeries]) -> Mapping[int, list[Row]]:
-    """By curve: its points, or the extremes of its stretches and the points after those where it has many."""
+    """By curve: its points, or the extremes of its rollups and the points after those where it has many."""
     rows: dict[int, list[Row]] = defaultdict(list)
-    whole = max(4 * MetricStretch.STEPS, MOST_READ // max(1, len(wanted)))
+    whole = max(4 * MetricRollup.STEPS, MOST_READ // max(1, len(wanted)))
     few = [one for one in wanted if one.points <= whole]
     long = [one for one in wanted if one.points > whole]
     of_few = Metric.objects.filter(series__in=few).order_by("series_id", "step")
     for series, step, t, value in of_few.values_list("series_id", "step", "t", "value"):
         rows[series].append((step, t, value))
     columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
-    begun = F("series__last_step") / MetricStretch.STEPS
-    stretches = MetricStretch.objects.filter(series__in=long, index__lt=begun).order_by("series_id", "index")
-    for series, *row in stretches.values_list("series_id", *columns):
+    begun = F("series__last_step") / MetricRollup.STEPS
+    rollups = MetricRollup.objects.filter(series__in=long, index__lt=begun).order_by("series_id", "index")
+    for series, *row in rollups.values_list("series_id", *columns):
         rows[series] += _both(row)
-    tail = Metric.objects.filter(series__in=long, step__gte=begun * MetricStretch.STEPS).order_by("series_id", "step")
+    tail = Metric.objects.filter(series__in=long, step__gte=begun * MetricRollup.STEPS).order_by("series_id", "step")
     for series, step, t, value in tail.values_list("series_id", "step", "t", "value"):
         rows[series].append((step, t, value))
     return rows
@@ -139,7 +139,7 @@ def _seq(run: TrainingRun) -> int:
 
 def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"], steps: tuple[int, int]) -> Curve:
     shown = min(1.0, (steps[1] - steps[0] + 1) / max(1, one.last_step))  # a curve's points are about equally far apart
-    many = one.points * shown > most * MetricStretch.STEPS // 2  # then the stretches are still finer than what will be shown
+    many = one.points * shown > most * MetricRollup.STEPS // 2  # then the rollups are still finer than what will be shown
     rows = _extremes(one, seq=seq, steps=steps) if many else _points(one, seq=seq, steps=steps)
     return _thinned(one, rows, most=most, x=x)
 
@@ -165,21 +165,21 @@ def _points(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]
 
 
 def _extremes(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]:
-    """The least and the greatest point of each finished stretch, and the points of the last one up to `seq`: those within the steps."""
+    """The least and the greatest point of each finished rollup, and the points of the last one up to `seq`: those within the steps."""
     last = Metric.objects.filter(series=one, seq__lte=seq).order_by("-step").values_list("step", flat=True).first() or 0
-    begun = last // MetricStretch.STEPS
+    begun = last // MetricRollup.STEPS
     columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
-    first, end = (step // MetricStretch.STEPS for step in steps)
-    finished = MetricStretch.objects.filter(series=one, index__gte=first, index__lte=end, index__lt=begun).order_by("index")
+    first, end = (step // MetricRollup.STEPS for step in steps)
+    finished = MetricRollup.objects.filter(series=one, index__gte=first, index__lte=end, index__lt=begun).order_by("index")
     rows: list[Row] = []
     for found in finished.values_list(*columns):
         rows += _both(found)
     within = [row for row in rows if steps[0] <= row[0] <= steps[1]]
-    return within + _points(one, seq=seq, steps=(max(steps[0], begun * MetricStretch.STEPS), steps[1]))
+    return within + _points(one, seq=seq, steps=(max(steps[0], begun * MetricRollup.STEPS), steps[1]))
 
 
 def _both(found: Sequence[Any]) -> list[Row]:
-    """A stretch's least and greatest point in the order of their steps; where they are the same point, that one."""
+    """A rollup's least and greatest point in the order of their steps; where they are the same point, that one."""
     least, greatest = (found[0], found[1], found[2]), (found[3], found[4], found[5])
     if least[0] == greatest[0]:
         return [least]
@@ -187,14 +187,14 @@ def _both(found: Sequence[Any]) -> list[Row]:
 
 
 def _thin(rows: list[Row], axis: list[float], *, count: int) -> list[Row]:
-    """The least and the greatest of the rows in each of `count` equal stretches of the axis, and both ends."""
+    """The least and the greatest of the rows in each of `count` equal buckets of the axis, and both ends."""
     width = (axis[-1] - axis[0]) / count or 1.0
     kept = {0, len(rows) - 1}
-    least = greatest = stretch = -1
+    least = greatest = bucket = -1
     for place, row in enumerate(rows):
-        if (at := int((axis[place] - axis[0]) / width)) != stretch:
+        if (at := int((axis[place] - axis[0]) / width)) != bucket:
             kept |= {least, greatest}
-            stretch, least, greatest = at, place, place
+            bucket, least, greatest = at, place, place
         elif row[2] is not None:
             if (value := rows[least][2]) is None or row[2] < value:
                 least = place

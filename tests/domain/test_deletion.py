@@ -18,7 +18,7 @@ from django.utils import timezone
 from experiments import services
 from experiments.files import bundles, pruning, removal, runfiles
 from experiments.metrics import ingest
-from experiments.models import Bundle, DataAsset, Metric, MetricSeries, MetricStretch, Project, RunEvent, Tombstone, TrainingRun, User
+from experiments.models import Bundle, DataAsset, Metric, MetricRollup, MetricSeries, Project, RunEvent, Tombstone, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
 
@@ -92,7 +92,7 @@ def test_what_is_deleted_is_gone_at_once_and_its_files_and_points_in_pieces_late
     assert 0 < Metric.objects.count() < 200, "a turn is bounded"
     while pruning.clear(now):
         pass
-    for model in (Metric, MetricStretch, MetricSeries, RunEvent):
+    for model in (Metric, MetricRollup, MetricSeries, RunEvent):
         assert not model._default_manager.exists()
     assert not folder.exists()
     kept = list((bound / "runs" / ".trash").iterdir())

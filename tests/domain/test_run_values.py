@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from experiments import services
 from experiments.metrics import ingest
-from experiments.models import MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
+from experiments.models import MetricRollup, MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
 from experiments.runs import run_values
 from tests import cast
 from tests.conftest import Said
@@ -113,6 +113,7 @@ def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
         row("MetricSeries", run_id=10**6, group="train", name="of a run that is gone")
     finally:
         step_by_step().migrate(newest)
+    assert list(MetricRollup.objects.order_by("index").values_list("least", "greatest_step")) == [(1.0, 1), (1.0, 70)]
     one, other = TrainingRun.objects.order_by("pk")
     assert values(one) == {"lr": ("0.1", 0.1), "seed": ("1", 1.0)}
     assert {name: text for name, (text, _) in values(other).items()} == {"lr": "0.3", "seed": "1", "amp": "off", "p": "2"}

@@ -15,7 +15,7 @@ from experiments.cluster import accounting, scheduling
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.metrics.journal_rows import NewPoint, Rows
-from experiments.models import Bundle, Grant, MetricStretch, Node, Project, RunState, TrainingRun, User
+from experiments.models import Bundle, Grant, MetricRollup, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
 from tests import cast
 from training_runtime.host.runs import workdir
@@ -198,12 +198,12 @@ def test_stretches_hold_the_least_and_the_greatest_also_across_batches(run: Trai
     for begin, values in ((1, [3.0, None, 1.0]), (4, [2.0, 9.0]), (6, [None])):
         new = [NewPoint("train", "loss", begin + n, begin + n, 1, 1e9, value, 4) for n, value in enumerate(values)]
         ingest._store_points(run, Rows(seq=0, points=new))
-    (one,) = MetricStretch.objects.values_list("index", "least", "least_step", "greatest", "greatest_step")
+    (one,) = MetricRollup.objects.values_list("index", "least", "least_step", "greatest", "greatest_step")
     assert one == (0, 1.0, 3, 9.0, 5)
     ingest._store_points(
         run, Rows(seq=0, points=[NewPoint("train", "loss", 64, 64, 1, 1e9, None, 4), NewPoint("train", "loss", 65, 65, 1, 1e9, 4.0, 4)])
     )
-    assert MetricStretch.objects.get(index=1).greatest == 4.0
+    assert MetricRollup.objects.get(index=1).greatest == 4.0
 
 
 @pytest.mark.parametrize("most", [20, 4000])
