@@ -123,7 +123,7 @@ class Jobs:
         form, end = str(uuid.uuid4()), time.monotonic() + deadline_s
         while True:
             with contextlib.suppress(OSError, urllib.error.URLError):
-                who.browser.post(f"/experiments/{experiment}/run/", request_id=form)
+                who.browser.post(f"/experiments/{experiment}/run/", idempotency_key=form)
                 break
             assert time.monotonic() < end, "the studio has not taken a form for minutes"
             time.sleep(0.5)

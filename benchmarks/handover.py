@@ -53,7 +53,7 @@ class Person:
         from experiments.models import TrainingRun
 
         sent = time.time()
-        self.browser.post(f"/experiments/{self.experiment}/run/", request_id=str(uuid.uuid4()))
+        self.browser.post(f"/experiments/{self.experiment}/run/", idempotency_key=str(uuid.uuid4()))
         return TrainingRun.objects.filter(experiment=self.experiment).latest("pk").pk, sent
 
     def stops(self, run: int) -> None:

@@ -148,7 +148,7 @@ def first_point_s(address: str) -> float:
     browser.post("/login/", username="alice", password=password)
     with connect(f"ws{address[4:]}/ws/", additional_headers={"Cookie": browser.header()}, origin=address) as page:
         began = time.monotonic()
-        browser.post(f"/experiments/{experiment}/run/", request_id=str(uuid.uuid4()))
+        browser.post(f"/experiments/{experiment}/run/", idempotency_key=str(uuid.uuid4()))
         run = TrainingRun.objects.filter(experiment=experiment).latest("pk").pk
         page.send(json.dumps({"subscribe": [f"run-{run}"]}))
         points = json.loads(browser.get(f"/runs/{run}/points?after=0"))["points"]

@@ -11,7 +11,7 @@ from ninja.responses import Status
 from experiments import access
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body
 from experiments.models import RunComment
 from experiments.selectors.comments import author_of, there
@@ -51,7 +51,7 @@ def comments(request: HttpRequest, run: int) -> Page[Comment]:
 def add_comment(request: HttpRequest, run: int, body: CommentText) -> Status[Comment]:
     user = person(request)
     found = access.run(user, run, need="write")
-    return Status(201, _shown(verbs.add_comment(found, by=user, text=body.text, request_id=request_id(request))))
+    return Status(201, _shown(verbs.add_comment(found, by=user, text=body.text, idempotency_key=idempotency_key(request))))
 
 
 @router.patch("/comments/{int:comment}", response=Comment)

@@ -16,7 +16,7 @@ from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.problems import Refused
-from experiments.api.requests import request_id, unchanged
+from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
 from experiments.forms.definitions import NO_CODE
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
@@ -163,7 +163,7 @@ def make_definition(request: HttpRequest, project: int, body: Form[NewDefinition
     with _code(user, found, file, body.upload) as (upload, name):
         if upload is None:
             raise Refused(400, NO_CODE, errors={"file": [NO_CODE]})
-        made = services.create_definition(found, by=user, upload=upload, file_name=name, request_id=request_id(request), **said)
+        made = services.create_definition(found, by=user, upload=upload, file_name=name, idempotency_key=idempotency_key(request), **said)
     return Status(201, shown(request, access.definition(user, made.definition_id)))
 
 
@@ -182,7 +182,7 @@ def make_definition_from_git(request: HttpRequest, project: int, body: NewFromGi
     """The newest commit is fetched now, and kept."""
     user = person(request)
     found = access.project(user, project, need="write")
-    made = services.create_definition_from_git(found, by=user, request_id=request_id(request), **body.model_dump())
+    made = services.create_definition_from_git(found, by=user, idempotency_key=idempotency_key(request), **body.model_dump())
     return Status(201, shown(request, access.definition(user, made.definition_id)))
 
 
@@ -216,7 +216,7 @@ def copy_definition(request: HttpRequest, definition: int, body: Copy) -> Status
     user = person(request)
     found = access.definition(user, definition)
     target = access.project(user, body.project, need="write")
-    made = services.copy_definition(found.newest(), to=target, by=user, request_id=request_id(request))
+    made = services.copy_definition(found.newest(), to=target, by=user, idempotency_key=idempotency_key(request))
     return Status(201, shown(request, access.definition(user, made.definition_id)))
 
 
@@ -225,7 +225,7 @@ def fetch_again(request: HttpRequest, definition: int) -> Status[Version]:
     """The newest commit of what the newest version was fetched from: 201 and the next version, or 200 and the newest, which is that."""
     user = person(request)
     found = access.definition(user, definition, need="write")
-    made = services.fetch_again(found, by=user, request_id=request_id(request))
+    made = services.fetch_again(found, by=user, idempotency_key=idempotency_key(request))
     return Status(201, version_shown(made)) if made is not None else Status(200, version_shown(found.newest()))
 
 
@@ -243,7 +243,7 @@ def make_version(request: HttpRequest, definition: int, body: Form[NewVersion], 
     found = access.definition(user, definition, need="write")
     said: dict[str, Any] = body.model_dump(exclude={"upload"})
     with _code(user, found.project, file, body.upload) as (upload, name):
-        made = services.add_version(found, by=user, upload=upload, file_name=name, request_id=request_id(request), **said)
+        made = services.add_version(found, by=user, upload=upload, file_name=name, idempotency_key=idempotency_key(request), **said)
     return Status(201, version_shown(access.version(user, made.pk)))
 
 
@@ -251,7 +251,7 @@ def make_version(request: HttpRequest, definition: int, body: Form[NewVersion], 
 def make_version_from_git(request: HttpRequest, definition: int, body: FromGit) -> Status[Version]:
     user = person(request)
     found = access.definition(user, definition, need="write")
-    made = services.add_version_from_git(found, by=user, request_id=request_id(request), **body.model_dump())
+    made = services.add_version_from_git(found, by=user, idempotency_key=idempotency_key(request), **body.model_dump())
     return Status(201, version_shown(access.version(user, made.pk)))
 
 

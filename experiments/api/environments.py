@@ -14,7 +14,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.paging import Page, whole
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body
 from experiments.models import Environment as Built
 from experiments.models import EnvironmentBuild, NamedEnvironment
@@ -136,10 +136,10 @@ def offered_environments(request: HttpRequest) -> Page[OfferedEnvironment]:
 def offer_environment(request: HttpRequest, body: NewEnvironment) -> Status[OfferedEnvironment]:
     user = person(request)
     access.environments(user)
-    key = request_id(request)
+    key = idempotency_key(request)
     with _named_as_here():
         made = services.create_named_environment(
-            by=user, name=body.name, description=body.description, text=body.requirements, request_id=key
+            by=user, name=body.name, description=body.description, text=body.requirements, idempotency_key=key
         )
     return Status(201, _offered(named.row(made.environment)))
 
@@ -167,7 +167,7 @@ def change_offered_environment(request: HttpRequest, offered: int, body: Environ
 def renew_offered_environment(request: HttpRequest, offered: int) -> OfferedEnvironment:
     """The next version with the same requirements, resolved again: releases that have come since are taken."""
     found = _changed(request, offered)
-    services.renew_named_environment(found, by=person(request), request_id=request_id(request))
+    services.renew_named_environment(found, by=person(request), idempotency_key=idempotency_key(request))
     return _offered(named.row(found))
 
 

@@ -16,7 +16,7 @@ from experiments.api.auth import person
 from experiments.api.checkpoints import CheckpointPolicy
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.problems import Refused
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.runs import Run, many_shown
 from experiments.api.runs import shown as run_shown
 from experiments.api.schemas import Body, page_of
@@ -167,7 +167,7 @@ def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> 
         commands=[command for _, commands in told for command in commands],
         environment=body.environment,
         keeps=Policy(**body.checkpoints.model_dump()),
-        request_id=request_id(request),
+        idempotency_key=idempotency_key(request),
     )
     return Status(201, shown(request, made))
 
@@ -194,7 +194,7 @@ def duplicate_experiment(request: HttpRequest, experiment: int) -> Status[Experi
     """The same again under another name, without running it."""
     user = person(request)
     found = access.experiment(user, experiment, need="write")
-    return Status(201, shown(request, services.duplicate_experiment(found, by=user, request_id=request_id(request))))
+    return Status(201, shown(request, services.duplicate_experiment(found, by=user, idempotency_key=idempotency_key(request))))
 
 
 @router.post("/experiments/{int:experiment}/runs", response={201: Page[Run]})
@@ -202,7 +202,7 @@ def run_experiment(request: HttpRequest, experiment: int) -> Status[Page[Run]]:
     """A run of each of its versions."""
     user = person(request)
     found = access.experiment(user, experiment, need="write")
-    made = services.run_experiment(found, by=user, request_id=request_id(request))
+    made = services.run_experiment(found, by=user, idempotency_key=idempotency_key(request))
     return Status(201, whole([run_shown(request, access.run(user, run.pk)) for run in made]))
 
 
@@ -226,7 +226,7 @@ def run_version(request: HttpRequest, project: int, body: NewRun) -> Status[Run]
         versions=[version],
         commands=[body.command],
         environment=body.environment,
-        request_id=request_id(request),
+        idempotency_key=idempotency_key(request),
     )
     (run,) = made.runs.all()[:1]
     return Status(201, run_shown(request, access.run(user, run.pk)))

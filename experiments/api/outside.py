@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 
 from experiments import access
 from experiments.api.auth import person
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.runs import Run, shown
 from experiments.api.schemas import Body
 from experiments.services import outside
@@ -42,7 +42,7 @@ def begin_outside_run(request: HttpRequest, project: int, body: OutsideRun) -> S
     user, now = person(request), timezone.now()
     found = access.project(user, project, need="write")
     began_at = body.started_at or now
-    run = outside.begin_run(found, by=user, name=body.name, began_at=began_at, now=now, request_id=request_id(request))
+    run = outside.begin_run(found, by=user, name=body.name, began_at=began_at, now=now, idempotency_key=idempotency_key(request))
     return Status(201, shown(request, access.run(user, run.pk)))
 
 

@@ -12,7 +12,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import all_of, person
 from experiments.api.paging import Asked, Page, newest, whole
-from experiments.api.requests import request_id, unchanged
+from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
 from experiments.models import EnvironmentVariable, Membership, TrainingDefinition
 from experiments.models import Project as Row
@@ -98,7 +98,7 @@ def projects(request: HttpRequest, page: Asked, q: str = "") -> Page[Project]:
 @router.post("/projects", response={201: Project})
 def make_project(request: HttpRequest, body: NewProject) -> Status[Project]:
     user = all_of(request)
-    made = services.create_project(by=user, name=body.name, description=body.description, request_id=request_id(request))
+    made = services.create_project(by=user, name=body.name, description=body.description, idempotency_key=idempotency_key(request))
     return Status(201, shown(request, access.project(user, made.pk)))
 
 

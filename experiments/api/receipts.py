@@ -10,7 +10,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.runs import Run, shown
 from experiments.api.schemas import Body
 from experiments.runs import seals
@@ -96,7 +96,7 @@ def check_receipt(request: HttpRequest, body: ShownReceipt) -> Checked:
 def reproduce_run(request: HttpRequest, run: int) -> Status[Run]:
     """The same run again, on whatever slots there are; `/runs/ID/reproduction` of the new one says whether the same comes out."""
     user = person(request)
-    made = services.reproduce(access.run(user, run, need="write"), by=user, request_id=request_id(request))
+    made = services.reproduce(access.run(user, run, need="write"), by=user, idempotency_key=idempotency_key(request))
     return Status(201, shown(request, access.run(user, made.pk)))
 
 

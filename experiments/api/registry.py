@@ -15,7 +15,7 @@ from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.problems import Refused
-from experiments.api.requests import request_id, unchanged
+from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import BINARY, Body, page_of
 from experiments.files import modelnames
 from experiments.models import ModelVersion as VersionRow
@@ -313,5 +313,5 @@ def register_model(request: HttpRequest, run: int, body: NewModelVersion) -> Sta
             raise Http404("The run has written nothing that looks like a model: name a file or a folder of its results as `path`.")
         said["path"] = offered[0].path
     lineage = registry.lineage(found)
-    made = services.register_version(found, by=user, lineage=lineage, request_id=request_id(request), now=timezone.now(), **said)
+    made = services.register_version(found, by=user, lineage=lineage, idempotency_key=idempotency_key(request), now=timezone.now(), **said)
     return Status(201, shown_version(request, registry.version_of(made.model, str(made.number))))

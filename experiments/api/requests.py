@@ -28,7 +28,7 @@ TAGGED = ("GET", "HEAD")
 log = logging.getLogger(__name__)
 
 
-def request_id(request: HttpRequest) -> uuid.UUID | None:
+def idempotency_key(request: HttpRequest) -> uuid.UUID | None:
     """What the services know a request by that is sent twice: of its Idempotency-Key, its person and its address."""
     key = request.headers.get("Idempotency-Key", "")
     if len(key) > LONGEST_KEY:

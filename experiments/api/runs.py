@@ -16,7 +16,7 @@ from experiments import access, selectors, services
 from experiments.api.auth import person
 from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Asked, Page, newest, whole
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body, Reason, page_of
 from experiments.cluster.plan_preview import RunChange
 from experiments.models import TrainingRun
@@ -284,7 +284,9 @@ def resume_run(request: HttpRequest, run: int, body: Reason) -> Run:
 def continue_run(request: HttpRequest, run: int, body: Continuation) -> Status[Run]:
     """A new run that begins with the last checkpoint of this one, which has ended."""
     user = person(request)
-    made = services.continue_run(access.run(user, run, need="write"), by=user, command=body.command, request_id=request_id(request))
+    made = services.continue_run(
+        access.run(user, run, need="write"), by=user, command=body.command, idempotency_key=idempotency_key(request)
+    )
     return Status(201, shown(request, access.run(user, made.pk)))
 
 
@@ -302,7 +304,7 @@ def run_with_changes(request: HttpRequest, run: int, body: Rerun) -> Status[Page
         max_slots=body.max_slots,
         priority=body.priority,
         environment=body.environment,
-        request_id=request_id(request),
+        idempotency_key=idempotency_key(request),
     )
     return Status(201, whole([shown(request, access.run(user, each.pk)) for each in made]))
 
@@ -314,5 +316,5 @@ def add_package(request: HttpRequest, run: int) -> Status[int]:
     found = access.run(user, run, need="write")
     if not services.missing_package(found):
         raise ValidationError("The run did not fail for the want of a package.")
-    version, _ = services.add_package(found, by=user, request_id=request_id(request))
+    version, _ = services.add_package(found, by=user, idempotency_key=idempotency_key(request))
     return Status(201, version.pk)

@@ -15,7 +15,7 @@ from experiments import access
 from experiments.api.auth import all_of, person
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.problems import Refused
-from experiments.api.requests import request_id
+from experiments.api.requests import idempotency_key
 from experiments.api.schemas import BINARY, Body, page_of
 from experiments.files import datastore
 from experiments.models import ProjectImport as Row
@@ -95,9 +95,9 @@ def project_imports(request: HttpRequest, page: Asked) -> Page[Import]:
 @router.post("/projects/imports", response={201: Import})
 def begin_import(request: HttpRequest, body: NewImport) -> Status[Import]:
     """Announce the archive of a project. It becomes a new one, which the caller administers."""
-    user, key = all_of(request), request_id(request)
+    user, key = all_of(request), idempotency_key(request)
     return Status(
-        201, _shown(request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, request_id=key))
+        201, _shown(request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, idempotency_key=key))
     )
 
 

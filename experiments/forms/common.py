@@ -1,8 +1,8 @@
 """What browsers send, parsed at the edge. Forms check shape (required, length, number); that the facts are right is checked by services,
 whose ValidationError `attempt` puts beside the fields.
 
-Each form that makes something carries a hidden `request_id`: sent twice as it is, it makes one; sent again with something else in it, as
-after the browser's Back, it makes another."""
+Each form that makes something carries a hidden `idempotency_key`: sent twice as it is, it makes one; sent again with something else in it,
+as after the browser's Back, it makes another."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class DefinitionForm(SourceForm):
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     upload = _code(help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
     field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network"]
-    field_order += ["request_id"]
+    field_order += ["idempotency_key"]
 
     def clean(self) -> dict[str, Any]:
         said = super().clean()
@@ -171,7 +171,7 @@ class DefinitionForm(SourceForm):
 
 class VersionForm(SourceForm):
     upload = _code(help_text="Leave it empty to keep the code of the newest version and change only what stands below.")
-    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network", "request_id"]
+    field_order = ["upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network", "idempotency_key"]
 
 
 def version_initial(definition: TrainingDefinition) -> dict[str, object]:

@@ -10,15 +10,24 @@ from typing import Any
 from django import forms
 
 
-class RequestForm(forms.Form):
-    """A form that makes something, once. `request_id`, when it is clean, stands for what was sent: the hidden one and all beside it."""
+class KeyInput(forms.HiddenInput):
+    """The hidden key. A page that was open while the studio was upgraded still sends it as `request_id`."""
 
-    request_id = forms.UUIDField(initial=uuid.uuid4, widget=forms.HiddenInput)
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        before = name.removesuffix("idempotency_key") + "request_id"
+        return super().value_from_datadict(data, files, name) or super().value_from_datadict(data, files, before)
+
+
+class RequestForm(forms.Form):
+    """A form that makes something, once. `idempotency_key`, when it is clean, stands for what was sent: the hidden one and all beside
+    it."""
+
+    idempotency_key = forms.UUIDField(initial=uuid.uuid4, widget=KeyInput)
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data
-        if sent := values.get("request_id"):
-            values["request_id"] = uuid.uuid5(sent, self._fingerprint())
+        if sent := values.get("idempotency_key"):
+            values["idempotency_key"] = uuid.uuid5(sent, self._fingerprint())
         return values
 
     def _fingerprint(self) -> str:

@@ -23,7 +23,7 @@ class RunComment(models.Model):
     at = models.DateTimeField()
     edited_at = models.DateTimeField(null=True)
     deleted_at = models.DateTimeField(null=True)
-    request_id = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
+    idempotency_key = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
 
     class Meta:
         ordering = ["at", "id"]

@@ -95,7 +95,7 @@ class DefinitionVersion(models.Model):
     requirements_key = models.CharField(max_length=64, blank=True, db_index=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    request_id = models.UUIDField(null=True, unique=True)
+    idempotency_key = models.UUIDField(null=True, unique=True)
     # Where its code was fetched from by git; empty where it was uploaded.
     git_address = models.CharField(max_length=500, blank=True)
     git_ref = models.CharField(max_length=255, blank=True)

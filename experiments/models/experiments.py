@@ -27,7 +27,7 @@ class Experiment(models.Model):
     versions = models.ManyToManyField(DefinitionVersion, through="ExperimentDefinition", related_name="experiments")
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    request_id = models.UUIDField(null=True, unique=True)
+    idempotency_key = models.UUIDField(null=True, unique=True)
 
     class Meta:
         ordering = ["-created_at", "-id"]

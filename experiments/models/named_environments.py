@@ -41,7 +41,7 @@ class NamedVersion(models.Model):
     requirements_key = models.CharField(max_length=64, unique=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
-    request_id = models.UUIDField(null=True, unique=True)
+    idempotency_key = models.UUIDField(null=True, unique=True)
 
     class Meta:
         ordering = ["-number"]

@@ -53,7 +53,7 @@ class Project(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     sample = models.BooleanField(default=False)  # made to show how things work: its overview guides
-    request_id = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
+    idempotency_key = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
     members = models.ManyToManyField(User, through="Membership", related_name="projects")
     my_role: str  # of the person it was fetched for; set by access, not stored
 

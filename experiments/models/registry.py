@@ -53,7 +53,7 @@ class ModelVersion(models.Model):
     note = models.TextField(max_length=NOTE_LIMIT, blank=True)  # Markdown
     tags = models.JSONField(default=dict, blank=True)  # texts by name
     size_bytes = models.BigIntegerField(default=0)
-    request_id = models.UUIDField(null=True, unique=True)
+    idempotency_key = models.UUIDField(null=True, unique=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
 

@@ -60,7 +60,7 @@ class TrainingRun(models.Model):
     command = models.CharField(max_length=2000)
     data_folder = models.CharField(max_length=500, blank=True)
     environment = models.JSONField(default=dict, blank=True)
-    request_id = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
+    idempotency_key = models.UUIDField(null=True)  # of the form that started it: sent twice, it starts one
     position = models.PositiveIntegerField(default=0)  # of its definition in the experiment
     continues = models.BigIntegerField(null=True)  # the run whose last checkpoint it begins with, which may have been deleted since
     reproduces = models.BigIntegerField(null=True)  # the run that it repeats, to see whether the same comes out; may be deleted too
@@ -142,7 +142,7 @@ class TrainingRun(models.Model):
             models.Index(fields=["ended_at"], name="runs_by_end"),
         ]
         constraints = [
-            models.UniqueConstraint(fields=["request_id", "position"], name="one_run_per_request"),
+            models.UniqueConstraint(fields=["idempotency_key", "position"], name="one_run_per_request"),
             models.CheckConstraint(condition=Q(min_slots__gte=1) & Q(max_slots__gte=F("min_slots")), name="run_slots_in_order"),
             models.CheckConstraint(condition=Q(priority__gte=1) & Q(priority__lte=10_000), name="run_priority_in_range"),
         ]

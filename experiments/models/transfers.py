@@ -26,7 +26,7 @@ class ProjectImport(models.Model):
     key = models.UUIDField(default=uuid.uuid4, unique=True)
     created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="imports")
     created_at = models.DateTimeField()
-    request_id = models.UUIDField(null=True, unique=True)  # of the form that began it: sent twice, it begins one
+    idempotency_key = models.UUIDField(null=True, unique=True)  # of the form that began it: sent twice, it begins one
     file_name = models.CharField(max_length=255)
     size_bytes = models.BigIntegerField()
     name = models.CharField(max_length=120, blank=True)  # what the project is to be called; empty: as its archive says

@@ -148,9 +148,9 @@ def data_folder(value: str, *, asset: DataAsset | None = None, field: str = "sou
     return "" if relative == "." else relative
 
 
-def same_request(found: QuerySet[M], request_id: uuid.UUID | None) -> M | None:
+def same_request(found: QuerySet[M], idempotency_key: uuid.UUID | None) -> M | None:
     """What the same form made before, if it was sent before."""
-    return found.filter(request_id=request_id).first() if request_id is not None else None
+    return found.filter(idempotency_key=idempotency_key).first() if idempotency_key is not None else None
 
 
 def each(errors: list[ValidationError], check: Callable[[], T]) -> T | None:

@@ -28,20 +28,20 @@ def mentioned(text: str) -> list[str]:
 
 
 def add_comment(
-    run: TrainingRun, *, by: User, text: str, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    run: TrainingRun, *, by: User, text: str, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> RunComment:
     """Field: text. The same request makes one."""
     clean, now = checked(text), now or timezone.now()
-    if (before := _sent_before(run, by, request_id)) is not None:
+    if (before := _sent_before(run, by, idempotency_key)) is not None:
         return before
     if run.comments.filter(deleted_at=None).count() >= MOST:
         checks.refuse("text", f"The run has {MOST} comments: write into the run's note instead.")
     try:
         with transaction.atomic():
-            made = RunComment.objects.create(run=run, author=by, text=clean, at=now, request_id=request_id)
+            made = RunComment.objects.create(run=run, author=by, text=clean, at=now, idempotency_key=idempotency_key)
             _tell(run, mentioned(clean), clean, by=by, now=now)
     except IntegrityError:
-        if (before := _sent_before(run, by, request_id)) is None:
+        if (before := _sent_before(run, by, idempotency_key)) is None:
             raise
         return before
     return made
@@ -79,8 +79,8 @@ def checked(text: str) -> str:
     return clean
 
 
-def _sent_before(run: TrainingRun, by: User, request_id: uuid.UUID | None) -> RunComment | None:
-    return RunComment.objects.filter(run=run, author=by, request_id=request_id).first() if request_id is not None else None
+def _sent_before(run: TrainingRun, by: User, idempotency_key: uuid.UUID | None) -> RunComment | None:
+    return RunComment.objects.filter(run=run, author=by, idempotency_key=idempotency_key).first() if idempotency_key is not None else None
 
 
 def _tell(run: TrainingRun, names: list[str], text: str, *, by: User, now: dt.datetime) -> None:

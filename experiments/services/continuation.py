@@ -29,7 +29,7 @@ def has_checkpoint(run: TrainingRun) -> bool:
 
 
 def continue_run(
-    source: TrainingRun, *, by: User, command: str = "", request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    source: TrainingRun, *, by: User, command: str = "", idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> TrainingRun:
     """A queued run of the same experiment, version and data that begins with the last checkpoint of `source`, which has ended.
 
@@ -47,15 +47,15 @@ def continue_run(
     try:
         with transaction.atomic():
             Project.objects.select_for_update().get(pk=source.experiment.project_id)  # it is not deleted meanwhile (see delete_project)
-            return _queue(source, by=by, command=command, request_id=request_id, now=now)
+            return _queue(source, by=by, command=command, idempotency_key=idempotency_key, now=now)
     except IntegrityError:
-        before = TrainingRun.objects.filter(submitted_by=by, request_id=request_id, continues=source.pk).first()
-        if request_id is None or before is None:
+        before = TrainingRun.objects.filter(submitted_by=by, idempotency_key=idempotency_key, continues=source.pk).first()
+        if idempotency_key is None or before is None:
             raise
         return before
 
 
-def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID | None, now: dt.datetime) -> TrainingRun:
+def _queue(source: TrainingRun, *, by: User, command: str, idempotency_key: uuid.UUID | None, now: dt.datetime) -> TrainingRun:
     found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).filter(pk=source.pk).first()  # it is not deleted meanwhile
     if found is None:
         raise ValidationError("The run has been deleted meanwhile.")
@@ -75,7 +75,7 @@ def _queue(source: TrainingRun, *, by: User, command: str, request_id: uuid.UUID
         min_slots=source.min_slots,
         max_slots=source.max_slots,
         checkpoints=source.checkpoints,
-        request_id=request_id,
+        idempotency_key=idempotency_key,
         position=source.position,
         continues=source.pk,
     )

@@ -76,13 +76,13 @@ def create_definition(
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
     network: str = V.Network.NONE,
-    request_id: uuid.UUID | None = None,
+    idempotency_key: uuid.UUID | None = None,
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
     (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number), network ("none" or
     "outward")."""
-    if (before := _sent_before(by, request_id)) is not None:
+    if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     errors: list[ValidationError] = []
     clean_name = checks.each(errors, lambda: checks.name(name))
@@ -98,10 +98,10 @@ def create_definition(
     try:
         with transaction.atomic():
             definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
-            version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, request_id=request_id)
+            version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, idempotency_key=idempotency_key)
             notify.changed(f"project-{project.pk}", "definitions")
     except IntegrityError:  # the same form at the same moment: the other was faster, and nothing of this one is stored
-        if (before := _sent_before(by, request_id)) is None:
+        if (before := _sent_before(by, idempotency_key)) is None:
             raise
         return before
     return version
@@ -120,11 +120,11 @@ def add_version(
     max_slots: int | None = None,
     packages: str = V.Packages.OWN,
     network: str = V.Network.NONE,
-    request_id: uuid.UUID | None = None,
+    idempotency_key: uuid.UUID | None = None,
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
     """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
-    if (before := _sent_before(by, request_id)) is not None:
+    if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     errors: list[ValidationError] = []
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
@@ -142,19 +142,19 @@ def add_version(
         with transaction.atomic():
             TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
             number = (definition.versions.aggregate(highest=Max("number"))["highest"] or 0) + 1
-            version = _store(definition, by, code, shown, attributes, number=number, request_id=request_id)
+            version = _store(definition, by, code, shown, attributes, number=number, idempotency_key=idempotency_key)
             notify.changed(f"project-{definition.project_id}", "definitions")
     except IntegrityError:
-        if (before := _sent_before(by, request_id)) is None:
+        if (before := _sent_before(by, idempotency_key)) is None:
             raise
         return before
     return version
 
 
-def copy_definition(version: DefinitionVersion, *, to: Project, by: User, request_id: uuid.UUID | None = None) -> DefinitionVersion:
+def copy_definition(version: DefinitionVersion, *, to: Project, by: User, idempotency_key: uuid.UUID | None = None) -> DefinitionVersion:
     """The version as version 1 of a new training definition of another project: the same code, stored once. Its plain
     variables go with it, its secrets do not."""
-    if (before := _sent_before(by, request_id)) is not None:
+    if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     source = version.definition
     kinds = (version.framework, version.command, version.device, version.distributed)
@@ -163,12 +163,12 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, reques
         with transaction.atomic():
             made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
             code = _Code(version.bundle, version.requirements, version.requirements_key, origin_of(version))
-            copy = _store(made, by, code, version.file_name, attributes, number=1, request_id=request_id)
+            copy = _store(made, by, code, version.file_name, attributes, number=1, idempotency_key=idempotency_key)
             variables.copy(source, made)
             checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
             notify.changed(f"project-{to.pk}", "definitions")
     except IntegrityError:
-        if (before := _sent_before(by, request_id)) is None:
+        if (before := _sent_before(by, idempotency_key)) is None:
             raise
         return before
     return copy
@@ -299,7 +299,7 @@ def _store(
     attributes: _Attributes,
     *,
     number: int,
-    request_id: uuid.UUID | None,
+    idempotency_key: uuid.UUID | None,
 ) -> DefinitionVersion:
     if attributes.named is not None:
         named_environments.hold(attributes.named)
@@ -319,13 +319,13 @@ def _store(
         named=attributes.named,
         network=attributes.network,
         created_by=by,
-        request_id=request_id,
+        idempotency_key=idempotency_key,
         **vars(code.origin),
     )
 
 
-def _sent_before(by: User, request_id: uuid.UUID | None) -> DefinitionVersion | None:
-    return checks.same_request(DefinitionVersion.objects.filter(created_by=by).select_related("definition", "bundle"), request_id)
+def _sent_before(by: User, idempotency_key: uuid.UUID | None) -> DefinitionVersion | None:
+    return checks.same_request(DefinitionVersion.objects.filter(created_by=by).select_related("definition", "bundle"), idempotency_key)
 
 
 def _shown_name(file_name: str) -> str:

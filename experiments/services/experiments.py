@@ -49,7 +49,7 @@ def create_experiment(
     environment: Mapping[str, str] | None = None,
     keeps: Policy | None = None,
     thresholds: Iterable[watches.Crossing] = (),
-    request_id: uuid.UUID | None = None,
+    idempotency_key: uuid.UUID | None = None,
 ) -> Experiment:
     """An experiment that runs these versions, in this order; the same version any number of times, with other commands.
 
@@ -60,7 +60,7 @@ def create_experiment(
     global_command, versions, environment, keep_last, keep_best, keep_metric, thresholds.
     """
     mine = Experiment.objects.filter(created_by=by, project=project)
-    if (before := checks.same_request(mine, request_id)) is not None:
+    if (before := checks.same_request(mine, idempotency_key)) is not None:
         return before
     chosen = list(versions)
     sent = {"name": name, "description": description, "source_folder": source_folder, "global_command": global_command}
@@ -74,7 +74,9 @@ def create_experiment(
     parts = enumerate(zip(chosen, own, strict=True))
     try:
         with transaction.atomic():
-            experiment = Experiment.objects.create(project=project, created_by=by, request_id=request_id, checkpoints=kept, **facts or {})
+            experiment = Experiment.objects.create(
+                project=project, created_by=by, idempotency_key=idempotency_key, checkpoints=kept, **facts or {}
+            )
             ExperimentDefinition.objects.bulk_create(
                 [
                     ExperimentDefinition(experiment=experiment, version=version, position=place, command=command)
@@ -84,19 +86,19 @@ def create_experiment(
             ExperimentWatch.objects.bulk_create([ExperimentWatch(experiment=experiment, person=by, **each) for each in wanted or ()])
             notify.changed(f"project-{project.pk}", "experiments")
     except IntegrityError:  # the same form at the same moment: the other was faster
-        if (before := checks.same_request(mine, request_id)) is None:
+        if (before := checks.same_request(mine, idempotency_key)) is None:
             raise
         return before
     return experiment
 
 
-def create_and_run(project: Project, *, by: User, request_id: uuid.UUID | None = None, **said: Any) -> Experiment:
+def create_and_run(project: Project, *, by: User, idempotency_key: uuid.UUID | None = None, **said: Any) -> Experiment:
     """`create_experiment` and its first runs: both or nothing. Fields as there."""
     with transaction.atomic():
         # First of all, as whoever deletes it does: the rows of its experiments would else lock it in part, and two would wait in a circle.
         Project.objects.select_for_update().get(pk=project.pk)
-        experiment = create_experiment(project, by=by, request_id=request_id, **said)
-        run_experiment(experiment, by=by, request_id=request_id)  # sent twice, it finds the runs of the first time
+        experiment = create_experiment(project, by=by, idempotency_key=idempotency_key, **said)
+        run_experiment(experiment, by=by, idempotency_key=idempotency_key)  # sent twice, it finds the runs of the first time
     return experiment
 
 
@@ -141,7 +143,7 @@ def _own_commands(versions: Sequence[DefinitionVersion], commands: Sequence[str]
     return ["" if said == version.command else said for version, said in zip(versions, given, strict=True)]
 
 
-def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None) -> Experiment:
+def duplicate_experiment(experiment: Experiment, *, by: User, idempotency_key: uuid.UUID | None = None) -> Experiment:
     """The same again under another name, without running it. Of the thresholds, those of who duplicates it."""
     parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
     return create_experiment(
@@ -157,19 +159,19 @@ def duplicate_experiment(experiment: Experiment, *, by: User, request_id: uuid.U
         environment=experiment.environment,
         keeps=policy_of(experiment.checkpoints),
         thresholds=watches.crossings(experiment, of=by),
-        request_id=request_id,
+        idempotency_key=idempotency_key,
     )
 
 
 def run_experiment(
-    experiment: Experiment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    experiment: Experiment, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> list[TrainingRun]:
     """One queued run for each part of the experiment, in its order. Raises ValidationError where it cannot run any more."""
     now = now or timezone.now()
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
         with transaction.atomic():
-            if (before := _sent_before(experiment, by, request_id)) is not None:
+            if (before := _sent_before(experiment, by, idempotency_key)) is not None:
                 return before
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
@@ -179,11 +181,13 @@ def run_experiment(
             for part in parts:
                 checks.network(part.version, project=experiment.project_id)
             named = zip(parts, _run_names(experiment, parts), strict=True)
-            runs = [_queue(experiment, part, name=name, by=by, folder=folder, request_id=request_id, now=now) for part, name in named]
+            runs = [
+                _queue(experiment, part, name=name, by=by, folder=folder, idempotency_key=idempotency_key, now=now) for part, name in named
+            ]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
     except IntegrityError:
-        if (before := _sent_before(experiment, by, request_id)) is None:
+        if (before := _sent_before(experiment, by, idempotency_key)) is None:
             raise
         return before
     return runs
@@ -256,7 +260,7 @@ def _queue(
     name: str,
     by: User,
     folder: str,
-    request_id: uuid.UUID | None,
+    idempotency_key: uuid.UUID | None,
     now: dt.datetime,
 ) -> TrainingRun:
     version = part.version
@@ -272,7 +276,7 @@ def _queue(
         min_slots=version.least_slots,
         max_slots=version.max_slots,
         checkpoints=experiment.checkpoints,
-        request_id=request_id,
+        idempotency_key=idempotency_key,
         position=part.position,
     )
     JournalCursor.objects.create(run=run)
@@ -281,9 +285,9 @@ def _queue(
     return run
 
 
-def _sent_before(experiment: Experiment, by: User, request_id: uuid.UUID | None) -> list[TrainingRun] | None:
+def _sent_before(experiment: Experiment, by: User, idempotency_key: uuid.UUID | None) -> list[TrainingRun] | None:
     """The runs that the same form started before, or None."""
-    if request_id is None:
+    if idempotency_key is None:
         return None
-    found = TrainingRun.objects.filter(experiment=experiment, submitted_by=by, request_id=request_id).select_related("experiment")
+    found = TrainingRun.objects.filter(experiment=experiment, submitted_by=by, idempotency_key=idempotency_key).select_related("experiment")
     return list(found.order_by("position")) or None

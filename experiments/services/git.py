@@ -41,7 +41,7 @@ def add_version_from_git(
     return version
 
 
-def fetch_again(definition: TrainingDefinition, *, by: User, request_id: uuid.UUID | None = None) -> DefinitionVersion | None:
+def fetch_again(definition: TrainingDefinition, *, by: User, idempotency_key: uuid.UUID | None = None) -> DefinitionVersion | None:
     """The next version, with the newest commit of what the newest version was fetched from; None where that is the one it has."""
     newest = definition.newest()
     if not newest.git_address:
@@ -52,7 +52,7 @@ def fetch_again(definition: TrainingDefinition, *, by: User, request_id: uuid.UU
         same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots", "network")}
         same["packages"] = newest.packages_choice
         version = add_version(
-            definition, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), request_id=request_id, **same
+            definition, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), idempotency_key=idempotency_key, **same
         )
     _keep(definition, got)
     return version

@@ -28,11 +28,11 @@ def tell_of_export(project: Project, *, by: User) -> None:
 
 
 def begin_import(
-    *, by: User, file_name: str, size_bytes: int, name: str = "", request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    *, by: User, file_name: str, size_bytes: int, name: str = "", idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> ProjectImport:
     """Announce the archive of a project. `name`: of the project; empty: as in the archive. Fields: name, upload."""
     mine = ProjectImport.objects.filter(created_by=by)
-    if (before := checks.same_request(mine, request_id)) is not None:
+    if (before := checks.same_request(mine, idempotency_key)) is not None:
         return before
     clean = checks.name(name) if name.strip() else ""
     called = checks.name(file_name.replace("\\", "/").rsplit("/", 1)[-1], field="upload", limit=255)
@@ -40,12 +40,12 @@ def begin_import(
     checks.room_of(by, field="upload", more_bytes=size_bytes)
     if mine.exclude(state__in=(State.DONE, State.REFUSED)).count() >= MOST_UNFINISHED:
         checks.refuse("upload", f"You have {MOST_UNFINISHED} unfinished imports: wait for one, or remove one first.")
-    facts = {"file_name": called, "size_bytes": size_bytes, "name": clean, "request_id": request_id}
+    facts = {"file_name": called, "size_bytes": size_bytes, "name": clean, "idempotency_key": idempotency_key}
     try:
         with transaction.atomic():
             return ProjectImport.objects.create(created_by=by, created_at=now or timezone.now(), **facts)
     except IntegrityError:  # the same form at the same moment: the other was faster
-        if (before := checks.same_request(mine, request_id)) is None:
+        if (before := checks.same_request(mine, idempotency_key)) is None:
             raise
         return before
 
@@ -80,10 +80,10 @@ def finish_archive(order: ProjectImport) -> ProjectImport:
 
 
 def import_whole(
-    *, by: User, file_name: str, size_bytes: int, body: BinaryIO, request_id: uuid.UUID | None, now: dt.datetime
+    *, by: User, file_name: str, size_bytes: int, body: BinaryIO, idempotency_key: uuid.UUID | None, now: dt.datetime
 ) -> ProjectImport:
     """All of it at once, as a form without script sends it. Field: upload."""
-    order = begin_import(by=by, file_name=file_name, size_bytes=size_bytes, request_id=request_id, now=now)
+    order = begin_import(by=by, file_name=file_name, size_bytes=size_bytes, idempotency_key=idempotency_key, now=now)
     if order.state == State.ARRIVING and datastore.received(order.key, 1) == [0]:
         receive_archive(order, offset=0, body=body)
     return finish_archive(order)

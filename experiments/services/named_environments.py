@@ -27,20 +27,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 
 
 def create_named_environment(
-    *, by: User, name: str, description: str = "", text: str, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    *, by: User, name: str, description: str = "", text: str, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> NamedVersion:
     """An environment with its version 1. Fields: name, description, text."""
-    if (before := _sent_before(by, request_id)) is not None:
+    if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     at = now or timezone.now()
     facts = _facts(name, description, text, but=None)
     try:
         with transaction.atomic():
             made = NamedEnvironment.objects.create(name=facts[0], description=facts[1], created_by=by, created_at=at)
-            version = _store(made, by, facts[2], number=1, request_id=request_id, now=at)
+            version = _store(made, by, facts[2], number=1, idempotency_key=idempotency_key, now=at)
             _told(by, f"offers the environment {made.name}", now=at)
     except IntegrityError:  # the same form, or the same name, at the same moment: the other was faster
-        if (before := _sent_before(by, request_id)) is not None:
+        if (before := _sent_before(by, idempotency_key)) is not None:
             return before
         if NamedEnvironment.objects.filter(name__iexact=facts[0]).exists():
             checks.refuse("name", _taken(facts[0]))
@@ -61,7 +61,7 @@ def change_named_environment(
             environment.save(update_fields=["name", "description"])
             version = environment.newest()
             if version.text != typed:
-                version = _store(environment, by, typed, number=version.number + 1, request_id=None, now=at)
+                version = _store(environment, by, typed, number=version.number + 1, idempotency_key=None, now=at)
                 _told(by, f"changes the environment {clean}: version {version.number}", now=at)
             else:
                 checks.audit(by, "updates the environment %s (%s)", environment.pk, clean)
@@ -74,10 +74,10 @@ def change_named_environment(
 
 
 def renew_named_environment(
-    environment: NamedEnvironment, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None
+    environment: NamedEnvironment, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> NamedVersion:
     """The next version with the same text, resolved again: releases that have come since are taken. Versions before keep their locks."""
-    if (before := _sent_before(by, request_id)) is not None:
+    if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     at = now or timezone.now()
     try:
@@ -85,12 +85,12 @@ def renew_named_environment(
             _lock(environment)
             newest = environment.newest()
             try:
-                version = _store(environment, by, newest.text, number=newest.number + 1, request_id=request_id, now=at)
+                version = _store(environment, by, newest.text, number=newest.number + 1, idempotency_key=idempotency_key, now=at)
             except requirements.Refused as refused:  # what may be named has been narrowed since
                 raise ValidationError(f"{refused} Edit it first.") from None
             _told(by, f"renews the environment {environment.name}: version {version.number}", now=at)
     except IntegrityError:
-        if (before := _sent_before(by, request_id)) is not None:
+        if (before := _sent_before(by, idempotency_key)) is not None:
             return before
         raise
     return version
@@ -188,7 +188,7 @@ def _title(name: str) -> str:
 
 
 def _store(
-    environment: NamedEnvironment, by: User, text: str, *, number: int, request_id: uuid.UUID | None, now: dt.datetime
+    environment: NamedEnvironment, by: User, text: str, *, number: int, idempotency_key: uuid.UUID | None, now: dt.datetime
 ) -> NamedVersion:
     found, key = environments.typed(text, title=_title(environment.name))
     # The key is this version's own: what the same text came to elsewhere, or before, is not what this one comes to.
@@ -201,7 +201,7 @@ def _store(
         requirements_key=own,
         created_by=by,
         created_at=now,
-        request_id=request_id,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -226,5 +226,5 @@ def _told(by: User, what: str, *, now: dt.datetime) -> None:
     notify.changed("cluster", "environments")
 
 
-def _sent_before(by: User, request_id: uuid.UUID | None) -> NamedVersion | None:
-    return checks.same_request(NamedVersion.objects.filter(created_by=by).select_related("environment"), request_id)
+def _sent_before(by: User, idempotency_key: uuid.UUID | None) -> NamedVersion | None:
+    return checks.same_request(NamedVersion.objects.filter(created_by=by).select_related("environment"), idempotency_key)

@@ -58,7 +58,7 @@ Said = tuple[journal.Event, float]  # and when (Unix seconds)
 
 
 def begin_run(
-    project: Project, *, by: User, name: str, began_at: dt.datetime, now: dt.datetime, request_id: uuid.UUID | None = None
+    project: Project, *, by: User, name: str, began_at: dt.datetime, now: dt.datetime, idempotency_key: uuid.UUID | None = None
 ) -> TrainingRun:
     """It runs from then on. Fields: name, started_at."""
     _in_time(began_at, "started_at", since=EARLIEST, now=now)
@@ -66,7 +66,7 @@ def begin_run(
     bundle = bundles.keep(_code(), file_name=f"{FILE_NAME}.zip")
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
-        if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), request_id):
+        if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), idempotency_key):
             return before
         experiment, version = _experiment(project, by), _version(project, bundle, by)
         run = TrainingRun.objects.create(
@@ -80,7 +80,7 @@ def begin_run(
             submitted_at=now,
             started_at=min(began_at, now),
             max_slots=1,
-            request_id=request_id,
+            idempotency_key=idempotency_key,
         )
         JournalCursor.objects.create(run=run)
         run_values.begin([run])

@@ -34,13 +34,13 @@ def missing_package(run: TrainingRun) -> str:
     return found.group(1) if found else ""
 
 
-def add_package(run: TrainingRun, *, by: User, request_id: uuid.UUID | None = None) -> tuple[DefinitionVersion, str]:
+def add_package(run: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None = None) -> tuple[DefinitionVersion, str]:
     """The next version of the run's training definition: as the newest, but its requirements.txt names the missing package too; and that
     package. Refused where there is none to add, and where the packages are in a pyproject.toml, which is a person's to change."""
     package, newest = missing_package(run), run.version.definition.newest()
     if not package or newest.packages != DefinitionVersion.Packages.OWN or newest.git_address:
         raise ValidationError("There is no package to add: this training definition does not take its packages from an upload.")
-    if (before := checks.same_request(newest.definition.versions.filter(created_by=by), request_id)) is not None:
+    if (before := checks.same_request(newest.definition.versions.filter(created_by=by), idempotency_key)) is not None:
         return before, package
     path = environments.file_of(newest.bundle, newest.command)
     if path and not path.endswith(requirements.FILE):
@@ -52,7 +52,12 @@ def add_package(run: TrainingRun, *, by: User, request_id: uuid.UUID | None = No
         upload = cast(BinaryIO, file)
         _with_line(newest, path or requirements.FILE, package, upload)
         version = add_version(
-            newest.definition, by=by, upload=upload, file_name=f"{newest.file_name.rsplit('.', 1)[0]}.zip", request_id=request_id, **same
+            newest.definition,
+            by=by,
+            upload=upload,
+            file_name=f"{newest.file_name.rsplit('.', 1)[0]}.zip",
+            idempotency_key=idempotency_key,
+            **same,
         )
     return version, package
 

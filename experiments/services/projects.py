@@ -29,19 +29,19 @@ from experiments.notifications import notices
 from experiments.services import checks, deletion, registry
 
 
-def create_project(*, by: User, name: str, description: str = "", request_id: uuid.UUID | None = None) -> Project:
+def create_project(*, by: User, name: str, description: str = "", idempotency_key: uuid.UUID | None = None) -> Project:
     """A project whose admin is `by`. Fields of errors: name, description."""
     clean_name, clean_text = checks.name(name), checks.text(description)
     mine = Project.objects.filter(created_by=by)
-    if (before := checks.same_request(mine, request_id)) is not None:
+    if (before := checks.same_request(mine, idempotency_key)) is not None:
         return _with_role(before, Role.ADMIN)
     try:
         with transaction.atomic():
-            project = Project.objects.create(name=clean_name, description=clean_text, created_by=by, request_id=request_id)
+            project = Project.objects.create(name=clean_name, description=clean_text, created_by=by, idempotency_key=idempotency_key)
             Membership.objects.create(project=project, user=by, role=Role.ADMIN)
             _limit(project)
     except IntegrityError:  # the same form at the same moment: the other was faster
-        if (before := checks.same_request(mine, request_id)) is None:
+        if (before := checks.same_request(mine, idempotency_key)) is None:
             raise
         return _with_role(before, Role.ADMIN)
     return _with_role(project, Role.ADMIN)

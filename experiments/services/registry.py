@@ -69,13 +69,13 @@ def register_version(
     note: str = "",
     tags: Mapping[str, str] | None = None,
     aliases: Collection[str] = (),
-    request_id: uuid.UUID | None = None,
+    idempotency_key: uuid.UUID | None = None,
     now: dt.datetime,
 ) -> ModelVersion:
     """The next version of the model of this name in the run's project, which is made where there is none: a copy of `path` of the run, a
     file or a folder. `lineage`: what is known of how it came about. Fields: name, path, note, tags, aliases. The same request makes one."""
     mine = ModelVersion.objects.filter(created_by=by).select_related("model")
-    if (before := checks.same_request(mine, request_id)) is not None:
+    if (before := checks.same_request(mine, idempotency_key)) is not None:
         return before
     errors: list[ValidationError] = []
     clean = checks.each(errors, lambda: _name(name))
@@ -86,14 +86,14 @@ def register_version(
     checks.collected(errors)
     assert clean is not None
     assert chosen is not None
-    facts = {"run": run.pk, "path": path, "lineage": dict(lineage), "note": words, "tags": labels, "request_id": request_id}
+    facts = {"run": run.pk, "path": path, "lineage": dict(lineage), "note": words, "tags": labels, "idempotency_key": idempotency_key}
     facts["code"] = None if run.outside else run.version.bundle
     with contextlib.ExitStack() as cleanup:
         content = _content(run, chosen, by=by, cleanup=cleanup)
         try:
             return _store(run.experiment.project, content, by=by, name=clean, aliases=names or [], facts=facts, now=now)
         except IntegrityError:  # the same form at the same moment: the other was faster
-            if (before := checks.same_request(mine, request_id)) is None:
+            if (before := checks.same_request(mine, idempotency_key)) is None:
                 raise
             return before
 

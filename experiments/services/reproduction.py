@@ -26,7 +26,7 @@ def check_receipt(run: TrainingRun) -> None:
         raise ValidationError(NO_RECEIPT)
 
 
-def reproduce(source: TrainingRun, *, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
+def reproduce(source: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
     """A queued run with the code, command, variables, data and slots of `source`, which has ended, and with its beginning: nothing, or the
     checkpoint that it went on from. The same request makes one."""
     if source.is_live():
@@ -36,7 +36,7 @@ def reproduce(source: TrainingRun, *, by: User, request_id: uuid.UUID | None = N
         if origin is None or not continuation.has_checkpoint(origin):
             raise ValidationError(NO_BEGINNING.format(source.continues))
     with transaction.atomic():
-        (made,) = reruns.run_with_changes(source, by=by, why=f"to reproduce run {source.pk}", request_id=request_id, now=now)
+        (made,) = reruns.run_with_changes(source, by=by, why=f"to reproduce run {source.pk}", idempotency_key=idempotency_key, now=now)
         if made.reproduces is None:
             made.name, made.reproduces, made.continues = f"{source.name[: RUN_NAME_LIMIT - 12]}, reproduced", source.pk, source.continues
             made.save(update_fields=["name", "reproduces", "continues"])

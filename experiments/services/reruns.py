@@ -48,7 +48,7 @@ def run_with_changes(
     priority: int | None = None,
     environment: Mapping[str, str] | None = None,
     why: str = "",
-    request_id: uuid.UUID | None = None,
+    idempotency_key: uuid.UUID | None = None,
     now: dt.datetime | None = None,
 ) -> list[TrainingRun]:
     """A queued run of the source's experiment and data for each of the commands, whatever has become of `source`.
@@ -72,12 +72,12 @@ def run_with_changes(
     wishes = Wishes(chosen, told or [], *(slots or (1, 1)), rank, variables or {}, folder or "", said)
     try:
         with transaction.atomic():
-            if (before := _sent_before(source, by, request_id)) is not None:
+            if (before := _sent_before(source, by, idempotency_key)) is not None:
                 return before
             Project.objects.select_for_update().get(pk=source.experiment.project_id)  # it is not deleted meanwhile (see delete_project)
-            return _queue(source, wishes, by=by, request_id=request_id, now=now or timezone.now())
+            return _queue(source, wishes, by=by, idempotency_key=idempotency_key, now=now or timezone.now())
     except IntegrityError:
-        if (before := _sent_before(source, by, request_id)) is None:
+        if (before := _sent_before(source, by, idempotency_key)) is None:
             raise
         return before
 
@@ -130,7 +130,7 @@ def _slots(version: DefinitionVersion, least: int, most: int) -> tuple[int, int]
     return least, most
 
 
-def _queue(source: TrainingRun, wishes: Wishes, *, by: User, request_id: uuid.UUID | None, now: dt.datetime) -> list[TrainingRun]:
+def _queue(source: TrainingRun, wishes: Wishes, *, by: User, idempotency_key: uuid.UUID | None, now: dt.datetime) -> list[TrainingRun]:
     made = []
     for place, (command, name) in enumerate(zip(wishes.commands, _names(source, wishes.commands), strict=True)):
         run = TrainingRun.objects.create(
@@ -147,7 +147,7 @@ def _queue(source: TrainingRun, wishes: Wishes, *, by: User, request_id: uuid.UU
             checkpoints=source.checkpoints,
             priority=wishes.priority,
             priority_agreed=wishes.priority if by.administers else 0,
-            request_id=request_id,
+            idempotency_key=idempotency_key,
             position=source.position + place,
         )
         JournalCursor.objects.create(run=run)
@@ -166,9 +166,11 @@ def _names(source: TrainingRun, commands: Sequence[str]) -> list[str]:
     return [(f"{source.experiment.name}: {words}" if words else source.name)[:RUN_NAME_LIMIT] for words in said]
 
 
-def _sent_before(source: TrainingRun, by: User, request_id: uuid.UUID | None) -> list[TrainingRun] | None:
+def _sent_before(source: TrainingRun, by: User, idempotency_key: uuid.UUID | None) -> list[TrainingRun] | None:
     """The runs that the same form started before, or None."""
-    if request_id is None:
+    if idempotency_key is None:
         return None
-    found = TrainingRun.objects.filter(experiment=source.experiment, submitted_by=by, request_id=request_id).select_related("experiment")
+    found = TrainingRun.objects.filter(experiment=source.experiment, submitted_by=by, idempotency_key=idempotency_key).select_related(
+        "experiment"
+    )
     return list(found.order_by("position")) or None

@@ -30,17 +30,17 @@ def bundle() -> bytes:
     return buffer.getvalue()
 
 
-def make_sample(*, by: User, request_id: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
+def make_sample(*, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
     """The person's sample project with a run that is queued; the newest run of the one that they have already. All of it or nothing."""
     with transaction.atomic():
         User.objects.select_for_update().get(pk=by.pk)  # of two clicks at once the second finds what the first has made
         known = TrainingRun.objects.filter(experiment__project__sample=True, experiment__project__created_by=by)
         mine = known.filter(experiment__project__memberships__user=by)
-        return mine.order_by("-submitted_at", "-id").first() or _make(by, request_id, now)
+        return mine.order_by("-submitted_at", "-id").first() or _make(by, idempotency_key, now)
 
 
-def _make(by: User, request_id: uuid.UUID | None, now: dt.datetime | None) -> TrainingRun:
-    project = _project(by, request_id)
+def _make(by: User, idempotency_key: uuid.UUID | None, now: dt.datetime | None) -> TrainingRun:
+    project = _project(by, idempotency_key)
     files = [(path.name, path.stat().st_size, open(path, "rb")) for path in sorted((EXAMPLE / "data").iterdir())]  # noqa: SIM115
     try:
         data = add_data(
@@ -57,14 +57,14 @@ def _make(by: User, request_id: uuid.UUID | None, now: dt.datetime | None) -> Tr
         upload=io.BytesIO(bundle()),
         file_name="digits.zip",
         command=COMMAND,
-        request_id=request_id,
+        idempotency_key=idempotency_key,
     )
-    experiment = create_experiment(project, by=by, name="First run", data_asset=data, versions=[version], request_id=request_id)
-    return run_experiment(experiment, by=by, request_id=request_id, now=now)[0]
+    experiment = create_experiment(project, by=by, name="First run", data_asset=data, versions=[version], idempotency_key=idempotency_key)
+    return run_experiment(experiment, by=by, idempotency_key=idempotency_key, now=now)[0]
 
 
-def _project(by: User, request_id: uuid.UUID | None) -> Project:
-    project = create_project(by=by, name="Sample: handwritten digits", description=DESCRIPTION, request_id=request_id)
+def _project(by: User, idempotency_key: uuid.UUID | None) -> Project:
+    project = create_project(by=by, name="Sample: handwritten digits", description=DESCRIPTION, idempotency_key=idempotency_key)
     project.sample = True
     project.save(update_fields=["sample"])
     return project

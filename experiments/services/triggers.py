@@ -135,7 +135,7 @@ def run_again(
         versions=chosen,
         commands=[part.command for part in parts],
         environment=like.environment,
-        request_id=uuid.uuid5(NAMESPACE, f"delivery {delivery.pk}"),
+        idempotency_key=uuid.uuid5(NAMESPACE, f"delivery {delivery.pk}"),
     )
 
 

@@ -75,7 +75,10 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
     _place(making)
     with modelstore.files_stay(), _models_placed(making) as models, transaction.atomic():
         made = projects.create_project(
-            by=order.created_by, name=order.name or found.name, description=found.description, request_id=uuid.uuid5(order.key, "project")
+            by=order.created_by,
+            name=order.name or found.name,
+            description=found.description,
+            idempotency_key=uuid.uuid5(order.key, "project"),
         )
         _variables({"project": made}, found.variables, making)
         _definitions(making, made)

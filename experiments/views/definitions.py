@@ -86,7 +86,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "may_write": access.may(definition.project, "write"),
         "commit_page": gitcode.page_of(versions[0].git_address, versions[0].git_commit),
         "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "writable": later(lambda: _writable(person(request), but=definition.project)),
         "settings_form": DefinitionSettingsForm(initial={"name": definition.name, "description": definition.description}),
     }
@@ -131,7 +131,7 @@ def fetch_again(request: HttpRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return refused(request, "The form was not complete: load the page again.", to=to)
     try:
-        version = services.fetch_again(definition, by=user, request_id=form.cleaned_data["request_id"])
+        version = services.fetch_again(definition, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=to)
     if version is None:
@@ -153,7 +153,7 @@ def copy(request: HttpRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return refused(request, "Choose the project to copy it to.", to=reverse("definition", args=[pk]))
     target = access.project(user, form.cleaned_data["project"], need="write")
-    made = services.copy_definition(definition.newest(), to=target, by=user, request_id=form.cleaned_data["request_id"])
+    made = services.copy_definition(definition.newest(), to=target, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
     return done(request, f"{definition.name} is now in {target.name}, too.", to=reverse("definition", args=[made.definition.pk]))
 
 

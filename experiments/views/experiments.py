@@ -197,7 +197,7 @@ def _create_and_run(
     """`added`: the training definition that was written on the same form."""
     parts = associated(form, form.fields["versions"].queryset, commands)  # type: ignore[attr-defined]
     parts += [Part(added, added.command)] if added else []
-    keys = ("name", "description", "data_asset", "source_folder", "environment", "request_id")
+    keys = ("name", "description", "data_asset", "source_folder", "environment", "idempotency_key")
     said = {key: form.cleaned_data[key] for key in keys}
     said["keeps"] = form.policy()
     said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
@@ -238,7 +238,7 @@ def experiment_tab(request: HttpRequest, pk: int, name: str) -> tuple[Experiment
         "experiment": experiment,
         "project": experiment.project,
         "tab": name,
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "may_write": may_write,
         "may_control": may_write or user.administers,
         "crumbs": project_crumbs(experiment.project),
@@ -307,9 +307,9 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     experiment = access.experiment(user, pk, need="write")
     form = RequestForm(request.POST)
-    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
+    idempotency_key = form.cleaned_data["idempotency_key"] if form.is_valid() else None
     try:
-        made = services.duplicate_experiment(experiment, by=user, request_id=request_id)
+        made = services.duplicate_experiment(experiment, by=user, idempotency_key=idempotency_key)
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=reverse("experiment", args=[pk]))
     return done(request, "This is the copy. It has not run yet.", to=reverse("experiment", args=[made.pk]))
@@ -321,9 +321,12 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
     experiment = access.experiment(user, pk, need="write")
     to = reverse("experiment", args=[pk])
     form = RequestForm(request.POST)
-    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
+    idempotency_key = form.cleaned_data["idempotency_key"] if form.is_valid() else None
     return act(
-        request, lambda: services.run_experiment(experiment, by=user, request_id=request_id), said="Queued: the runs are below.", to=to
+        request,
+        lambda: services.run_experiment(experiment, by=user, idempotency_key=idempotency_key),
+        said="Queued: the runs are below.",
+        to=to,
     )
 
 

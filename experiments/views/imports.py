@@ -61,7 +61,7 @@ def new(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "projects",
         "form": form,
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "imports": later(lambda: list(ProjectImport.objects.filter(created_by=user).select_related("project")[:MOST_SHOWN])),
         "crumbs": _crumbs(),
     }
@@ -70,7 +70,7 @@ def new(request: HttpRequest) -> HttpResponse:
 
 def _whole(user: User, form: ImportForm) -> ProjectImport:
     file, now = form.cleaned_data["upload"], timezone.now()
-    facts = {"file_name": file.name or "", "size_bytes": file.size or 0, "request_id": form.cleaned_data["request_id"]}
+    facts = {"file_name": file.name or "", "size_bytes": file.size or 0, "idempotency_key": form.cleaned_data["idempotency_key"]}
     return imports.import_whole(by=user, body=file, now=now, **facts)
 
 

@@ -46,7 +46,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "environment": environment,
         "row": later(lambda: named_environments.row(environment)),
         "versions": later(lambda: named_environments.versions(user, environment)),
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "crumbs": _crumbs(request),
     }
     return page(request, "environments/named_detail.html", context, parts={"body": "environments/_named_detail.html"})
@@ -77,7 +77,7 @@ def renew(request: HttpRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return refused(request, "The form was not complete: load the page again.", to=_address(environment))
     try:
-        version = services.renew_named_environment(environment, by=user, request_id=form.cleaned_data["request_id"])
+        version = services.renew_named_environment(environment, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=_address(environment))
     return done(request, f"{version} is resolved afresh when it is built. Earlier versions keep their packages.", to=_address(environment))

@@ -32,7 +32,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "projects",
         "query": query,
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "projects": later(lambda: projects.project_list(person(request), query=query)),
     }
     return page(request, "projects/index.html", context, parts={"list": "projects/_list.html"})
@@ -49,7 +49,7 @@ def new(request: HttpRequest) -> HttpResponse:
     return page(
         request,
         "projects/new.html",
-        {"section": "projects", "form": form, "request_id": uuid.uuid4(), "crumbs": [("Projects", reverse("projects"))]},
+        {"section": "projects", "form": form, "idempotency_key": uuid.uuid4(), "crumbs": [("Projects", reverse("projects"))]},
     )
 
 
@@ -57,8 +57,8 @@ def new(request: HttpRequest) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """The guided sample, running; whoever has one already is brought to it."""
     form = RequestForm(request.POST)
-    request_id = form.cleaned_data["request_id"] if form.is_valid() else None
-    run = services.make_sample(by=person(request), request_id=request_id)
+    idempotency_key = form.cleaned_data["idempotency_key"] if form.is_valid() else None
+    run = services.make_sample(by=person(request), idempotency_key=idempotency_key)
     said = "The sample is on its way: watch it learn here. Its project's overview says what to try next."
     return done(request, said, to=reverse("run", args=[run.pk]))
 

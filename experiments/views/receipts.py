@@ -41,7 +41,7 @@ def reproduce(request: HttpRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return refused(request, "The form was not complete: load the page again.", to=reverse("run_overview", args=[pk]))
     try:
-        made = services.reproduce(run, by=user, request_id=form.cleaned_data["request_id"])
+        made = services.reproduce(run, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
     except ValidationError as refusal:
         return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
     return redirect("run_overview", made.pk)

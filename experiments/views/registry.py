@@ -59,7 +59,7 @@ def register(request: HttpRequest, pk: int) -> HttpResponse:
         "offered": offered,
         "names": later(lambda: list(run.experiment.project.registered_models.values_list("name", flat=True))),
         "crumbs": [*run_crumbs(run), (f"Run {run.pk}", reverse("run", args=[pk]))],
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
     }
     return page(request, "models/register.html", context)
 

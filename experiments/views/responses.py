@@ -45,16 +45,15 @@ def page(
 ) -> HttpResponse:
     """The page, or the fragment that ?part= names: one of `parts`, else 404. Neither is kept by any cache.
 
-    A page with a button that makes something at once (`request_id`) is not kept for the browser's Back either: it would come back with the
-    key of what was made before, and the button would do nothing.
-    """
+    A page with a button that makes something at once (`idempotency_key`) is not kept for the browser's Back either: it would come back with
+    the key of what was made before, and the button would do nothing."""
     part = request.GET.get("part")
     if part is not None:
         if part not in (parts or {}):
             raise Http404("There is no such part of the page.")
         template = (parts or {})[part]
     response = render(request, template, {"now": timezone.now(), **context}, status=status)
-    response["Cache-Control"] = "private, no-cache" if part is None and "request_id" not in context else "no-store"
+    response["Cache-Control"] = "private, no-cache" if part is None and "idempotency_key" not in context else "no-store"
     return response
 
 

@@ -94,7 +94,7 @@ def results(request: HttpRequest, pk: int) -> HttpResponse:
         "has_media": cache(lambda: media.is_there(run)),
         "registered": later(lambda: registry.of_run(run)),
         "metrics": later(lambda: run_pages.latest_metrics(run)),
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
     }
     parts = {**HEAD, "body": "runs/_results.html", "files": "runs/_files.html", "foot": "runs/_results_foot.html"}
     return page(request, "runs/results.html", context, parts=parts)

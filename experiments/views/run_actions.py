@@ -128,7 +128,7 @@ def add_package(request: HttpRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return refused(request, "The form was not complete: load the page again.", to=reverse("run", args=[pk]))
     try:
-        version, package = services.add_package(run, by=user, request_id=form.cleaned_data["request_id"])
+        version, package = services.add_package(run, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
     except ValidationError as error:
         return refused(request, " ".join(error.messages), to=reverse("run", args=[pk]))
     said = f"Version {version.number} requires {package} too. Run the experiment with that version."

@@ -47,7 +47,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "packages": later(lambda: environments.of_run(run)),
         "missing_package": services.missing_package(run) if may_write and run.error_message else "",
         "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
-        "request_id": uuid.uuid4(),
+        "idempotency_key": uuid.uuid4(),
         "keeps": CheckpointsForm.of(run.checkpoints) if may_write and run.is_live() else None,
         "best": later(lambda: selected.best(run)),
     }

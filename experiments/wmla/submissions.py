@@ -85,7 +85,7 @@ def withdraw(run: TrainingRun, *, by: User) -> None:
 
 def _project(by: User) -> Project:
     """The person's own, made at the first submission; it may have been given another name since."""
-    made = services.create_project(by=by, name=PROJECT, description=ABOUT, request_id=uuid.uuid5(_PROJECTS, str(by.pk)))
+    made = services.create_project(by=by, name=PROJECT, description=ABOUT, idempotency_key=uuid.uuid5(_PROJECTS, str(by.pk)))
     try:
         return access.project(by, made.pk, need="write")
     except Http404:

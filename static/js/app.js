@@ -68,7 +68,7 @@ function oneSubmit() {
   });
   window.addEventListener('pageshow', (event) => {
     // A page that the browser kept as it was would send the key of what it has made already, and make nothing.
-    if (event.persisted) for (const key of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('input[name=request_id]'))) key.value = uuid();
+    if (event.persisted) for (const key of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('input[name=idempotency_key]'))) key.value = uuid();
     for (const each of document.querySelectorAll('[aria-busy]')) {
       each.removeAttribute('aria-busy');
       for (const button of each.closest('form')?.querySelectorAll('button') || []) button.disabled = false;

@@ -78,7 +78,7 @@ class Scene:
         """Log in, and make a project."""
         password = self.studio.account(name, staff=staff)
         browser = Visitor(self.studio.url).log_in(name, password)
-        made = browser.post("/projects/new/", {"request_id": uuid.uuid4(), "name": f"{name}'s", "description": ""})
+        made = browser.post("/projects/new/", {"idempotency_key": uuid.uuid4(), "name": f"{name}'s", "description": ""})
         self.people[name] = Person(name, browser, password, number(made, "projects"))
         return self.people[name]
 
@@ -89,8 +89,8 @@ class Scene:
             for inside, content in files.items():
                 archive.writestr(inside, content.read_text() if isinstance(content, Path) else content)
         definition = {"name": name, "framework": "pytorch", "command": command, "device": "any", "distributed": "single", "max_slots": 1}
-        definition |= {"network": "none", "packages": "studio", "request_id": uuid.uuid4(), **changes}
-        fields = {"request_id": uuid.uuid4(), "name": name, "description": "", "environment": ""}
+        definition |= {"network": "none", "packages": "studio", "idempotency_key": uuid.uuid4(), **changes}
+        fields = {"idempotency_key": uuid.uuid4(), "name": name, "description": "", "environment": ""}
         fields |= {f"new-{key}": value for key, value in definition.items()}
         made = who.browser.post(f"/projects/{who.project}/experiments/new/", fields, {"new-upload": code})
         experiment = number(made, "experiments")
@@ -107,7 +107,7 @@ class Scene:
         data.write_text(self.mark)
         kept = alice.browser.post(
             f"/projects/{alice.project}/data/new/",
-            {"name": "hers", "description": "", "request_id": uuid.uuid4()},
+            {"name": "hers", "description": "", "idempotency_key": uuid.uuid4()},
             {"upload": data},
         )
         number(kept, "data")

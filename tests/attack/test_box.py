@@ -147,7 +147,7 @@ def test_a_checkpoint_with_code_in_it_runs_nothing_for_who_continues_from_it(att
     assert scene.until_ended(attacked.poisoned) == "completed"
     checkpoint = scene.studio.folder(attacked.poisoned) / "checkpoint" / "engine.pt"
     assert b"called-by-" in checkpoint.read_bytes(), "the code is in it"
-    made = alice.browser.post(f"/runs/{attacked.poisoned}/continue/", {"request_id": uuid.uuid4(), "command": "poisoned.py 2"})
+    made = alice.browser.post(f"/runs/{attacked.poisoned}/continue/", {"idempotency_key": uuid.uuid4(), "command": "poisoned.py 2"})
     assert made.status == 302, made.text[:500]
     run = int(made.location.strip("/").split("/")[-1])
     assert scene.until_ended(run) == "failed"

@@ -118,7 +118,7 @@ def test_a_header_does_not_make_another_verb_of_a_request(attacked: Attack) -> N
 def test_things_of_others_cannot_be_named_in_ones_own_forms(attacked: Attack, charlie: Person) -> None:
     scene, n = attacked.scene, alices(attacked.scene)
     before = scene.studio.rows("SELECT COUNT(*) FROM experiments_trainingrun")
-    fields = {"request_id": uuid.uuid4(), "name": "mine", "description": "", "environment": ""}
+    fields = {"idempotency_key": uuid.uuid4(), "name": "mine", "description": "", "environment": ""}
     made = charlie.browser.post(f"/projects/{charlie.project}/experiments/new/", {**fields, "versions": [n["version"]]})
     assert (made.status, "Select a valid choice" in errors(made.text) or "not one of the available" in made.text) == (200, True), errors(
         made.text
@@ -128,7 +128,7 @@ def test_things_of_others_cannot_be_named_in_ones_own_forms(attacked: Attack, ch
     assert made.status == 200, made.location
     assert charlie.browser.get(f"/projects/{charlie.project}/experiments/new/?like={n['experiment']}").status == 404
     assert (
-        charlie.browser.post(f"/definitions/{n['definition']}/copy/", {"request_id": uuid.uuid4(), "project": charlie.project}).status
+        charlie.browser.post(f"/definitions/{n['definition']}/copy/", {"idempotency_key": uuid.uuid4(), "project": charlie.project}).status
         == 404
     )
     mine = scene.studio.rows("SELECT experiment_id FROM experiments_trainingrun WHERE id = ?", attacked.run)[0][0]
@@ -328,7 +328,7 @@ def test_a_hostile_archive_is_refused_with_a_sentence_and_leaves_nothing(
         "device": "any",
         "distributed": "single",
     }
-    sent = {"request_id": uuid.uuid4(), "max_slots": 1, "network": "none", "packages": "studio", **definition}
+    sent = {"idempotency_key": uuid.uuid4(), "max_slots": 1, "network": "none", "packages": "studio", **definition}
     answer: Answer = charlie.browser.post(f"/projects/{charlie.project}/definitions/new/", sent, {"upload": tmp_path / name})
     assert answer.status == 200, answer.location
     assert len(errors(answer.text)) > 20

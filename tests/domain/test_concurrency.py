@@ -142,19 +142,19 @@ def test_the_same_form_twice_at_once_makes_one_of_each(project: Project, alice: 
     def define() -> int:
         upload = cast.io.BytesIO(data)
         return services.create_definition(
-            project, by=alice, name="x", upload=upload, file_name="c.zip", command="main.py", request_id=form
+            project, by=alice, name="x", upload=upload, file_name="c.zip", command="main.py", idempotency_key=form
         ).pk
 
     assert len(set(at_once(define, define, define))) == 1
-    projects = at_once(*[lambda: services.create_project(by=alice, name="p", request_id=form).pk for _ in range(3)])
+    projects = at_once(*[lambda: services.create_project(by=alice, name="p", idempotency_key=form).pk for _ in range(3)])
     assert len(set(projects)) == 1
     made = at_once(
-        *[lambda: services.create_experiment(project, by=alice, name="e", versions=[version], request_id=form) for _ in range(3)]
+        *[lambda: services.create_experiment(project, by=alice, name="e", versions=[version], idempotency_key=form) for _ in range(3)]
     )
     assert failures(made) == []
     assert len({experiment.pk for experiment in made}) == 1  # type: ignore[attr-defined]
     experiment = made[0]
-    runs = at_once(*[lambda: services.run_experiment(experiment, by=alice, request_id=form) for _ in range(3)])  # type: ignore[arg-type]
+    runs = at_once(*[lambda: services.run_experiment(experiment, by=alice, idempotency_key=form) for _ in range(3)])  # type: ignore[arg-type]
     assert failures(runs) == []
     assert TrainingRun.objects.count() == 1
 
@@ -202,7 +202,7 @@ def test_a_sample_is_made_whole_or_not_at_all_and_once(alice: User, home: Path, 
         with pytest.raises(Killed):
             services.make_sample(by=alice)
     assert not Project.objects.exists()
-    made = at_once(*[lambda: services.make_sample(by=alice, request_id=uuid.uuid4()).pk for _ in range(3)])
+    made = at_once(*[lambda: services.make_sample(by=alice, idempotency_key=uuid.uuid4()).pk for _ in range(3)])
     assert len(set(made)) == 1, made
     assert (Project.objects.count(), TrainingRun.objects.count(), DataAsset.objects.count()) == (1, 1, 1)
 

@@ -157,10 +157,10 @@ def test_names_are_one_of_a_kind_and_plain(dora: User) -> None:
 
 def test_a_form_that_is_sent_twice_makes_one(dora: User) -> None:
     same = uuid.uuid4()
-    made = [services.create_named_environment(by=dora, name="vision", text="tqdm", request_id=same) for _ in range(2)]
+    made = [services.create_named_environment(by=dora, name="vision", text="tqdm", idempotency_key=same) for _ in range(2)]
     assert made[0] == made[1]
     again = uuid.uuid4()
-    renewed = [services.renew_named_environment(made[0].environment, by=dora, request_id=again) for _ in range(2)]
+    renewed = [services.renew_named_environment(made[0].environment, by=dora, idempotency_key=again) for _ in range(2)]
     assert renewed[0] == renewed[1]
     assert NamedVersion.objects.count() == 2
 

@@ -115,7 +115,7 @@ def test_numbers_go_up_and_are_not_given_again(run: TrainingRun, alice: User, bo
 
 def test_the_same_request_makes_one_version(run: TrainingRun, alice: User) -> None:
     request = uuid.uuid4()
-    assert register(run, alice, request_id=request) == register(run, alice, request_id=request)
+    assert register(run, alice, idempotency_key=request) == register(run, alice, idempotency_key=request)
     assert ModelVersion.objects.count() == 1
 
 

@@ -53,8 +53,8 @@ def test_who_makes_a_project_is_its_admin(alice: User) -> None:
 
 def test_the_same_form_makes_one_project(alice: User, bob: User) -> None:
     form = uuid.uuid4()
-    first = services.create_project(by=alice, name="Digits", request_id=form)
-    assert services.create_project(by=alice, name="Digits", request_id=form) == first
+    first = services.create_project(by=alice, name="Digits", idempotency_key=form)
+    assert services.create_project(by=alice, name="Digits", idempotency_key=form) == first
     assert Project.objects.count() == 1
 
 
@@ -186,13 +186,13 @@ def test_the_same_form_makes_one_definition_and_one_version(project: Project, al
 
     def send() -> DefinitionVersion:
         return services.create_definition(
-            project, by=alice, name="x", upload=cast.zipped(), file_name="c.zip", command="main.py", request_id=form
+            project, by=alice, name="x", upload=cast.zipped(), file_name="c.zip", command="main.py", idempotency_key=form
         )
 
     first = send()
     assert send() == first
-    second = services.add_version(first.definition, by=alice, command="main.py 2", request_id=again)
-    assert services.add_version(first.definition, by=alice, command="main.py 2", request_id=again) == second
+    second = services.add_version(first.definition, by=alice, command="main.py 2", idempotency_key=again)
+    assert services.add_version(first.definition, by=alice, command="main.py 2", idempotency_key=again) == second
     assert list(DefinitionVersion.objects.order_by("number").values_list("number", flat=True)) == [1, 2]
 
 
@@ -266,9 +266,9 @@ def test_the_data_folder_is_below_the_shared_root(project: Project, alice: User,
 
 def test_the_same_form_makes_one_experiment_and_starts_its_runs_once(project: Project, alice: User) -> None:
     form, version = uuid.uuid4(), cast.definition(project, by=alice)
-    experiments = [services.create_experiment(project, by=alice, name="x", versions=[version], request_id=form) for _ in range(2)]
+    experiments = [services.create_experiment(project, by=alice, name="x", versions=[version], idempotency_key=form) for _ in range(2)]
     assert experiments[0] == experiments[1]
-    runs = [services.run_experiment(experiments[0], by=alice, request_id=form) for _ in range(2)]
+    runs = [services.run_experiment(experiments[0], by=alice, idempotency_key=form) for _ in range(2)]
     assert runs[0] == runs[1]
     assert TrainingRun.objects.count() == 1
 

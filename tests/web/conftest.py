@@ -54,7 +54,7 @@ def code(files: dict[str, str | bytes] | None = None, name: str = "code.zip") ->
 def definition_form(**changes: Any) -> dict[str, Any]:
     """What the New training definition form sends."""
     sent = {
-        "request_id": str(uuid.uuid4()),
+        "idempotency_key": str(uuid.uuid4()),
         "name": "lenet",
         "description": "two convolutions",
         "upload": code(),

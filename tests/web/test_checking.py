@@ -84,7 +84,7 @@ def test_a_version_is_checked_against_the_code_that_it_keeps(project: Project, b
 
 def test_each_line_of_an_experiment_has_its_own_sentence(project: Project, bob: User, version: DefinitionVersion, as_: As) -> None:
     command = f"command-{version.pk}"
-    sent = {"name": "e", "versions": [version.pk] * 2, command: ["main.py --epochs 1", "gone.py"], "request_id": str(uuid.uuid4())}
+    sent = {"name": "e", "versions": [version.pk] * 2, command: ["main.py --epochs 1", "gone.py"], "idempotency_key": str(uuid.uuid4())}
     said = as_(bob).post(reverse("check_experiment", args=[project.pk]), sent).json()["errors"]
     assert set(said) == {"versions", f"{command}#1"}
     assert said[f"{command}#1"] == said["versions"]

@@ -106,7 +106,13 @@ def test_the_api_shows_and_sets_the_same(run: TrainingRun, bob: User, victor: Us
 
 def test_an_experiment_is_made_with_a_policy_for_its_runs(project: Project, bob: User, as_: As) -> None:
     version = cast.definition(project, by=bob)
-    sent = {"request_id": str(uuid.uuid4()), "name": "kept", "versions": str(version.pk), "command-" + str(version.pk): "main.py", **SENT}
+    sent = {
+        "idempotency_key": str(uuid.uuid4()),
+        "name": "kept",
+        "versions": str(version.pk),
+        "command-" + str(version.pk): "main.py",
+        **SENT,
+    }
     address = reverse("new_experiment", args=[project.pk])
     assert "Checkpoints to keep" in as_(bob).get(address).content.decode()
     wrong = as_(bob).post(address, sent | {"keep_metric": "loss"})

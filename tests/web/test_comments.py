@@ -50,16 +50,16 @@ def test_pages_are_told(run: TrainingRun, bob: User, said: Said, django_capture_
 
 def test_an_editor_comments_and_a_viewer_reads(run: TrainingRun, bob: User, victor: User, charlie: User, as_: As) -> None:
     address = reverse("add_comment", args=[run.pk])
-    sent = {"text": "The **warm-up** helps.", "request_id": str(uuid.uuid4())}
+    sent = {"text": "The **warm-up** helps.", "idempotency_key": str(uuid.uuid4())}
     assert as_(bob).post(address, sent).status_code == 302
     assert as_(bob).post(address, sent).status_code == 302, "sent twice, it is one"
     assert RunComment.objects.count() == 1
     assert "The <strong>warm-up</strong> helps." in shown(as_(victor), run)
-    assert as_(victor).post(address, {**sent, "request_id": str(uuid.uuid4())}).status_code == 403
+    assert as_(victor).post(address, {**sent, "idempotency_key": str(uuid.uuid4())}).status_code == 403
     assert as_(charlie).post(address, sent).status_code == 404
     assert "Editors of this project may comment" in as_(victor).get(reverse("run", args=[run.pk])).content.decode()
-    as_(bob).post(address, {"text": " ", "request_id": str(uuid.uuid4())})
-    as_(bob).post(address, {"text": "x" * 4001, "request_id": str(uuid.uuid4())})
+    as_(bob).post(address, {"text": " ", "idempotency_key": str(uuid.uuid4())})
+    as_(bob).post(address, {"text": "x" * 4001, "idempotency_key": str(uuid.uuid4())})
     assert RunComment.objects.count() == 1
 
 

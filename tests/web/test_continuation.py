@@ -43,7 +43,7 @@ def test_the_node_host_is_told_where_the_run_begins(ended: TrainingRun, alice: U
 
 def test_the_same_form_sent_twice_makes_one_run(ended: TrainingRun, alice: User) -> None:
     request = uuid.uuid4()
-    made = {services.continue_run(ended, by=alice, request_id=request).pk for _ in range(2)}
+    made = {services.continue_run(ended, by=alice, idempotency_key=request).pk for _ in range(2)}
     assert len(made) == 1
 
 
@@ -72,10 +72,10 @@ def test_the_results_page_offers_it_to_those_who_may(ended: TrainingRun, alice: 
     results, address = reverse("run_results", args=[ended.pk]), reverse("continue_run", args=[ended.pk])
     assert address in as_(alice).get(results).content.decode()
     assert address not in as_(User.objects.get(username="victor")).get(results).content.decode()
-    sent = {"command": "python main.py --epochs 3", "request_id": str(uuid.uuid4())}
+    sent = {"command": "python main.py --epochs 3", "idempotency_key": str(uuid.uuid4())}
     answer = as_(alice).post(address, sent)
     made = TrainingRun.objects.get(continues=ended.pk)
     assert answer.url == reverse("run", args=[made.pk])
     assert f"run {ended.pk}</a>, from its last checkpoint" in as_(alice).get(reverse("run_overview", args=[made.pk])).content.decode()
-    refused = as_(alice).post(address, {**sent, "command": "nothing.py", "request_id": str(uuid.uuid4())}, follow=True)
+    refused = as_(alice).post(address, {**sent, "command": "nothing.py", "idempotency_key": str(uuid.uuid4())}, follow=True)
     assert "note-error" in refused.content.decode()

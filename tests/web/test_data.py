@@ -200,7 +200,13 @@ def test_an_experiment_is_made_that_reads_it_and_keeps_it_from_being_deleted(pro
     add(client, project, ("digits.zip", cast.zipped({"train/a.csv": "1"}).getvalue()))
     asset = DataAsset.objects.get()
     assert f'value="{asset.pk}" selected' in client.get(reverse("new_experiment", args=[project.pk]), {"data": asset.pk}).content.decode()
-    sent = {"request_id": str(uuid.uuid4()), "name": "reads", "versions": [version.pk], "data_asset": asset.pk, "source_folder": "train"}
+    sent = {
+        "idempotency_key": str(uuid.uuid4()),
+        "name": "reads",
+        "versions": [version.pk],
+        "data_asset": asset.pk,
+        "source_folder": "train",
+    }
     assert client.post(reverse("new_experiment", args=[project.pk]), sent).status_code == 302
     experiment = Experiment.objects.get()
     assert (experiment.data_asset, experiment.source_folder) == (asset, "train")

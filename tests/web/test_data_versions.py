@@ -160,7 +160,7 @@ def test_what_reads_an_older_version_says_so_and_is_made_again_on_the_newest(
     form = client.get(again.replace("&amp;", "&")).content.decode()
     assert f'value="{second.pk}" selected' in form
     assert 'value="reads (copy)"' in form
-    sent = {"request_id": str(uuid.uuid4()), "name": "reads more", "versions": [version.pk], "data_asset": second.pk}
+    sent = {"idempotency_key": str(uuid.uuid4()), "name": "reads more", "versions": [version.pk], "data_asset": second.pk}
     assert client.post(reverse("new_experiment", args=[project.pk]), sent).status_code == 302
     assert Experiment.objects.get(name="reads more").data_asset == second
     data = receipts.inputs(run)["data"]

@@ -99,9 +99,9 @@ def test_a_bad_zip_is_refused_and_not_kept(project: Project, bob: User, as_: As)
 
 
 def test_the_same_form_sent_twice_makes_one(project: Project, bob: User, as_: As) -> None:
-    request_id = str(uuid.uuid4())
+    idempotency_key = str(uuid.uuid4())
     for _ in range(2):
-        as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(request_id=request_id))
+        as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form(idempotency_key=idempotency_key))
     assert TrainingDefinition.objects.count() == 1
 
 
@@ -189,15 +189,15 @@ def test_it_is_copied_to_a_project_that_one_may_write(project: Project, alice: U
     version = cast.definition(project, by=alice, name="lenet")
     mine = services.create_project(by=victor, name="Mine")
     address = reverse("copy_definition", args=[version.definition.pk])
-    sent = {"project": mine.pk, "request_id": str(uuid.uuid4())}
+    sent = {"project": mine.pk, "idempotency_key": str(uuid.uuid4())}
     answers = {as_(victor).post(address, sent).url for _ in range(2)}
     copy = mine.definitions.get()
     assert answers == {reverse("definition", args=[copy.pk])}
     assert (copy.name, copy.newest().bundle, copy.newest().command) == ("lenet", version.bundle, version.command)
-    assert as_(bob).post(address, {**sent, "request_id": str(uuid.uuid4())}).status_code == 404  # he is not in Victor's
+    assert as_(bob).post(address, {**sent, "idempotency_key": str(uuid.uuid4())}).status_code == 404  # he is not in Victor's
     theirs = services.create_project(by=alice, name="Looked at")
     services.add_member(theirs, by=alice, username="victor", role="viewer")
-    assert as_(victor).post(address, {"project": theirs.pk, "request_id": str(uuid.uuid4())}).status_code == 403
+    assert as_(victor).post(address, {"project": theirs.pk, "idempotency_key": str(uuid.uuid4())}).status_code == 403
     assert TrainingDefinition.objects.count() == 2
     assert as_(bob).post(address, {}).url == reverse("definition", args=[version.definition.pk])
 

@@ -26,7 +26,14 @@ def version(project: Project, alice: User, said: Said) -> DefinitionVersion:
 
 
 def create(client: Client, project: Project, **changes: Any) -> Any:
-    sent = {"request_id": str(uuid.uuid4()), "name": "first try", "description": "", "source_folder": "", "global_command": "", **changes}
+    sent = {
+        "idempotency_key": str(uuid.uuid4()),
+        "name": "first try",
+        "description": "",
+        "source_folder": "",
+        "global_command": "",
+        **changes,
+    }
     return client.post(reverse("new_experiment", args=[project.pk]), sent)
 
 
@@ -102,8 +109,8 @@ p.add_argument("--amp", action="store_true")
 def test_the_same_form_sent_twice_makes_one_experiment_and_one_run(
     project: Project, alice: User, version: DefinitionVersion, as_: As
 ) -> None:
-    request_id = str(uuid.uuid4())
-    addresses = {create(as_(alice), project, request_id=request_id, versions=[version.pk]).url for _ in range(2)}
+    idempotency_key = str(uuid.uuid4())
+    addresses = {create(as_(alice), project, idempotency_key=idempotency_key, versions=[version.pk]).url for _ in range(2)}
     assert len(addresses) == 1
     assert (Experiment.objects.count(), TrainingRun.objects.count()) == (1, 1)
 
@@ -189,9 +196,9 @@ def test_another_projects_definition_cannot_be_run(project: Project, alice: User
 
 def test_it_is_run_again_once_per_click(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     experiment = cast.experiment(project, by=alice, versions=[version])
-    request_id = str(uuid.uuid4())
+    idempotency_key = str(uuid.uuid4())
     for _ in range(2):
-        as_(alice).post(reverse("run_experiment", args=[experiment.pk]), {"request_id": request_id})
+        as_(alice).post(reverse("run_experiment", args=[experiment.pk]), {"idempotency_key": idempotency_key})
     assert experiment.runs.count() == 1
 
 
@@ -201,8 +208,8 @@ def test_variables_reach_every_run_of_the_experiment_and_its_copies(
     client = as_(alice)
     create(client, project, versions=[version.pk], environment="NCCL_DEBUG=INFO\n\n OPTS=a=b <c>\n")
     experiment, given = Experiment.objects.get(), {"NCCL_DEBUG": "INFO", "OPTS": "a=b <c>"}
-    client.post(reverse("run_experiment", args=[experiment.pk]), {"request_id": str(uuid.uuid4())})
-    client.post(reverse("duplicate_experiment", args=[experiment.pk]), {"request_id": str(uuid.uuid4())})
+    client.post(reverse("run_experiment", args=[experiment.pk]), {"idempotency_key": str(uuid.uuid4())})
+    client.post(reverse("duplicate_experiment", args=[experiment.pk]), {"idempotency_key": str(uuid.uuid4())})
     assert [run.environment for run in TrainingRun.objects.all()] == [given, given]
     assert [each.environment for each in Experiment.objects.all()] == [given, given]
     again = client.get(reverse("new_experiment", args=[project.pk]), {"like": experiment.pk}).content.decode()
@@ -339,8 +346,10 @@ def test_another_experiments_runs_are_not_touched_and_a_viewer_only_compares(stu
 def test_a_duplicate_has_the_same_parts_and_is_not_run(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     create(as_(alice), project, versions=[version.pk], **{f"command-{version.pk}": "main.py --lr 3"})
     first = Experiment.objects.get()
-    request_id = str(uuid.uuid4())
-    addresses = {as_(alice).post(reverse("duplicate_experiment", args=[first.pk]), {"request_id": request_id}).url for _ in range(2)}
+    idempotency_key = str(uuid.uuid4())
+    addresses = {
+        as_(alice).post(reverse("duplicate_experiment", args=[first.pk]), {"idempotency_key": idempotency_key}).url for _ in range(2)
+    }
     copy = Experiment.objects.exclude(pk=first.pk).get()
     assert addresses == {reverse("experiment", args=[copy.pk])}
     assert (copy.name, copy.parts.get().version, copy.parts.get().command) == ("first try (copy)", version, "main.py --lr 3")

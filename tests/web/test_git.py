@@ -49,7 +49,7 @@ def test_code_is_fetched_shown_with_its_commit_and_fetched_again(project: Projec
     again = reverse("fetch_again", args=[version.definition.pk])
 
     def fetch() -> str:
-        sent = {"request_id": str(uuid.uuid4())}
+        sent = {"idempotency_key": str(uuid.uuid4())}
         return client.post(again, sent, follow=True).content.decode()
 
     assert "Nothing has changed" in fetch()
@@ -83,6 +83,6 @@ def test_code_that_was_uploaded_is_not_fetched_again(project: Project, bob: User
     version, client = cast.definition(project, by=bob), as_(bob)
     page = reverse("definition", args=[version.definition.pk])
     assert b"Fetch again" not in client.get(page).content
-    said = client.post(reverse("fetch_again", args=[version.definition.pk]), {"request_id": str(uuid.uuid4())}, follow=True)
+    said = client.post(reverse("fetch_again", args=[version.definition.pk]), {"idempotency_key": str(uuid.uuid4())}, follow=True)
     assert b"was uploaded" in said.content
     assert b"not complete" in client.post(reverse("fetch_again", args=[version.definition.pk]), follow=True).content

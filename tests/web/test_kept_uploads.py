@@ -112,7 +112,10 @@ def test_a_version_keeps_its_zip_too(project: Project, bob: User, version: Defin
 
 def test_without_script_the_definition_on_the_experiments_form_keeps_its_zip(project: Project, alice: User, said: Said, as_: As) -> None:
     address = reverse("new_experiment", args=[project.pk])
-    sent = {f"new-{name}": value for name, value in definition_form().items()} | {"request_id": definition_form()["request_id"], "name": ""}
+    sent = {f"new-{name}": value for name, value in definition_form().items()} | {
+        "idempotency_key": definition_form()["idempotency_key"],
+        "name": "",
+    }
     page = as_(alice).post(address, sent).content.decode()
     again = {**sent, "name": "first", "new-kept": kept_in(page)}
     del again["new-upload"]

@@ -28,7 +28,7 @@ def failed(project: Project, by: User, files: dict[str, str | bytes], *, name: s
 
 def click(client: Client, run: TrainingRun) -> str:
     """What the page says after it."""
-    sent = {"request_id": str(uuid.uuid4())}
+    sent = {"idempotency_key": str(uuid.uuid4())}
     return client.post(reverse("add_package", args=[run.pk]), sent, follow=True).content.decode()
 
 
@@ -103,12 +103,12 @@ def test_who_may_only_look_is_not_offered_it(project: Project, alice: User, vict
     run = failed(project, alice, {"main.py": ""})
     client = as_(victor)
     assert "to its packages" not in client.get(reverse("run", args=[run.pk])).content.decode()
-    assert client.post(reverse("add_package", args=[run.pk]), {"request_id": str(uuid.uuid4())}).status_code == 403
+    assert client.post(reverse("add_package", args=[run.pk]), {"idempotency_key": str(uuid.uuid4())}).status_code == 403
 
 
 def test_the_same_form_makes_one_version(project: Project, alice: User) -> None:
     run, form = failed(project, alice, {"main.py": ""}), uuid.uuid4()
-    first = services.add_package(run, by=alice, request_id=form)
+    first = services.add_package(run, by=alice, idempotency_key=form)
     assert (first[0].number, content(first[0])["requirements.txt"]) == (2, b"pyyaml\n")
-    assert services.add_package(run, by=alice, request_id=form) == first
+    assert services.add_package(run, by=alice, idempotency_key=form) == first
     assert run.version.definition.versions.count() == 2

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def form(**changes: str) -> dict[str, str]:
-    return {"request_id": str(uuid.uuid4()), "name": "vision", "description": "for pictures", "text": "tqdm\npandas>=2\n", **changes}
+    return {"idempotency_key": str(uuid.uuid4()), "name": "vision", "description": "for pictures", "text": "tqdm\npandas>=2\n", **changes}
 
 
 def shown(answer: Any) -> str:
@@ -90,7 +90,7 @@ def test_edit_and_renew_make_versions_and_retire_takes_it_away(as_: As, dora: Us
     environment, client = offer(dora), as_(dora)
     assert "tqdm" in shown(client.get(at("change", environment)))
     assert told(client.post(at("change", environment), form(text="tqdm\nrich\n"), follow=True)) == "Saved: vision version 2."
-    sent = {"request_id": str(uuid.uuid4())}
+    sent = {"idempotency_key": str(uuid.uuid4())}
     for _ in range(2):  # a double click renews once
         assert "vision version 3 is resolved afresh" in told(client.post(at("renew", environment), sent, follow=True))
     assert [each.number for each in environment.versions.all()] == [3, 2, 1]

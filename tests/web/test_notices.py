@@ -70,7 +70,7 @@ def test_a_new_experiment_carries_thresholds_and_edit_as_new_takes_them_along(st
     assert 'value="test accuracy"' in started
     assert 'id="tell">' in alice.get(address).content.decode(), "closed, where there is none"
     sent = {
-        "request_id": str(uuid.uuid4()), "name": "told", "versions": [studio.version.pk],
+        "idempotency_key": str(uuid.uuid4()), "name": "told", "versions": [studio.version.pk],
         "threshold-0-metric": "train loss", "threshold-0-side": "below", "threshold-0-threshold": "0.5",
         "threshold-1-metric": "", "threshold-1-side": "below", "threshold-1-threshold": "",
     }  # fmt: skip

@@ -14,7 +14,7 @@ from tests.web.conftest import As
 
 
 def new_project(client: Client, **changes: str) -> object:
-    return client.post(reverse("new_project"), {"request_id": str(uuid.uuid4()), "name": "Digits", "description": "", **changes})
+    return client.post(reverse("new_project"), {"idempotency_key": str(uuid.uuid4()), "name": "Digits", "description": "", **changes})
 
 
 def test_it_makes_a_project_and_goes_there(alice: User, as_: As) -> None:
@@ -25,8 +25,8 @@ def test_it_makes_a_project_and_goes_there(alice: User, as_: As) -> None:
 
 
 def test_the_same_form_sent_twice_makes_one_project(alice: User, as_: As) -> None:
-    request_id = str(uuid.uuid4())
-    addresses = {new_project(as_(alice), request_id=request_id).url for _ in range(2)}
+    idempotency_key = str(uuid.uuid4())
+    addresses = {new_project(as_(alice), idempotency_key=idempotency_key).url for _ in range(2)}
     assert len(addresses) == 1
     assert Project.objects.count() == 1
 

@@ -224,7 +224,7 @@ def test_a_digest_that_is_none_is_refused(run: TrainingRun) -> None:
 
 def test_the_same_request_makes_one(run: TrainingRun, alice: User, as_: As) -> None:
     trained(run, {1: A})
-    form = {"request_id": str(uuid.uuid4())}
+    form = {"idempotency_key": str(uuid.uuid4())}
     answers = [as_(alice).post(reverse("reproduce_run", args=[run.pk]), form) for _ in range(2)]
     assert len({answer["Location"] for answer in answers}) == 1
     assert TrainingRun.objects.filter(reproduces=run.pk).count() == 1

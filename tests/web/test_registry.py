@@ -36,7 +36,7 @@ def write_model(run: TrainingRun) -> bytes:
 
 def form(**changes: Any) -> dict[str, Any]:
     sent = {"path": FINAL, "name": "LeNet", "aliases": "champion, best", "note": "**good**", "tags": "a=1\nb"}
-    return {"request_id": str(uuid.uuid4()), **sent, **changes}
+    return {"idempotency_key": str(uuid.uuid4()), **sent, **changes}
 
 
 def test_a_run_is_registered_from_its_page_and_shown_with_all_that_is_known(studio: Seeded, as_: As) -> None:

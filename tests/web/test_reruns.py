@@ -30,7 +30,7 @@ def run(project: Project, alice: User, said: Said) -> TrainingRun:
 
 def form(**changes: Any) -> dict[str, Any]:
     return {
-        "request_id": str(uuid.uuid4()),
+        "idempotency_key": str(uuid.uuid4()),
         "command": "main.py --lr 0.1 --epochs 2",
         "min_slots": 2,
         "max_slots": 3,
@@ -94,10 +94,10 @@ def test_a_later_version_of_its_definition_can_be_run_and_another_definitions_ca
 
 def test_it_is_made_once_for_a_form_that_is_sent_twice(run: TrainingRun, alice: User, as_: As) -> None:
     sent = str(uuid.uuid4())
-    addresses = {post(as_(alice), run, request_id=sent, command="main.py --lr {1,2}").url for _ in range(2)}
+    addresses = {post(as_(alice), run, idempotency_key=sent, command="main.py --lr {1,2}").url for _ in range(2)}
     assert len(addresses) == 1
     assert len(others(run)) == 2
-    post(as_(alice), run, request_id=sent, command="main.py --lr 3")
+    post(as_(alice), run, idempotency_key=sent, command="main.py --lr 3")
     assert len(others(run)) == 3, "with something else in it it is another form"
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("said")
 def test_a_first_visit_offers_it_and_one_click_queues_a_run_with_its_data(charlie: User, node: Node, as_: As) -> None:
     client = as_(charlie)
     assert reverse("sample") in client.get(reverse("projects")).content.decode()
-    answer = client.post(reverse("sample"), {"request_id": str(uuid.uuid4())})
+    answer = client.post(reverse("sample"), {"idempotency_key": str(uuid.uuid4())})
     run = TrainingRun.objects.get()
     assert answer.url == reverse("run", args=[run.pk])
     scheduling.tick(timezone.now())
@@ -33,7 +33,7 @@ def test_a_first_visit_offers_it_and_one_click_queues_a_run_with_its_data(charli
 
 def test_its_overview_guides_on(charlie: User, as_: As) -> None:
     client = as_(charlie)
-    client.post(reverse("sample"), {"request_id": str(uuid.uuid4())})
+    client.post(reverse("sample"), {"idempotency_key": str(uuid.uuid4())})
     page = client.get(reverse("project", args=[Project.objects.get().pk])).content.decode()
     assert "What to try with this sample" in page
     assert reverse("run", args=[TrainingRun.objects.get().pk]) in page
@@ -41,7 +41,7 @@ def test_its_overview_guides_on(charlie: User, as_: As) -> None:
 
 def test_its_guide_ends_in_a_comparison_of_the_two_newest_runs_that_have_completed(charlie: User, as_: As) -> None:
     client = as_(charlie)
-    client.post(reverse("sample"), {"request_id": str(uuid.uuid4())})
+    client.post(reverse("sample"), {"idempotency_key": str(uuid.uuid4())})
     first, now = TrainingRun.objects.get(), timezone.now()
     pair = reruns.run_with_changes(first, by=charlie, commands=[f"main.py --lr {rate}" for rate in ("0.001", "0.003")], now=now)
     address = reverse("project", args=[first.experiment.project_id])
@@ -63,7 +63,7 @@ def test_its_guide_ends_in_a_comparison_of_the_two_newest_runs_that_have_complet
 
 def test_asked_for_again_it_leads_to_the_one_there_is(charlie: User, as_: As) -> None:
     client = as_(charlie)
-    addresses = {client.post(reverse("sample"), {"request_id": str(uuid.uuid4())}).url for _ in range(2)}
+    addresses = {client.post(reverse("sample"), {"idempotency_key": str(uuid.uuid4())}).url for _ in range(2)}
     assert len(addresses) == 1
     assert (Project.objects.count(), Experiment.objects.count(), TrainingRun.objects.count()) == (1, 1, 1)
 

@@ -28,7 +28,7 @@ def form(**changes: Any) -> dict[str, Any]:
 
 def test_back_and_another_command_is_another_experiment(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     client, address = as_(alice), reverse("new_experiment", args=[project.pk])
-    sent = form(request_id=str(uuid.uuid4()), versions=[version.pk])
+    sent = form(idempotency_key=str(uuid.uuid4()), versions=[version.pk])
     for command in ("main.py --lr 0.1", "main.py --lr 0.2", "main.py --lr 0.2"):
         assert client.post(address, {**sent, f"command-{version.pk}": command}).status_code == 302
     assert list(TrainingRun.objects.order_by("pk").values_list("command", flat=True)) == ["main.py --lr 0.1", "main.py --lr 0.2"]
@@ -37,15 +37,23 @@ def test_back_and_another_command_is_another_experiment(project: Project, alice:
 def test_back_and_another_zip_is_another_definition(project: Project, alice: User, said: Said, as_: As) -> None:
     client, address, key = as_(alice), reverse("new_definition", args=[project.pk]), str(uuid.uuid4())
     for files in ({"main.py": "print(1)"}, {"main.py": "print(2)"}, {"main.py": "print(2)"}):
-        client.post(address, definition_form(request_id=key, upload=code(files)))
+        client.post(address, definition_form(idempotency_key=key, upload=code(files)))
     assert TrainingDefinition.objects.count() == 2
 
 
 def test_another_name_of_a_project_is_another_project(alice: User, as_: As) -> None:
     key = str(uuid.uuid4())
     for name in ("Digits", "Letters", "Letters"):
-        as_(alice).post(reverse("new_project"), {"request_id": key, "name": name})
+        as_(alice).post(reverse("new_project"), {"idempotency_key": key, "name": name})
     assert Project.objects.count() == 2
+
+
+def test_a_page_that_was_open_before_an_upgrade_still_makes_it_once(alice: User, as_: As) -> None:
+    """Its form has the key under the name that it had then."""
+    key = str(uuid.uuid4())
+    for _ in range(2):
+        assert as_(alice).post(reverse("new_project"), {"request_id": key, "name": "Digits"}).status_code == 302
+    assert Project.objects.count() == 1
 
 
 def test_a_definition_that_was_saved_with_a_refused_experiment_is_kept_and_chosen(
@@ -54,7 +62,7 @@ def test_a_definition_that_was_saved_with_a_refused_experiment_is_kept_and_chose
     """Without script. The zip has no train.py: the next attempt takes the other command, and no second definition comes of it."""
     client, address = as_(alice), reverse("new_experiment", args=[project.pk])
     inline = {f"new-{name}": value for name, value in definition_form(command="").items()}
-    first = client.post(address, form(request_id=str(uuid.uuid4()), use_global="on", global_command="train.py", **inline))
+    first = client.post(address, form(idempotency_key=str(uuid.uuid4()), use_global="on", global_command="train.py", **inline))
     shown = first.content.decode()
     made = DefinitionVersion.objects.get()
     assert "train.py" in shown
@@ -62,7 +70,7 @@ def test_a_definition_that_was_saved_with_a_refused_experiment_is_kept_and_chose
     assert f'name="versions" value="{made.pk}"' in shown
     assert 'name="new-name" value="lenet"' not in shown
     assert not Experiment.objects.exists()
-    again = client.post(address, form(request_id=str(uuid.uuid4()), use_global="on", global_command="main.py", versions=[made.pk]))
+    again = client.post(address, form(idempotency_key=str(uuid.uuid4()), use_global="on", global_command="main.py", versions=[made.pk]))
     assert again.status_code == 302
     assert DefinitionVersion.objects.count() == 1
     assert TrainingRun.objects.get().command == "main.py"

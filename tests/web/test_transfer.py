@@ -93,7 +93,7 @@ def test_an_archive_arrives_in_pieces_and_its_page_says_what_becomes_of_it(
 
 
 def test_without_script_an_archive_comes_with_its_form(packed: bytes, charlie: User, as_: As, said: Said) -> None:
-    client, sent = as_(charlie), {"request_id": str(uuid.uuid4())}
+    client, sent = as_(charlie), {"idempotency_key": str(uuid.uuid4())}
     for _ in range(2):  # a second click
         answer = client.post(reverse("import_project"), {**sent, "upload": SimpleUploadedFile("digits.zip", packed)})
         assert answer.url == reverse("project_import", args=[ProjectImport.objects.get().pk])
