@@ -29,7 +29,7 @@ from experiments.models import (
     NamedEnvironment,
     NamedVersion,
     Node,
-    Notice,
+    Notification,
     Project,
     ProjectImport,
     RegisteredModel,
@@ -196,11 +196,11 @@ def webhook(user: AnyUser, pk: int) -> Webhook:
     return found
 
 
-def notice(user: AnyUser, pk: int) -> Notice:
-    """A notice to the person."""
-    found = _fetch(Notice.objects.select_related("run", "project"), pk, "notice")
+def notification(user: AnyUser, pk: int) -> Notification:
+    """A notification to the person."""
+    found = _fetch(Notification.objects.select_related("run", "project"), pk, "notification")
     if found.person_id != user.pk:
-        raise Http404("There is no such notice.")
+        raise Http404("There is no such notification.")
     return found
 
 

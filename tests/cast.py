@@ -30,11 +30,13 @@ def person(username: str, *, staff: bool = False) -> User:
     return User.objects.create_user(username, password=PASSWORD, is_staff=staff)
 
 
-def choose_notices(by: User, *, ways: Mapping[str, Sequence[str]], email: str) -> None:
+def choose_notifications(by: User, *, ways: Mapping[str, Sequence[str]], email: str) -> None:
     """Their choices, with an address that they have confirmed before."""
     by.confirmed_email = email
     by.save(update_fields=["confirmed_email"])
-    services.choose_notices(by, ways=ways, email=email, confirm_at=lambda token: f"https://studio.example.org/{token}", now=timezone.now())
+    services.choose_notifications(
+        by, ways=ways, email=email, confirm_at=lambda token: f"https://studio.example.org/{token}", now=timezone.now()
+    )
 
 
 def zipped(files: Mapping[str, str | bytes] | None = None) -> io.BytesIO:

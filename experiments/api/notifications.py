@@ -14,10 +14,11 @@ from experiments import access, services
 from experiments.api.auth import all_of, themselves
 from experiments.api.paging import Asked, Page, newest
 from experiments.api.schemas import Body, Said
-from experiments.models import Notice, NoticeKind, User
+from experiments.models import Notification as Row
+from experiments.models import NotificationKind, User
 from experiments.models import Webhook as Hook
-from experiments.notifications import notices
-from experiments.views.notices import confirm_at
+from experiments.notifications import rules
+from experiments.views.notifications import confirm_at
 
 router = Router(tags=["notifications"])
 
@@ -51,7 +52,7 @@ class Choice(Schema):
 class ChoiceChange(Body):
     """What is left out stays as it is."""
 
-    ways: dict[NoticeKind, list[Way]] = {}
+    ways: dict[NotificationKind, list[Way]] = {}
     email: str | None = Field(None, max_length=254)
 
 
@@ -79,11 +80,11 @@ class NewWebhook(Body):
 
 @router.get("/notifications", response=Page[Notification])
 def notifications(request: HttpRequest, page: Asked, unread: bool = False) -> Page[Notification]:
-    mine = Notice.objects.filter(person=all_of(request))
+    mine = Row.objects.filter(person=all_of(request))
     return newest(mine.filter(read_at=None) if unread else mine, page, _notification)
 
 
-def _notification(row: Notice) -> Notification:
+def _notification(row: Row) -> Notification:
     same = ("kind", "at", "text", "read_at")
     return Notification(id=row.pk, run=row.run_id, project=row.project_id, **{name: getattr(row, name) for name in same})
 
@@ -93,13 +94,13 @@ def mark_read(request: HttpRequest, body: Read) -> Status[None]:
     user = all_of(request)
     if body.ids is None:
         services.mark_read(user, now=timezone.now())
-    for each in [access.notice(user, pk) for pk in body.ids or []]:
-        services.mark_read(user, now=timezone.now(), notice=each)
+    for each in [access.notification(user, pk) for pk in body.ids or []]:
+        services.mark_read(user, now=timezone.now(), notification=each)
     return Status(204, None)
 
 
 def _choice(user: User) -> Choice:
-    return Choice(ways={kind: list(notices.ways(user, kind)) for kind in NoticeKind.values}, email=user.email)
+    return Choice(ways={kind: list(rules.ways(user, kind)) for kind in NotificationKind.values}, email=user.email)
 
 
 @router.get("/me/notifications", response=Choice)
@@ -113,7 +114,7 @@ def choose_notifications(request: HttpRequest, body: ChoiceChange) -> Choice:
     user, now = themselves(request), timezone.now()
     ways = _choice(user).ways | {kind.value: chosen for kind, chosen in body.ways.items()}
     email = user.email if body.email is None else body.email
-    chosen = services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=now)
+    chosen = services.choose_notifications(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=now)
     return _choice(chosen)
 
 

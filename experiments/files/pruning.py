@@ -1,4 +1,4 @@
-"""Removes what was deleted, and what expires: drafts of uploads, old notices, ended sessions.
+"""Removes what was deleted, and what expires: drafts of uploads, old notifications, ended sessions.
 
 Files and rows of runs, data and code go only where a tombstone names them: files are first moved to the trash of their store
 (`EDT_HOME/runs/.trash`, say), and removed from there when EDT_TRASH_DAYS are over. All of it is done in turns of bounded length, each of
@@ -34,7 +34,7 @@ from experiments.models import (
     MetricSeries,
     ModelFile,
     ModelVersion,
-    Notice,
+    Notification,
     ProjectImport,
     RunComment,
     RunEvent,
@@ -48,7 +48,7 @@ from experiments.ops import installation
 
 log = logging.getLogger(__name__)
 KEPT = dt.timedelta(days=1)
-NOTICES_KEPT = dt.timedelta(days=90)
+NOTIFICATIONS_KEPT = dt.timedelta(days=90)
 DELIVERIES_KEPT = dt.timedelta(days=7)  # longer than any of them is tried
 UPLOAD_KEPT = dt.timedelta(days=7)  # since its last piece
 TOMBSTONES_KEPT = dt.timedelta(days=365)  # who deleted what
@@ -66,7 +66,7 @@ Kind = Tombstone.Kind
 def prune(now: dt.datetime) -> bool:
     """Remove what expires, and one turn of what was deleted; whether there is more to do."""
     Session.objects.filter(expire_date__lt=now).delete()
-    Notice.objects.filter(at__lt=now - NOTICES_KEPT).delete()
+    Notification.objects.filter(at__lt=now - NOTIFICATIONS_KEPT).delete()
     RunComment.objects.filter(deleted_at__lt=now - dt.timedelta(days=settings.EDT_TRASH_DAYS)).delete()
     Delivery.objects.filter(created_at__lt=now - DELIVERIES_KEPT).delete()
     if not _at_home():
@@ -239,7 +239,7 @@ def _stale_uploads(now: dt.datetime) -> None:
 
 def _stale_imports(now: dt.datetime) -> None:
     """Archives of projects of which no more has come, and what is said of those that are over."""
-    ProjectImport.objects.filter(ended_at__lt=now - NOTICES_KEPT).delete()
+    ProjectImport.objects.filter(ended_at__lt=now - NOTIFICATIONS_KEPT).delete()
     before = now - UPLOAD_KEPT
     for order in ProjectImport.objects.filter(state=ProjectImport.State.ARRIVING, created_at__lt=before):
         if _newest(settings.EDT_HOME / "uploads" / order.key.hex) < before.timestamp():

@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.forms.data import DataChoice
 from experiments.forms.sent_once import RequestForm
-from experiments.models import DataAsset, DefinitionVersion, NoticeKind, Role, User
+from experiments.models import DataAsset, DefinitionVersion, NotificationKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.services.watches import MOST_WATCHES, Crossing
 
@@ -242,7 +242,7 @@ class WebhookForm(forms.Form):
         widget=forms.TextInput(attrs={"class": "mono", "placeholder": "https://example.org/hook", "inputmode": "url"}),
     )
     kinds = forms.MultipleChoiceField(
-        label="Events", choices=NoticeKind.choices, initial=NoticeKind.values, widget=forms.CheckboxSelectMultiple
+        label="Events", choices=NotificationKind.choices, initial=NotificationKind.values, widget=forms.CheckboxSelectMultiple
     )
 
 
@@ -250,16 +250,18 @@ class ProjectWebhookForm(WebhookForm):
     """The same, in the words of somebody who is told of everybody's runs."""
 
     OF_ANYBODY = (
-        (NoticeKind.COMPLETED, "A run has completed"),
-        (NoticeKind.FAILED, "A run has failed"),
-        (NoticeKind.SUSPENDED, "A run has lost all its slots"),
-        (NoticeKind.STOPPED, "A run was stopped"),
-        (NoticeKind.NOT_FINITE, "A metric has become NaN or infinite"),
-        (NoticeKind.THRESHOLD, "A metric has crossed a threshold that a member set"),
-        (NoticeKind.CHANGED, "A run was changed (priority, slots, pause)"),
-        (NoticeKind.MEMBER, "Somebody was added to the project, or a role has changed"),
+        (NotificationKind.COMPLETED, "A run has completed"),
+        (NotificationKind.FAILED, "A run has failed"),
+        (NotificationKind.SUSPENDED, "A run has lost all its slots"),
+        (NotificationKind.STOPPED, "A run was stopped"),
+        (NotificationKind.NOT_FINITE, "A metric has become NaN or infinite"),
+        (NotificationKind.THRESHOLD, "A metric has crossed a threshold that a member set"),
+        (NotificationKind.CHANGED, "A run was changed (priority, slots, pause)"),
+        (NotificationKind.MEMBER, "Somebody was added to the project, or a role has changed"),
     )
-    kinds = forms.MultipleChoiceField(label="Events", choices=OF_ANYBODY, initial=NoticeKind.values, widget=forms.CheckboxSelectMultiple)
+    kinds = forms.MultipleChoiceField(
+        label="Events", choices=OF_ANYBODY, initial=NotificationKind.values, widget=forms.CheckboxSelectMultiple
+    )
 
 
 class WatchForm(forms.Form):

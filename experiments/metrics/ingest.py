@@ -35,7 +35,7 @@ from experiments.models import (
     TrainingRun,
 )
 from experiments.models.runs import LIVE, TRAINED
-from experiments.notifications import notices
+from experiments.notifications import rules
 from experiments.runs import digests, run_values, states
 from training_runtime import journal
 from training_runtime.journal import Batch
@@ -113,7 +113,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")
         if cursor.lines_of is None:  # what has been measured elsewhere, and long ago, is nobody's news
-            notices.of_points(run, points, now=now)
+            rules.notify_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
 

@@ -24,7 +24,7 @@ from experiments.models.history import (
 )
 from experiments.models.installation import Installation, Tombstone
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
-from experiments.models.notices import Delivery, ExperimentWatch, MetricWatch, Notice, NoticeKind, Webhook
+from experiments.models.notifications import Delivery, ExperimentWatch, MetricWatch, Notification, NotificationKind, Webhook
 from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.registry import ModelAlias, ModelEvent, ModelFile, ModelVersion, RegisteredModel
 from experiments.models.run_values import RunColumn, RunValue, SavedView
@@ -73,8 +73,8 @@ __all__ = [
     "NamedEnvironment",
     "NamedVersion",
     "Node",
-    "Notice",
-    "NoticeKind",
+    "Notification",
+    "NotificationKind",
     "PastGrant",
     "Permit",
     "PresentUse",

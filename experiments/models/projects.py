@@ -28,7 +28,7 @@ class User(AbstractUser):
 
     theme = models.CharField(max_length=8, choices=Theme, default=Theme.SYSTEM)
     weight = models.FloatField(default=1.0)
-    notice_choices = models.JSONField(default=dict, blank=True)  # kind of notice -> ["page", "mail"]; the usual ones where it says nothing
+    notification_choices = models.JSONField(default=dict, blank=True)  # kind -> ["page", "mail"]; the usual ones where it says nothing
     confirmed_email = models.CharField(max_length=254, blank=True)  # its owner has opened the link that was sent there; others get nothing
     shortcuts = models.BooleanField(default=True)  # single keys do something; those who dictate or mistype switch them off
     permit: Permit | None = None  # of the token by which they ask just now; not stored

@@ -1,1 +1,1 @@
-"""What people are told (`notices`), and how it gets out: `deliveries` and the `webhook_client`."""
+"""What people are told (`rules`), and how it gets out: `deliveries` and the `webhook_client`."""

@@ -1,4 +1,4 @@
-"""Sends what `notices` wrote down: e-mails and signed webhooks, with retries. Runs in Celery, never in a request.
+"""Sends what `rules` wrote down: e-mails and signed webhooks, with retries. Runs in Celery, never in a request.
 
 A delivery is claimed before it is sent, by a compare-and-swap on its number of attempts, for longer than an attempt can take: two workers
 never send the same one at the same time. One that was sent but not noted (the worker died in between) is sent again; its id lets the

@@ -16,7 +16,7 @@ from django.db import transaction
 from experiments.live import notify
 from experiments.models import DefinitionVersion, RunState, RunTransition, TrainingRun, User
 from experiments.models.runs import ENDED
-from experiments.notifications import notices
+from experiments.notifications import rules
 
 S = RunState
 LEGAL: dict[str, frozenset[str]] = {
@@ -79,7 +79,7 @@ def transition_all(steps: Sequence[Step], *, now: dt.datetime, actor: User | Non
         )
         for run in done:
             if run.state != S.SUSPENDED:
-                notices.of_state(run, reason=run.state_reason, now=now, actor=actor)
+                rules.notify_state(run, reason=run.state_reason, now=now, actor=actor)
             _tell(run)
     return done
 
@@ -108,7 +108,7 @@ def tell_suspended(now: dt.datetime) -> int:
     for run in due.select_related("submitted_by", "experiment__project"):
         with transaction.atomic():
             if due.filter(pk=run.pk).update(tell_at=None):
-                notices.of_state(run, reason=run.state_reason, now=now, actor=None)
+                rules.notify_state(run, reason=run.state_reason, now=now, actor=None)
                 told += 1
     return told
 
@@ -146,7 +146,7 @@ def begin(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User) -> No
 def note(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """Something a person did to a run that leaves its state alone (priority, slots, pause): a history row from the state to itself."""
     RunTransition.objects.create(run=run, at=now, old=run.state, new=run.state, reason=reason[:REASON_LIMIT], actor=actor)
-    notices.of_change(run, reason=reason, now=now, actor=actor)
+    rules.notify_change(run, reason=reason, now=now, actor=actor)
     notify.changed(f"run-{run.pk}", "history", "wishes")
     notify.changed("cluster", "jobs", "feed")
 

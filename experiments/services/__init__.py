@@ -55,7 +55,7 @@ from experiments.services.named_environments import (
     renew_named_environment,
     retire_named_environment,
 )
-from experiments.services.notices import add_webhook, choose_notices, delete_webhook, mark_read, try_webhook
+from experiments.services.notifications import add_webhook, choose_notifications, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
 from experiments.services.prices import set_prices
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
@@ -104,7 +104,7 @@ __all__ = [
     "check_experiment",
     "check_receipt",
     "check_rerun",
-    "choose_notices",
+    "choose_notifications",
     "continue_run",
     "copy_definition",
     "create_and_run",

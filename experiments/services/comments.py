@@ -13,7 +13,7 @@ from django.utils import timezone
 from experiments.live import notify
 from experiments.models import RunComment, TrainingRun, User
 from experiments.models.comments import COMMENT_LIMIT
-from experiments.notifications import notices
+from experiments.notifications import rules
 from experiments.services import checks
 
 MOST = 1000  # of a run
@@ -85,5 +85,5 @@ def _sent_before(run: TrainingRun, by: User, idempotency_key: uuid.UUID | None) 
 
 def _tell(run: TrainingRun, names: list[str], text: str, *, by: User, now: dt.datetime) -> None:
     people = [person for person in User.objects.filter(username__in=names, is_active=True) if person != by]
-    notices.of_mention(run, people, text=text, by=by, now=now)
+    rules.notify_mention(run, people, text=text, by=by, now=now)
     notify.changed(f"run-{run.pk}", "comments")

@@ -25,7 +25,7 @@ from experiments.models import (
     Webhook,
 )
 from experiments.models.runs import LIVE
-from experiments.notifications import notices
+from experiments.notifications import rules
 from experiments.services import checks, deletion, registry
 
 
@@ -101,7 +101,7 @@ def add_member(project: Project, *, by: User, username: str, role: str) -> Membe
         member, made = Membership.objects.get_or_create(project=project, user=person, defaults={"role": role})
         if not made:
             _change(member, role)
-        notices.of_membership(project, person, role=role, by=by, now=timezone.now())
+        rules.notify_membership(project, person, role=role, by=by, now=timezone.now())
         checks.audit(by, "made %s %s of project %s", person.username, role, project.pk)
         notify.changed(f"project-{project.pk}", "members")
     return member
@@ -114,7 +114,7 @@ def set_role(project: Project, *, by: User, username: str, role: str) -> Members
         _lock(project)
         member = _member(project, username)
         _change(member, role)
-        notices.of_membership(project, member.user, role=role, by=by, now=timezone.now())
+        rules.notify_membership(project, member.user, role=role, by=by, now=timezone.now())
         checks.audit(by, "made %s %s of project %s", member.user.username, role, project.pk)
         notify.changed(f"project-{project.pk}", "members")
     return member

@@ -1,4 +1,4 @@
-"""Verbs on thresholds of metrics: a person asks to be told, once a run, when a curve crosses a value. Telling is up to `notices`.
+"""Verbs on thresholds of metrics: a person asks to be told, once a run, when a curve crosses a value. Telling is up to `notifications`.
 
 Set on a run, it is for that run; set on an experiment, for every run that is made of it from then on. Both are the person's own.
 """

@@ -76,8 +76,8 @@ function oneSubmit() {
   });
 }
 
-/** A notice whose link is followed, in this tab or another, is read. */
-function notices() {
+/** A notification whose link is followed, in this tab or another, is read. */
+function markNotifications() {
   const read = (/** @type {Event} */ event) => {
     const link = /** @type {Element} */ (event.target).closest?.('a[data-read]');
     const token = /** @type {HTMLInputElement | null} */ (document.querySelector('[name=csrfmiddlewaretoken]'))?.value || '';
@@ -186,7 +186,7 @@ confirmations();
 menus();
 dialogs();
 oneSubmit();
-notices();
+markNotifications();
 themes();
 toasts();
 failures();

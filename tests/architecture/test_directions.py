@@ -71,7 +71,7 @@ LAYERS = (
     ("files.modelstore", "files.weights"),
     (
         "live.notify",
-        "notifications.notices",
+        "notifications.rules",
         "notifications.webhook_client",
         "files.bundles",
         "files.datastore",

@@ -104,7 +104,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
         (
             "domain/test_outward.py",
             "domain/test_git.py",
-            "domain/test_notices.py::test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many",
+            "domain/test_notifications.py::test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many",
         ),
     ),
     9: Tried(

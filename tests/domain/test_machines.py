@@ -8,7 +8,7 @@ import pytest
 
 from experiments import services
 from experiments.cluster import fleet, scheduling
-from experiments.models import Grant, Notice, NoticeKind, Project, RunState, TrainingRun, User
+from experiments.models import Grant, Notification, NotificationKind, Project, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
 
@@ -117,7 +117,7 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_run_over(
 def test_a_move_is_not_told_as_a_suspension_and_a_run_that_finds_no_place_is(
     alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
-    suspensions = Notice.objects.filter(person=alices.submitted_by, kind=NoticeKind.SUSPENDED)
+    suspensions = Notification.objects.filter(person=alices.submitted_by, kind=NotificationKind.SUSPENDED)
     now = sent_off(first, second, by=dora)
     assert fresh(alices).state == RunState.SUSPENDED
     first.apply(now + SECOND, knows={alices.pk: -9})

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from experiments.models import Delivery, NoticeKind, Project, RunState, TrainingRun, User
+from experiments.models import Delivery, NotificationKind, Project, RunState, TrainingRun, User
 from experiments.notifications import deliveries
 from experiments.runs import states
 from tests import cast
@@ -90,7 +90,7 @@ def told(project: Project, alice: User, settings: Any) -> Iterator[Callable[[str
         settings.DEFAULT_FROM_EMAIL = "EDT Studio <studio@example.org>"
         for key, value in environ.Env.email_url_config(url).items():
             setattr(settings, key, value)
-        cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
+        cast.choose_notifications(alice, ways={NotificationKind.COMPLETED: ["mail"]}, email="alice@example.org")
         run: TrainingRun = cast.run(project, by=alice, name=name)
         states.transition(run, RunState.COMPLETED, reason="It finished.", now=NOW)
         return Delivery.objects.get()

@@ -19,7 +19,7 @@ from experiments.models import (
     Membership,
     Metric,
     MetricSeries,
-    Notice,
+    Notification,
     Project,
     ProjectImport,
     RunState,
@@ -176,7 +176,7 @@ def test_runs_that_live_are_left_out_and_named(studio: Seeded, stranger: User) -
 
 
 def test_imported_runs_are_the_importers_ended_and_in_no_plan(studio: Seeded, stranger: User, said: Said) -> None:
-    before = Notice.objects.count()
+    before = Notification.objects.count()
     made = brought(studio, stranger)
     said.clear()
     runs = TrainingRun.objects.filter(experiment__project=made)
@@ -189,7 +189,7 @@ def test_imported_runs_are_the_importers_ended_and_in_no_plan(studio: Seeded, st
         assert words is not None
         assert re.fullmatch(r"Imported by charlie from the project Digits, where (alice|bob) had submitted it as run \d+\.", words.reason)
         assert all(row.actor is None for row in run.transitions.all())
-    assert Notice.objects.count() == before, "what happened long ago is nobody's news"
+    assert Notification.objects.count() == before, "what happened long ago is nobody's news"
 
 
 def test_the_same_archive_imported_twice_makes_two_projects(studio: Seeded, stranger: User) -> None:

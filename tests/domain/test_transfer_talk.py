@@ -14,7 +14,7 @@ from django.utils import timezone
 from experiments import services
 from experiments.files import runfiles
 from experiments.files.checkpoint_policy import Policy
-from experiments.models import DroppedCheckpoint, Notice, Project, ProjectImport, RunComment, SavedView, TrainingRun, User
+from experiments.models import DroppedCheckpoint, Notification, Project, ProjectImport, RunComment, SavedView, TrainingRun, User
 from experiments.selectors import comments as shown
 from experiments.selectors import reproductions
 from experiments.services import comments, projects, reproduction, saved_views
@@ -59,14 +59,14 @@ def runs(project: Project) -> list[TrainingRun]:
 
 
 def test_comments_are_there_again_in_the_name_of_who_wrote_them(archive: Archive, charlie: User, project: Project) -> None:
-    told = Notice.objects.count()
+    told = Notification.objects.count()
     first, second = runs(brought(archive, charlie))
     old, new = list(shown.there(runs(project)[0])), list(shown.there(first))
     assert [(row.text, row.at, row.edited_at) for row in new] == [(row.text, row.at, row.edited_at) for row in old]
     assert [shown.author_of(row) for row in new] == ["bob (imported)", "alice (imported)"]
     assert not second.comments.exists()
     assert not any("Taken back" in row.text for row in RunComment.objects.filter(run=first)), "what was deleted does not travel"
-    assert Notice.objects.count() == told, "who was named long ago is not told again"
+    assert Notification.objects.count() == told, "who was named long ago is not told again"
 
 
 def test_an_imported_comment_is_nobodys_here_and_keeps_its_name_when_it_travels_on(

@@ -10,7 +10,17 @@ from django.core.exceptions import ValidationError
 from experiments import services
 from experiments.files import runfiles
 from experiments.metrics import ingest
-from experiments.models import Delivery, ExperimentWatch, MetricSeries, MetricWatch, Notice, NoticeKind, Project, TrainingRun, User
+from experiments.models import (
+    Delivery,
+    ExperimentWatch,
+    MetricSeries,
+    MetricWatch,
+    Notification,
+    NotificationKind,
+    Project,
+    TrainingRun,
+    User,
+)
 from experiments.services import watches
 from experiments.services.watches import Crossing
 from tests import cast
@@ -23,7 +33,7 @@ NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 @pytest.fixture
 def run(project: Project, alice: User) -> TrainingRun:
     """Alice's, and nobody has been told of anything."""
-    Notice.objects.all().delete()  # of their memberships
+    Notification.objects.all().delete()  # of their memberships
     return cast.run(project, by=alice, name="rates")
 
 
@@ -35,25 +45,25 @@ def arrives(run: TrainingRun, *events: journal.Event) -> None:
 def test_a_threshold_is_told_of_once_to_who_set_it(run: TrainingRun, victor: User) -> None:
     watch = watches.watch_metric(run, by=victor, metric="train loss", above=False, threshold=0.5)
     arrives(run, cast.step(1, loss=0.9), cast.step(2, loss=0.5))
-    assert not Notice.objects.exists(), "at the threshold is not below it"
+    assert not Notification.objects.exists(), "at the threshold is not below it"
     arrives(run, cast.step(3, loss=0.25), cast.step(4, loss=0.2))
     arrives(run, cast.step(5, loss=0.1))
-    told = Notice.objects.get()
-    assert (told.person, told.kind, told.run) == (victor, NoticeKind.THRESHOLD, run)
+    told = Notification.objects.get()
+    assert (told.person, told.kind, told.run) == (victor, NotificationKind.THRESHOLD, run)
     assert told.text == f"rates (run {run.pk}): train loss below 0.5, 0.25 at step 3."
     watch.refresh_from_db()
     assert (watch.told_at, watch.told_step, watch.told_value) == (NOW, 3, 0.25)
     again = watches.watch_metric(run, by=victor, metric="train loss", above=False, threshold=0.5)
     assert (again.pk, again.told_at) == (watch.pk, None)
     arrives(run, cast.step(6, loss=0.1))
-    assert Notice.objects.count() == 2
+    assert Notification.objects.count() == 2
 
 
 def test_two_thresholds_that_are_crossed_at_once_are_both_told(run: TrainingRun, alice: User) -> None:
     for threshold in (90, 95):
         watches.watch_metric(run, by=alice, metric="test accuracy", above=True, threshold=threshold)
     arrives(run, cast.step(1), journal.Test(step=1, epoch=1, metrics={"accuracy": 97.0}, samples=1))
-    assert {told.text for told in Notice.objects.all()} == {
+    assert {told.text for told in Notification.objects.all()} == {
         f"rates (run {run.pk}): test accuracy above 90, 97 at step 1.",
         f"rates (run {run.pk}): test accuracy above 95, 97 at step 1.",
     }
@@ -65,18 +75,18 @@ def test_that_a_metric_is_no_number_any_more_is_told_once_for_each(run: Training
     arrives(run, cast.step(1, loss=0.5))
     arrives(run, *(journal.Train(step=n, epoch=1, metrics=broken, samples=16, workers=4, step_s=0.1) for n in (2, 3)))
     arrives(run, cast.step(4, loss=float("nan")))
-    told = Notice.objects.get()
-    assert (told.person, told.kind) == (alice, NoticeKind.NOT_FINITE)
+    told = Notification.objects.get()
+    assert (told.person, told.kind) == (alice, NotificationKind.NOT_FINITE)
     assert told.text == f"rates (run {run.pk}): no finite number (NaN or infinite) since step 2: train loss, train norm."
     assert {one.name: one.not_finite_from for one in MetricSeries.objects.all()} == {"loss": 2, "norm": 2, "lr": None}
 
 
 def test_it_goes_outward_as_chosen(run: TrainingRun, alice: User, settings: object) -> None:
     settings.EDT_EMAIL = True  # type: ignore[attr-defined]
-    cast.choose_notices(alice, ways={NoticeKind.THRESHOLD: ["mail"]}, email="alice@example.org")
+    cast.choose_notifications(alice, ways={NotificationKind.THRESHOLD: ["mail"]}, email="alice@example.org")
     watches.watch_metric(run, by=alice, metric="train loss", above=False, threshold=1)
     arrives(run, cast.step(1, loss=0.5), cast.step(2, loss=float("nan")))
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
     body = Delivery.objects.get(person=alice).body
     assert (body["event"], body["run"]["id"]) == ("run.threshold", run.pk)
 
@@ -85,7 +95,7 @@ def test_who_has_left_the_project_hears_no_more_of_it(run: TrainingRun, project:
     watches.watch_metric(run, by=bob, metric="train loss", above=False, threshold=1)
     services.remove_member(project, by=alice, username="bob")
     arrives(run, cast.step(1, loss=0.5))
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
 
 
 @pytest.mark.parametrize(("metric", "threshold"), [("loss", 1.0), ("valid loss", 1.0), ("train ", 1.0), ("train loss", float("nan"))])
@@ -123,7 +133,7 @@ def test_every_run_that_is_made_of_an_experiment_has_its_thresholds(run: Trainin
     assert inherited(second) == inherited(third) == both
     arrives(second, cast.step(1, loss=0.25))
     arrives(third, cast.step(4, loss=0.1))
-    assert [told.text for told in Notice.objects.order_by("id")] == [
+    assert [told.text for told in Notification.objects.order_by("id")] == [
         f"rates (run {second.pk}): train loss below 0.5, 0.25 at step 1.",
         f"rates (run {third.pk}): train loss below 0.5, 0.1 at step 4.",
     ]

@@ -28,7 +28,7 @@ from experiments.models import (
     Grant,
     MetricWatch,
     Node,
-    Notice,
+    Notification,
     Project,
     RunState,
     RunTransition,
@@ -37,7 +37,7 @@ from experiments.models import (
     User,
     Webhook,
 )
-from experiments.notifications import notices
+from experiments.notifications import rules
 from experiments.services import watches
 from tests import cast
 from tests.web import measured, packages, written
@@ -103,7 +103,7 @@ class Seeded:
     node: Node
     data: DataAsset
     upload: DataUpload
-    notice: Notice
+    notification: Notification
     hook: Webhook
     stopped: TrainingRun
     watch: MetricWatch
@@ -162,14 +162,14 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     )
 
 
-def _told(alice: User, completed: TrainingRun, failed: TrainingRun, now: dt.datetime) -> tuple[Notice, Webhook]:
+def _told(alice: User, completed: TrainingRun, failed: TrainingRun, now: dt.datetime) -> tuple[Notification, Webhook]:
     """Alice has been told of two of her runs, and has a webhook."""
     for run, reason in ((completed, "It finished."), (failed, "FileNotFoundError: no file train-images.npy")):
-        notices.of_state(run, reason=reason, now=run.ended_at or now, actor=None)
+        rules.notify_state(run, reason=reason, now=run.ended_at or now, actor=None)
     hook = Webhook.objects.create(
         person=alice, url="https://chat.example.org/hooks/edt", secret="5" * 48, kinds=["run.failed"], created_by=alice
     )
-    return Notice.objects.filter(person=alice)[0], hook
+    return Notification.objects.filter(person=alice)[0], hook
 
 
 def _data(project: Project, by: User) -> DataAsset:

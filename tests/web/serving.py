@@ -191,7 +191,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from experiments.live import notify
     from experiments.metrics import ingest
     from experiments.models import TrainingRun
-    from experiments.notifications import notices
+    from experiments.notifications import rules
     from experiments.runs import states
     from tests import cast
     from tests.web import strange, written
@@ -227,7 +227,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
                 (runfiles.folder(studio.completed) / name).write_bytes(data)
             notify.changed(f"run-{studio.completed.pk}", "media")
         case ["tell"]:
-            notices.of_state(studio.stopped, reason="wrong data", now=now, actor=None)
+            rules.notify_state(studio.stopped, reason="wrong data", now=now, actor=None)
         case ["becomes", state]:
             states.transition(run, state, reason="as it was told", now=now)
         case ["retell"]:

@@ -132,10 +132,10 @@ def test_a_run_does_not_end_before_it_began(studio: Seeded, script: Script) -> N
 
 
 def test_old_runs_that_are_brought_are_nobodys_news_and_stay(studio: Seeded, script: Script) -> None:
-    before = studio.bob.notices.count()
+    before = studio.bob.notifications.count()
     run = begun(script, studio)
     script.post(f"/runs/{run}/metrics", {"points": points("loss", 3)})
     script.post(f"/runs/{run}/end", {"state": "completed", "ended_at": ENDED.isoformat()})
-    assert User.objects.get(username="bob").notices.count() == before
+    assert User.objects.get(username="bob").notifications.count() == before
     ingest.catch_up(run, now=timezone.now())
     assert curves(script, run) == {"train loss": [3]}

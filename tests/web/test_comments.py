@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments.files import pruning
-from experiments.models import Notice, Project, RunComment, TrainingRun, User
+from experiments.models import Notification, Project, RunComment, TrainingRun, User
 from experiments.services import comments
 from tests import cast
 from tests.conftest import Said
@@ -97,10 +97,10 @@ def test_what_is_deleted_is_kept_for_a_while_and_nothing_else_goes(run: Training
 
 def test_who_is_named_and_may_see_the_run_is_told_once(run: TrainingRun, alice: User, bob: User, victor: User, charlie: User) -> None:
     made = comments.add_comment(run, by=alice, text="@bob @charlie @alice @nobody look")
-    assert [(each.person, each.kind) for each in Notice.objects.filter(run=run)] == [(bob, "run.mentioned")]
-    assert "alice named you in a comment on" in Notice.objects.get(run=run).text
+    assert [(each.person, each.kind) for each in Notification.objects.filter(run=run)] == [(bob, "run.mentioned")]
+    assert "alice named you in a comment on" in Notification.objects.get(run=run).text
     comments.change_comment(made, by=alice, text="@bob @victor look again")
-    assert [each.person for each in Notice.objects.filter(run=run).order_by("pk")] == [bob, victor]
+    assert [each.person for each in Notification.objects.filter(run=run).order_by("pk")] == [bob, victor]
 
 
 def test_words_outlive_the_account(run: TrainingRun, alice: User, project: Project, as_: As) -> None:

@@ -211,7 +211,7 @@ def sample(name: str, studio: Seeded) -> str:
     owners |= {name: offered for name in ("named_environment", "change_named_environment", "renew_named_environment")}
     owners |= {f"{verb}_named_environment": offered for verb in ("build", "retire", "delete")}
     owners |= {
-        "notification": studio.notice.pk,
+        "notification": studio.notification.pk,
         "delete_webhook": studio.hook.pk,
         "end_token": token_of(studio.alice).pk,
         "delete_trigger": trigger_of(studio).pk,
@@ -232,7 +232,7 @@ def sample(name: str, studio: Seeded) -> str:
         if f":{key}>" in route:
             arguments[key] = "local" if "nodes/" in route else "EDT Studio" if "groups/" in route else value
     if "<str:token>" in route:
-        arguments["token"] = services.notices.email_token(studio.alice, "alice@example.org")
+        arguments["token"] = services.notifications.email_token(studio.alice, "alice@example.org")
     if "<int:number>" in route:
         arguments["number"] = 1
     if "<int:place>" in route:

@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from experiments import access, services
-from experiments.models import Delivery, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
+from experiments.models import Delivery, Notification, NotificationKind, Project, RunState, TrainingRun, User, Webhook
 from experiments.notifications import deliveries, webhook_client
 from experiments.runs import states
 from tests import cast
@@ -71,15 +71,15 @@ def end(run: TrainingRun, state: str, *, reason: str = "It finished.", actor: Us
 @pytest.fixture
 def run(project: Project, alice: User) -> TrainingRun:
     """Alice's, and nobody has been told of anything."""
-    Notice.objects.all().delete()  # of their memberships
+    Notification.objects.all().delete()  # of their memberships
     return cast.run(project, by=alice, name="rates")
 
 
 @pytest.mark.parametrize(
     ("path", "kind", "words"),
     [
-        ([RunState.COMPLETED], NoticeKind.COMPLETED, "rates (run {run}) has completed."),
-        ([RunState.STARTING, RunState.FAILED], NoticeKind.FAILED, "rates (run {run}) has failed: because"),
+        ([RunState.COMPLETED], NotificationKind.COMPLETED, "rates (run {run}) has completed."),
+        ([RunState.STARTING, RunState.FAILED], NotificationKind.FAILED, "rates (run {run}) has failed: because"),
     ],
 )
 def test_the_submitter_is_told_how_it_went(
@@ -88,7 +88,7 @@ def test_the_submitter_is_told_how_it_went(
     with django_capture_on_commit_callbacks(execute=True):
         for state in path:
             end(run, state, reason="because")
-    told = Notice.objects.get()
+    told = Notification.objects.get()
     assert (told.person, told.kind, told.text, told.run) == (alice, kind, words.format(run=run.pk), run)
     assert said.about(f"user-{alice.pk}")
 
@@ -97,7 +97,7 @@ def test_a_name_of_another_direction_does_not_turn_the_sentence(run: TrainingRun
     run.name = "תג 12"
     run.save(update_fields=["name"])
     end(run, RunState.COMPLETED)
-    assert Notice.objects.get().text == f"\N{FIRST STRONG ISOLATE}תג 12\N{POP DIRECTIONAL ISOLATE} (run {run.pk}) has completed."
+    assert Notification.objects.get().text == f"\N{FIRST STRONG ISOLATE}תג 12\N{POP DIRECTIONAL ISOLATE} (run {run.pk}) has completed."
 
 
 def suspend(run: TrainingRun, *, at: dt.datetime, reason: str = "its slots went elsewhere") -> None:
@@ -110,11 +110,11 @@ def test_a_run_that_stays_suspended_is_told_of_once_and_later(run: TrainingRun, 
     suspend(run, at=now)
     for early in (dt.timedelta(0), states.LASTS - dt.timedelta(milliseconds=1)):
         assert states.tell_suspended(now + early) == 0
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
     late = now + dt.timedelta(hours=1)  # however long nobody was there to look
     assert [states.tell_suspended(late), states.tell_suspended(late)] == [1, 0]
-    told = Notice.objects.get()
-    assert (told.person, told.kind, told.at) == (alice, NoticeKind.SUSPENDED, late)
+    told = Notification.objects.get()
+    assert (told.person, told.kind, told.at) == (alice, NotificationKind.SUSPENDED, late)
     assert told.text == f"rates (run {run.pk}) is suspended: its slots went elsewhere"
 
 
@@ -124,7 +124,7 @@ def test_a_suspension_that_was_over_soon_is_not_told(state: str, run: TrainingRu
     suspend(run, at=now)
     end(run, state, now=now + dt.timedelta(seconds=1))
     assert states.tell_suspended(now + dt.timedelta(days=1)) == 0
-    assert not Notice.objects.filter(kind=NoticeKind.SUSPENDED).exists()
+    assert not Notification.objects.filter(kind=NotificationKind.SUSPENDED).exists()
 
 
 def test_each_suspension_has_its_own_while(run: TrainingRun) -> None:
@@ -142,23 +142,23 @@ def test_a_pause_is_told_as_a_change_of_somebody_elses_and_not_again_as_a_suspen
         suspend(run, at=now)
         assert states.tell_suspended(now + states.LASTS) == 1
         services.resume_run(run, by=person, now=now)
-    assert set(Notice.objects.values_list("kind", flat=True)) == {NoticeKind.CHANGED}
+    assert set(Notification.objects.values_list("kind", flat=True)) == {NotificationKind.CHANGED}
 
 
 def test_who_did_it_themselves_is_not_told_and_others_changes_are(run: TrainingRun, alice: User, bob: User) -> None:
     services.set_priority(run, by=alice, priority=4000)
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
     services.set_priority(run, by=bob, priority=4500)
-    assert Notice.objects.get().text == f"rates (run {run.pk}): bob changed the priority from 4000 to 4500."
+    assert Notification.objects.get().text == f"rates (run {run.pk}): bob changed the priority from 4000 to 4500."
     services.stop_run(run, by=bob, reason="wrong data")
-    assert Notice.objects.get(kind=NoticeKind.STOPPED).text == f"rates (run {run.pk}) was stopped: Stopped by bob: wrong data"
+    assert Notification.objects.get(kind=NotificationKind.STOPPED).text == f"rates (run {run.pk}) was stopped: Stopped by bob: wrong data"
 
 
 def test_ones_own_stop_is_not_told_when_the_process_is_gone(run: TrainingRun, alice: User) -> None:
     end(run, RunState.STARTING)
     end(run, RunState.STOPPING, actor=alice)
     end(run, RunState.STOPPED)
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
 
 
 def test_a_run_that_loses_its_slots_again_and_again_is_told_of_once_until_it_is_read(run: TrainingRun, alice: User) -> None:
@@ -167,7 +167,7 @@ def test_a_run_that_loses_its_slots_again_and_again_is_told_of_once_until_it_is_
         later = now + dt.timedelta(minutes=minutes)
         suspend(run, at=later)
         assert states.tell_suspended(later + states.LASTS) == 1
-        assert Notice.objects.count() == 1 + (minutes == 9)
+        assert Notification.objects.count() == 1 + (minutes == 9)
         if minutes == 8:
             services.mark_read(alice, now=now)
 
@@ -175,21 +175,21 @@ def test_a_run_that_loses_its_slots_again_and_again_is_told_of_once_until_it_is_
 def test_new_members_are_told_and_makers_of_projects_are_not(alice: User, charlie: User) -> None:
     project = services.create_project(by=alice, name="Digits")
     services.add_member(project, by=alice, username="charlie", role="viewer")
-    assert [(told.person, told.text) for told in Notice.objects.all()] == [(charlie, "alice made you viewer of Digits.")]
+    assert [(told.person, told.text) for told in Notification.objects.all()] == [(charlie, "alice made you viewer of Digits.")]
 
 
 def test_who_has_left_the_project_hears_no_more_of_it(project: Project, alice: User, bob: User) -> None:
     run = cast.run(project, by=bob, name="rates")
     services.remove_member(project, by=alice, username="bob")
     end(run, RunState.COMPLETED)
-    assert not Notice.objects.filter(run=run).exists()
+    assert not Notification.objects.filter(run=run).exists()
 
 
 def test_nothing_is_told_of_what_was_chosen_away(run: TrainingRun, alice: User) -> None:
-    cast.choose_notices(alice, ways={NoticeKind.FAILED: ["page"]}, email="")
+    cast.choose_notifications(alice, ways={NotificationKind.FAILED: ["page"]}, email="")
     run.submitted_by.refresh_from_db()
     end(run, RunState.COMPLETED)
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
 
 
 def test_a_topic_of_ones_own_is_nobody_elses(alice: User, bob: User) -> None:
@@ -199,7 +199,7 @@ def test_a_topic_of_ones_own_is_nobody_elses(alice: User, bob: User) -> None:
 
 
 def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run: TrainingRun, alice: User, settings: Any) -> None:
-    cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email="alice@example.org")
+    cast.choose_notifications(alice, ways={NotificationKind.COMPLETED: ["mail"]}, email="alice@example.org")
     run.submitted_by.refresh_from_db()
     settings.EDT_EMAIL, settings.EDT_PUBLIC_URL = True, "https://studio.example.org"
     end(run, RunState.COMPLETED)
@@ -217,11 +217,11 @@ def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run
 def test_e_mail_needs_an_address(alice: User) -> None:
     for email in ("", "nonsense"):
         with pytest.raises(ValidationError):
-            cast.choose_notices(alice, ways={NoticeKind.COMPLETED: ["mail"]}, email=email)
+            cast.choose_notifications(alice, ways={NotificationKind.COMPLETED: ["mail"]}, email=email)
 
 
 def test_a_webhook_is_sent_a_signed_body(run: TrainingRun, alice: User, project: Project, receiver: Receiver) -> None:
-    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.FAILED], project=project)
+    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NotificationKind.FAILED], project=project)
     end(run, RunState.STARTING)
     end(run, RunState.FAILED, reason="no data")
     now = timezone.now()
@@ -238,8 +238,8 @@ def test_a_webhook_is_sent_a_signed_body(run: TrainingRun, alice: User, project:
 
 
 def test_a_webhook_hears_of_its_own_events_only(run: TrainingRun, alice: User, bob: User, receiver: Receiver) -> None:
-    services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.FAILED])
-    services.add_webhook(by=bob, url=receiver.url, kinds=NoticeKind.values)
+    services.add_webhook(by=alice, url=receiver.url, kinds=[NotificationKind.FAILED])
+    services.add_webhook(by=bob, url=receiver.url, kinds=NotificationKind.values)
     end(run, RunState.COMPLETED)
     assert deliveries.send_due() == 0
 
@@ -247,8 +247,8 @@ def test_a_webhook_hears_of_its_own_events_only(run: TrainingRun, alice: User, b
 def test_the_page_with_a_webhook_is_told_how_each_attempt_went(
     alice: User, project: Project, receiver: Receiver, said: Said, django_capture_on_commit_callbacks: Any
 ) -> None:
-    mine = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values)
-    ours = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values, project=project)
+    mine = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values)
+    ours = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values, project=project)
     receiver.answers = [500]
     now = timezone.now()
     for hook, topic in ((mine, f"user-{alice.pk}"), (ours, f"project-{project.pk}")):
@@ -262,7 +262,7 @@ def test_the_page_with_a_webhook_is_told_how_each_attempt_went(
 
 
 def test_what_fails_is_tried_again_later_and_given_up_in_the_end(run: TrainingRun, alice: User, receiver: Receiver) -> None:
-    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.COMPLETED])
+    hook = services.add_webhook(by=alice, url=receiver.url, kinds=[NotificationKind.COMPLETED])
     end(run, RunState.COMPLETED)
     receiver.answers = [500, 302] + [404] * 10
     now = timezone.now()
@@ -304,9 +304,10 @@ def test_nobodys_many_slow_webhooks_keep_an_e_mail_or_anothers_webhook_waiting(
 
     monkeypatch.setattr(webhook_client, "post", slow)
     hooks = [
-        services.add_webhook(by=alice, url=f"{receiver.url}&a", kinds=NoticeKind.values) for _ in range(services.notices.MOST_WEBHOOKS)
+        services.add_webhook(by=alice, url=f"{receiver.url}&a", kinds=NotificationKind.values)
+        for _ in range(services.notifications.MOST_WEBHOOKS)
     ]
-    hooks.append(services.add_webhook(by=bob, url=f"{receiver.url}&b", kinds=NoticeKind.values))
+    hooks.append(services.add_webhook(by=bob, url=f"{receiver.url}&b", kinds=NotificationKind.values))
     for hook in hooks:
         services.try_webhook(hook, by=hook.created_by, now=now)
     settings.EDT_EMAIL = True
@@ -322,7 +323,7 @@ def test_a_delivery_whose_sending_breaks_is_tried_so_often_and_the_others_go_out
     run: TrainingRun, alice: User, bob: User, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = timezone.now()
-    broken, sound = (services.add_webhook(by=by, url=receiver.url, kinds=NoticeKind.values) for by in (alice, bob))
+    broken, sound = (services.add_webhook(by=by, url=receiver.url, kinds=NotificationKind.values) for by in (alice, bob))
     for hook in (broken, sound):
         services.try_webhook(hook, by=hook.created_by, now=now)
     post = deliveries._post
@@ -341,7 +342,7 @@ def test_a_delivery_whose_sending_breaks_is_tried_so_often_and_the_others_go_out
 
 
 def test_a_delivery_that_each_time_takes_the_studio_down_is_given_up(run: TrainingRun, alice: User, receiver: Receiver) -> None:
-    hook, now = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values), timezone.now()
+    hook, now = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values), timezone.now()
     services.try_webhook(hook, by=alice, now=now)
     Delivery.objects.update(attempts=len(deliveries.WAITS_S) + 1)
     assert deliveries.send_due(lambda: now) == 1
@@ -350,7 +351,7 @@ def test_a_delivery_that_each_time_takes_the_studio_down_is_given_up(run: Traini
 
 
 def test_a_delivery_that_somebody_else_has_claimed_is_left_alone(run: TrainingRun, alice: User, receiver: Receiver) -> None:
-    services.add_webhook(by=alice, url=receiver.url, kinds=[NoticeKind.COMPLETED])
+    services.add_webhook(by=alice, url=receiver.url, kinds=[NotificationKind.COMPLETED])
     end(run, RunState.COMPLETED)
     delivery = Delivery.objects.get()
     Delivery.objects.update(attempts=1)  # between our reading and our claim
@@ -361,11 +362,11 @@ def test_a_delivery_that_somebody_else_has_claimed_is_left_alone(run: TrainingRu
 def test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many(alice: User, settings: Any) -> None:
     for changes in ({"kinds": []}, {"url": "http://127.0.0.1/"}, {"kinds": ["nonsense"]}):
         with pytest.raises(ValidationError):
-            services.add_webhook(**{"by": alice, "url": "https://1.1.1.1/", "kinds": [NoticeKind.FAILED], **changes})
+            services.add_webhook(**{"by": alice, "url": "https://1.1.1.1/", "kinds": [NotificationKind.FAILED], **changes})
     for _ in range(10):
-        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])
+        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NotificationKind.FAILED])
     with pytest.raises(ValidationError, match="delete one first"):
-        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NoticeKind.FAILED])
+        services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NotificationKind.FAILED])
 
 
 def test_a_projects_webhook_ends_with_its_makers_right_and_another_admin_may_take_it_over(
@@ -376,8 +377,8 @@ def test_a_projects_webhook_ends_with_its_makers_right_and_another_admin_may_tak
         lambda: services.set_role(project, by=alice, username="bob", role="editor"),
         lambda: services.remove_member(project, by=alice, username="bob"),
     ):
-        hook = services.add_webhook(by=bob, url=receiver.url, kinds=NoticeKind.values, project=project)
-        own = services.add_webhook(by=alice, url=receiver.url, kinds=NoticeKind.values, project=project)
+        hook = services.add_webhook(by=bob, url=receiver.url, kinds=NotificationKind.values, project=project)
+        own = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values, project=project)
         leave()
         hook.refresh_from_db()
         own.refresh_from_db()

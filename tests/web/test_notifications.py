@@ -11,7 +11,7 @@ from django.core import mail
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.models import Delivery, Experiment, ExperimentWatch, MetricWatch, Notice, NoticeKind, Project, User, Webhook
+from experiments.models import Delivery, Experiment, ExperimentWatch, MetricWatch, Notification, NotificationKind, Project, User, Webhook
 from experiments.notifications import deliveries
 from experiments.runs import states
 from tests import cast
@@ -19,13 +19,13 @@ from tests.web.conftest import As
 from tests.web.seed import Seeded
 
 pytestmark = pytest.mark.usefixtures("said")
-HOOK = {"url": "https://1.1.1.1/hook", "kinds": [NoticeKind.FAILED]}
+HOOK = {"url": "https://1.1.1.1/hook", "kinds": [NotificationKind.FAILED]}
 
 
-def fail(project: Project, by: User, name: str = "rates") -> Notice:
+def fail(project: Project, by: User, name: str = "rates") -> Notification:
     run = cast.run(project, by=by, name=name)
     states.transition(run, "failed", reason="no data", now=timezone.now())
-    return Notice.objects.get(run=run)
+    return Notification.objects.get(run=run)
 
 
 def test_who_may_see_a_run_sets_thresholds_of_their_own(studio: Seeded, as_: As) -> None:
@@ -89,23 +89,23 @@ def test_a_new_experiment_carries_thresholds_and_edit_as_new_takes_them_along(st
 
 
 def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Project, alice: User, as_: As) -> None:
-    notice, client = fail(project, alice), as_(alice)
+    notification, client = fail(project, alice), as_(alice)
     same = fail(project, alice)
     assert "2 unread" in client.get(reverse("projects")).content.decode()
     listed = client.get(reverse("notifications")).content.decode()
-    assert all(f"rates (run {each.run_id}) has failed: no data" in listed for each in (notice, same)), "of one name, and told apart"
-    assert f'href="{reverse("run", args=[notice.run_id])}" data-read="{reverse("notification", args=[notice.pk])}"' in listed
-    assert client.get(reverse("notification", args=[notice.pk])).status_code == 405, "who only looks at an address reads nothing"
+    assert all(f"rates (run {each.run_id}) has failed: no data" in listed for each in (notification, same)), "of one name, and told apart"
+    assert f'href="{reverse("run", args=[notification.run_id])}" data-read="{reverse("notification", args=[notification.pk])}"' in listed
+    assert client.get(reverse("notification", args=[notification.pk])).status_code == 405, "who only looks at an address reads nothing"
     assert "2 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
-    assert client.post(reverse("notification", args=[notice.pk])).status_code == 204
+    assert client.post(reverse("notification", args=[notification.pk])).status_code == 204
     assert "1 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
     client.post(reverse("read_notifications"))
     assert " unread" not in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
 
 
 def test_a_notice_is_its_persons_alone_and_its_words_are_text(project: Project, alice: User, bob: User, as_: As) -> None:
-    notice = fail(project, alice, "<script>alert(1)</script>")
-    assert as_(bob).post(reverse("notification", args=[notice.pk])).status_code == 404
+    notification = fail(project, alice, "<script>alert(1)</script>")
+    assert as_(bob).post(reverse("notification", args=[notification.pk])).status_code == 404
     assert b"<script>alert" not in as_(alice).get(reverse("notifications")).content
     assert "alert" not in as_(bob).get(reverse("notifications")).content.decode()
 
@@ -113,20 +113,20 @@ def test_a_notice_is_its_persons_alone_and_its_words_are_text(project: Project, 
 def test_choices_are_kept_and_e_mail_needs_an_address(alice: User, settings: Any, as_: As) -> None:
     settings.EDT_EMAIL = True
     client, address = as_(alice), reverse("notification_choices")
-    assert client.get(address).content.decode().count(" checked") == len(NoticeKind.values) * 2  # in the page, and a webhook's events
-    assert "Give the address" in client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": ""}).content.decode()
+    assert client.get(address).content.decode().count(" checked") == len(NotificationKind.values) * 2  # in the page, and a webhook's events
+    assert "Give the address" in client.post(address, {NotificationKind.FAILED: ["page", "mail"], "email": ""}).content.decode()
     alice.refresh_from_db()
-    assert alice.notice_choices == {}
-    client.post(address, {NoticeKind.FAILED: ["page", "mail", "pigeon"], "email": "alice@example.org"})
+    assert alice.notification_choices == {}
+    client.post(address, {NotificationKind.FAILED: ["page", "mail", "pigeon"], "email": "alice@example.org"})
     alice.refresh_from_db()
-    assert alice.notice_choices[NoticeKind.FAILED] == ["page", "mail"]
-    assert alice.notice_choices[NoticeKind.COMPLETED] == []
+    assert alice.notification_choices[NotificationKind.FAILED] == ["page", "mail"]
+    assert alice.notification_choices[NotificationKind.COMPLETED] == []
     assert alice.email == "alice@example.org"
 
 
 def test_refused_choices_come_back_as_they_were_made_with_the_error_at_the_address(alice: User, settings: Any, as_: As) -> None:
     settings.EDT_EMAIL = True
-    sent = {NoticeKind.FAILED: ["mail"], NoticeKind.MEMBER: ["page"], "email": "alice at <example>"}
+    sent = {NotificationKind.FAILED: ["mail"], NotificationKind.MEMBER: ["page"], "email": "alice at <example>"}
     answer = as_(alice).post(reverse("notification_choices"), sent).content.decode()
     ticks = answer.partition("</table>")[0]
     assert [box.split('aria-label="')[1].split('"')[0] for box in ticks.split("<input")[1:] if " checked" in box] == [
@@ -138,7 +138,7 @@ def test_refused_choices_come_back_as_they_were_made_with_the_error_at_the_addre
     assert 'aria-describedby="email_error"' in field
     assert "This is not an e-mail address." in field
     alice.refresh_from_db()
-    assert (alice.notice_choices, alice.email) == ({}, "")
+    assert (alice.notification_choices, alice.email) == ({}, "")
 
 
 def test_a_webhook_is_added_shown_with_its_secret_tried_and_deleted(alice: User, bob: User, as_: As) -> None:
@@ -192,8 +192,8 @@ def test_a_projects_webhooks_are_its_admins(project: Project, alice: User, bob: 
 
 
 def test_many_notices_are_shown_a_page_at_a_time(studio: Seeded, as_: As) -> None:
-    more = [Notice(person=studio.alice, kind=NoticeKind.COMPLETED, at=timezone.now(), text=f"old {n}") for n in range(120)]
-    Notice.objects.bulk_create(more)
+    more = [Notification(person=studio.alice, kind=NotificationKind.COMPLETED, at=timezone.now(), text=f"old {n}") for n in range(120)]
+    Notification.objects.bulk_create(more)
     client = as_(studio.alice)
     assert client.get(reverse("notifications")).content.decode().count('<li class="notice') == 50
     assert "101–122 of 122" in client.get(reverse("notifications"), {"offset": 100}).content.decode()
@@ -221,7 +221,9 @@ def test_an_address_gets_nothing_but_one_message_until_its_owner_has_confirmed_i
 ) -> None:
     settings.EDT_EMAIL, settings.EDT_PUBLIC_URL = True, "https://studio.example.org"
     client, address = as_(alice), reverse("notification_choices")
-    answer = client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": "stranger@example.org"}, follow=True).content.decode()
+    answer = client.post(
+        address, {NotificationKind.FAILED: ["page", "mail"], "email": "stranger@example.org"}, follow=True
+    ).content.decode()
     assert "Not confirmed: open the link" in answer
     fail(project, alice, "words that alice chose")
     assert deliveries.send_due() == 1
@@ -238,7 +240,7 @@ def test_an_address_gets_nothing_but_one_message_until_its_owner_has_confirmed_i
     fail(project, alice)
     assert deliveries.send_due() == 1
     assert "Not confirmed" not in client.get(address).content.decode()
-    client.post(address, {NoticeKind.FAILED: ["page", "mail"], "email": "other@example.org"})
+    client.post(address, {NotificationKind.FAILED: ["page", "mail"], "email": "other@example.org"})
     assert "is not the address below" in client.post(link, follow=True).content.decode(), "an old link confirms no new address"
 
 

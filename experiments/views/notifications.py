@@ -13,27 +13,27 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, services
 from experiments.forms.common import ProjectWebhookForm, WebhookForm, attempt
-from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
-from experiments.notifications import notices
+from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
+from experiments.notifications import rules
 from experiments.views.responses import act, done, later, number, page, person, refused
 
 PAGE_ROWS = 50
-HOOKS = {"hooks": "notices/_hook_list.html"}
+HOOKS = {"hooks": "notifications/_hook_list.html"}
 
 
 def bell(request: HttpRequest) -> dict[str, object]:
-    """For every page (a context processor): how many notices are unread. Counted when a template looks."""
+    """For every page (a context processor): how many notifications are unread. Counted when a template looks."""
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return {}
-    return {"unread_notices": lambda: Notice.objects.filter(person=user, read_at=None).count()}
+    return {"unread_notifications": lambda: Notification.objects.filter(person=user, read_at=None).count()}
 
 
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     user = person(request)
     offset = number(request, "offset", 0, least=0, most=1_000_000)
-    mine = Notice.objects.filter(person=user)
+    mine = Notification.objects.filter(person=user)
     context = {
         "found": later(lambda: list(mine[offset : offset + PAGE_ROWS])),
         "total": mine.count,
@@ -41,14 +41,17 @@ def index(request: HttpRequest) -> HttpResponse:
         "older": offset + PAGE_ROWS,
         "offset": offset,
     }
-    return page(request, "notices/index.html", context, parts={"bell": "notices/_bell.html", "list": "notices/_list.html"})
+    return page(
+        request, "notifications/index.html", context, parts={"bell": "notifications/_bell.html", "list": "notifications/_list.html"}
+    )
 
 
 @require_POST
 def read_one(request: HttpRequest, pk: int) -> HttpResponse:
-    """Sent by the page when the notice's link is followed (static/js/app.js): a link alone changes nothing, prefetchers follow it too."""
+    """Sent by the page when the notification's link is followed (static/js/app.js): a link alone changes nothing, prefetchers follow it
+    too."""
     user = person(request)
-    services.mark_read(user, now=timezone.now(), notice=access.notice(user, pk))
+    services.mark_read(user, now=timezone.now(), notification=access.notification(user, pk))
     return HttpResponse(status=204)
 
 
@@ -60,14 +63,14 @@ def read(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def choices(request: HttpRequest) -> HttpResponse:
-    """Which notices, and how; one's own webhooks below. What is refused comes back as it was sent."""
+    """Which notifications, and how; one's own webhooks below. What is refused comes back as it was sent."""
     user = person(request)
     if request.method != "POST":
         return _choices(request, user)
-    ways = {kind: request.POST.getlist(kind) for kind in NoticeKind.values}
+    ways = {kind: request.POST.getlist(kind) for kind in NotificationKind.values}
     email = request.POST.get("email", user.email)[:254]
     try:
-        services.choose_notices(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=timezone.now())
+        services.choose_notifications(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=timezone.now())
     except ValidationError as error:
         return _choices(request, user, ways=ways, email=email, refusals=error.messages)
     unconfirmed = settings.EDT_EMAIL and user.email and user.email != user.confirmed_email
@@ -86,13 +89,13 @@ def confirm_at(request: HttpRequest, token: str) -> str:
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
     """What the e-mail leads to. A button and not the link confirms: mail programs follow links to look at what is there."""
     user = person(request)
-    address = services.notices.email_of(token, user)
+    address = services.notifications.email_of(token, user)
     if not address:
         raise Http404("This link is too old, or was sent to somebody else.")
     to = reverse("notification_choices")
     if request.method != "POST":
-        return page(request, "notices/confirm.html", {"address": address})
-    if not services.notices.confirm_email(user, address):
+        return page(request, "notifications/confirm.html", {"address": address})
+    if not services.notifications.confirm_email(user, address):
         return refused(request, f"{address} is not the address below: save it there again.", to=to)
     return done(request, f"E-mails go to {address} from now on.", to=to)
 
@@ -119,7 +122,7 @@ def _choices(
 ) -> HttpResponse:
     """The page of choices: as they are kept, or with the `ways` and the `email` that were refused."""
     context = {
-        "rows": [(kind, label, ways[kind] if ways is not None else notices.ways(user, kind)) for kind, label in NoticeKind.choices],
+        "rows": [(kind, label, ways[kind] if ways is not None else rules.ways(user, kind)) for kind, label in NotificationKind.choices],
         "mail": settings.EDT_EMAIL,
         "email": user.email if email is None else email,
         "unconfirmed": bool(user.email) and user.email != user.confirmed_email,
@@ -127,7 +130,7 @@ def _choices(
         "form": form or WebhookForm(),
         **_hooks(None, user),
     }
-    return page(request, "notices/choices.html", context, parts=HOOKS)
+    return page(request, "notifications/choices.html", context, parts=HOOKS)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -147,7 +150,7 @@ def project_hooks(request: HttpRequest, pk: int) -> HttpResponse:
     ]
     return page(
         request,
-        "notices/project.html",
+        "notifications/project.html",
         {"section": "projects", "project": project, "crumbs": crumbs, **_hooks(project, user), "form": form},
         parts=HOOKS,
     )
@@ -176,7 +179,7 @@ def _home(project: int | None) -> str:
 
 def _hooks(project: Project | None, user: User) -> dict[str, object]:
     """Each webhook with the names of its events and the next of what is still to be sent to it; where the page hears how that went."""
-    labels = dict(NoticeKind.choices) if project is None else dict(ProjectWebhookForm.OF_ANYBODY)
+    labels = dict(NotificationKind.choices) if project is None else dict(ProjectWebhookForm.OF_ANYBODY)
     found = project.webhooks.all() if project is not None else user.webhooks.all()
     return {
         "hooks": [(hook, [labels.get(kind, kind) for kind in hook.kinds], _waiting(hook)) for hook in found],

@@ -1,5 +1,5 @@
-"""What people are told: a state of their run, a value of its metrics, somebody's change to it, a membership. The only writer of Notice,
-beside who marks them read.
+"""What people are told: a state of their run, a value of its metrics, somebody's change to it, a membership. The only writer of
+Notification, beside who marks them read.
 
 Called inside the transaction that changes the thing, so nothing is told that did not happen. What goes outward is only written down here;
 `deliveries` sends it, from Celery.
@@ -17,29 +17,40 @@ from django.db.models import Q
 
 from experiments.live import notify
 from experiments.metrics.journal_rows import NewPoint
-from experiments.models import Delivery, MetricSeries, MetricWatch, Notice, NoticeKind, Project, RunState, TrainingRun, User, Webhook
+from experiments.models import (
+    Delivery,
+    MetricSeries,
+    MetricWatch,
+    Notification,
+    NotificationKind,
+    Project,
+    RunState,
+    TrainingRun,
+    User,
+    Webhook,
+)
 
 AGAIN = dt.timedelta(minutes=10)  # a run that loses its slots again and again is told of once in this time, unless it was read
 TEXT_LIMIT = 600
 NAMED = 5  # metrics, in one text
 IN_PAGE, BY_MAIL = "page", "mail"
-USUAL: dict[str, Sequence[str]] = {kind: (IN_PAGE,) for kind in NoticeKind.values}
+USUAL: dict[str, Sequence[str]] = {kind: (IN_PAGE,) for kind in NotificationKind.values}
 _TURNING = {"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"}  # Unicode's bidirectional classes
 _OF_STATE = {
-    RunState.COMPLETED: (NoticeKind.COMPLETED, "has completed"),
-    RunState.FAILED: (NoticeKind.FAILED, "has failed"),
-    RunState.SUSPENDED: (NoticeKind.SUSPENDED, "is suspended"),
-    RunState.STOPPED: (NoticeKind.STOPPED, "was stopped"),
+    RunState.COMPLETED: (NotificationKind.COMPLETED, "has completed"),
+    RunState.FAILED: (NotificationKind.FAILED, "has failed"),
+    RunState.SUSPENDED: (NotificationKind.SUSPENDED, "is suspended"),
+    RunState.STOPPED: (NotificationKind.STOPPED, "was stopped"),
 }
 
 
 def ways(person: User, kind: str) -> Sequence[str]:
     """How the person wants to be told of this: "page", "mail"."""
-    chosen = person.notice_choices.get(kind)
+    chosen = person.notification_choices.get(kind)
     return chosen if isinstance(chosen, list) else USUAL[kind]
 
 
-def of_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
+def notify_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """The run has come to the state it is in. Whoever did that themselves need not be told; that it was paused is told as a change to
     it."""
     found = _OF_STATE.get(RunState(run.state))
@@ -47,22 +58,22 @@ def of_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | N
         return
     kind, words = found
     stopped_by = None
-    if kind == NoticeKind.STOPPED:
+    if kind == NotificationKind.STOPPED:
         asked = run.transitions.exclude(actor=None).filter(new__in=[RunState.STOPPING, RunState.STOPPED]).order_by("-id").first()
         stopped_by = asked.actor if asked is not None else None
-    because = f": {reason}" if reason and kind != NoticeKind.COMPLETED else "."
-    known = run.submitted_by in (actor, stopped_by) or (kind == NoticeKind.SUSPENDED and run.paused)
+    because = f": {reason}" if reason and kind != NotificationKind.COMPLETED else "."
+    known = run.submitted_by in (actor, stopped_by) or (kind == NotificationKind.SUSPENDED and run.paused)
     who = [] if known else [run.submitted_by]
     _tell(who, kind, f"{_called(run)} {words}{because}", run=run, project=run.experiment.project, now=now)
 
 
-def of_change(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
+def notify_change(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """Somebody changed something about the run, not its state."""
     who = [run.submitted_by] if actor is not None and actor != run.submitted_by else []
-    _tell(who, NoticeKind.CHANGED, f"{_called(run)}: {reason}", run=run, project=run.experiment.project, now=now)
+    _tell(who, NotificationKind.CHANGED, f"{_called(run)}: {reason}", run=run, project=run.experiment.project, now=now)
 
 
-def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime) -> None:
+def notify_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime) -> None:
     """The run has these new points. Whoever set a threshold that one of them crosses is told once; the submitter, of each curve that has
     become NaN or infinite, the first time."""
     watches = MetricWatch.objects.filter(run=run, told_at=None).select_related("person") if points else ()
@@ -71,7 +82,7 @@ def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime)
         if point := next(crossing, None):
             MetricWatch.objects.filter(pk=watch.pk).update(told_at=now, told_step=point.step, told_value=point.value)
             text = f"{_called(run)}: {watch}, {point.value:g} at step {point.step}."
-            _tell([watch.person], NoticeKind.THRESHOLD, text, run=run, project=run.experiment.project, now=now)
+            _tell([watch.person], NotificationKind.THRESHOLD, text, run=run, project=run.experiment.project, now=now)
     broken: dict[tuple[str, str], int] = {}
     for point in points:
         if point.value is None:
@@ -82,13 +93,13 @@ def of_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datetime)
         if first:
             names = ", ".join(first[:NAMED]) + (f" and {len(first) - NAMED} more" if len(first) > NAMED else "")
             text = f"{_called(run)}: no finite number (NaN or infinite) since step {min(broken.values())}: {names}."
-            _tell([run.submitted_by], NoticeKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
+            _tell([run.submitted_by], NotificationKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
 
 
-def of_mention(run: TrainingRun, people: Iterable[User], *, text: str, by: User, now: dt.datetime) -> None:
+def notify_mention(run: TrainingRun, people: Iterable[User], *, text: str, by: User, now: dt.datetime) -> None:
     """Somebody has named these people in a comment; who may not see the run hears nothing of it."""
     said = f"{by.username} named you in a comment on {_called(run)}: {' '.join(text.split())}"
-    _tell(people, NoticeKind.MENTIONED, said, run=run, project=run.experiment.project, now=now)
+    _tell(people, NotificationKind.MENTIONED, said, run=run, project=run.experiment.project, now=now)
 
 
 def _called(run: TrainingRun) -> str:
@@ -102,12 +113,14 @@ def isolated(name: str) -> str:
     return f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}" if turning else name
 
 
-def of_membership(project: Project, person: User, *, role: str, by: User, now: dt.datetime) -> None:
+def notify_membership(project: Project, person: User, *, role: str, by: User, now: dt.datetime) -> None:
     who = [person] if person != by else []
-    _tell(who, NoticeKind.MEMBER, f"{by.username} made you {role} of {isolated(project.name)}.", run=None, project=project, now=now)
+    _tell(who, NotificationKind.MEMBER, f"{by.username} made you {role} of {isolated(project.name)}.", run=None, project=project, now=now)
 
 
-def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime) -> None:
+def _tell(
+    people: Iterable[User], kind: NotificationKind, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime
+) -> None:
     text = text[: TEXT_LIMIT - 1] + "…" if len(text) > TEXT_LIMIT else text
     told = [person for person in people if project.memberships.filter(user=person).exists()]  # who has left it hears no more of it
     body = _body(kind, text, run=run, project=project, now=now)
@@ -115,10 +128,10 @@ def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingR
     for person in told:
         chosen = ways(person, kind)
         if IN_PAGE in chosen and not _again(person, kind, run, text, now):
-            Notice.objects.create(person=person, kind=kind, at=now, text=text, run=run, project=project)
+            Notification.objects.create(person=person, kind=kind, at=now, text=text, run=run, project=project)
         if BY_MAIL in chosen and person.email and person.email == person.confirmed_email and settings.EDT_EMAIL:
             out.append(Delivery(person=person, body=body, created_at=now, next_at=now))
-        notify.changed(f"user-{person.pk}", "notices")
+        notify.changed(f"user-{person.pk}", "notifications")
     for hook in Webhook.objects.filter(Q(person__in=told) | Q(project=project), active=True):
         if kind in hook.kinds:
             out.append(Delivery(webhook=hook, body=body, created_at=now, next_at=now))
@@ -128,10 +141,10 @@ def _tell(people: Iterable[User], kind: NoticeKind, text: str, *, run: TrainingR
 
 
 def _again(person: User, kind: str, run: TrainingRun | None, text: str, now: dt.datetime) -> bool:
-    """Whether an unread notice says the same already; then it is brought up to date."""
-    if run is None or kind in (NoticeKind.THRESHOLD, NoticeKind.MENTIONED):  # each of these is told of once anyway
+    """Whether an unread notification says the same already; then it is brought up to date."""
+    if run is None or kind in (NotificationKind.THRESHOLD, NotificationKind.MENTIONED):  # each of these is told of once anyway
         return False
-    same = Notice.objects.filter(person=person, kind=kind, run=run, read_at=None, at__gt=now - AGAIN)
+    same = Notification.objects.filter(person=person, kind=kind, run=run, read_at=None, at__gt=now - AGAIN)
     with transaction.atomic():
         return bool(same.update(at=now, text=text))
 

@@ -13,8 +13,8 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from experiments.live import notify
-from experiments.models import Delivery, Notice, NoticeKind, Project, User, Webhook
-from experiments.notifications import notices, webhook_client
+from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
+from experiments.notifications import rules, webhook_client
 from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
 from experiments.services import checks
 
@@ -23,14 +23,14 @@ MOST_CONFIRMATIONS = 3  # e-mails to addresses that are not confirmed, of one pe
 TOKEN_S = 3 * 24 * 3600
 
 
-def mark_read(person: User, *, now: dt.datetime, notice: Notice | None = None) -> None:
-    """One notice, or all."""
-    found = Notice.objects.filter(person=person, read_at=None)
-    if found.filter(**({"pk": notice.pk} if notice is not None else {})).update(read_at=now):
-        notify.changed(f"user-{person.pk}", "notices")
+def mark_read(person: User, *, now: dt.datetime, notification: Notification | None = None) -> None:
+    """One notification, or all."""
+    found = Notification.objects.filter(person=person, read_at=None)
+    if found.filter(**({"pk": notification.pk} if notification is not None else {})).update(read_at=now):
+        notify.changed(f"user-{person.pk}", "notifications")
 
 
-def choose_notices(
+def choose_notifications(
     person: User, *, ways: Mapping[str, Sequence[str]], email: str, confirm_at: Callable[[str], str], now: dt.datetime
 ) -> User:
     """Which kinds the person is told of in the page and by e-mail, and where to. Field: email.
@@ -43,12 +43,12 @@ def choose_notices(
             validate_email(address)
         except ValidationError:
             checks.refuse("email", "This is not an e-mail address.")
-    chosen = {kind: [way for way in ways.get(kind, ()) if way in (notices.IN_PAGE, notices.BY_MAIL)] for kind in NoticeKind.values}
-    if not address and any(notices.BY_MAIL in each for each in chosen.values()):
+    chosen = {kind: [way for way in ways.get(kind, ()) if way in (rules.IN_PAGE, rules.BY_MAIL)] for kind in NotificationKind.values}
+    if not address and any(rules.BY_MAIL in each for each in chosen.values()):
         checks.refuse("email", "Give the address that e-mails shall go to.")
     with transaction.atomic():
-        person.notice_choices, person.email = chosen, address
-        person.save(update_fields=["notice_choices", "email"])
+        person.notification_choices, person.email = chosen, address
+        person.save(update_fields=["notification_choices", "email"])
         if address and address != person.confirmed_email and settings.EDT_EMAIL:
             _ask_to_confirm(person, confirm_at(email_token(person, address)), now)
     return person
@@ -91,7 +91,7 @@ def add_webhook(*, by: User, url: str, kinds: Sequence[str], project: Project | 
     mine = Webhook.objects.filter(project=project) if project is not None else Webhook.objects.filter(person=by)
     if mine.count() >= MOST_WEBHOOKS:
         checks.refuse("url", f"There are {MOST_WEBHOOKS} webhooks already: delete one first.")
-    chosen = [kind for kind in NoticeKind.values if kind in kinds]
+    chosen = [kind for kind in NotificationKind.values if kind in kinds]
     if not chosen:
         checks.refuse("kinds", "Choose at least one.")
     try:

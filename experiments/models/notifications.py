@@ -10,7 +10,7 @@ from experiments.models.projects import Project, User
 from experiments.models.runs import TrainingRun
 
 
-class NoticeKind(models.TextChoices):
+class NotificationKind(models.TextChoices):
     """What can be told. The names stand in webhooks' bodies."""
 
     COMPLETED = "run.completed", "A run of mine has completed"
@@ -24,11 +24,11 @@ class NoticeKind(models.TextChoices):
     MEMBER = "project.member", "I was added to a project, or my role has changed"
 
 
-class Notice(models.Model):
-    """Something that a person is told. Written by notices; `read_at` by services.notices."""
+class Notification(models.Model):
+    """Something that a person is told. Written by notifications; `read_at` by services.notifications."""
 
-    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
-    kind = models.CharField(max_length=32, choices=NoticeKind)
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notifications")
+    kind = models.CharField(max_length=32, choices=NotificationKind)
     at = models.DateTimeField()
     text = models.CharField(max_length=600)
     run = models.ForeignKey(TrainingRun, null=True, on_delete=models.CASCADE, related_name="+")
@@ -39,7 +39,7 @@ class Notice(models.Model):
         ordering = ["-at", "-id"]
         indexes = [
             models.Index(fields=["person", "-at"]),
-            models.Index(fields=["person"], condition=Q(read_at=None), name="unread_notices"),
+            models.Index(fields=["person"], condition=Q(read_at=None), name="unread_notifications"),
         ]
 
 
@@ -72,7 +72,7 @@ class ExperimentWatch(Threshold):
 
 
 class MetricWatch(Threshold):
-    """A threshold of one run, told once. Written by services.watches, `told_*` by notices. `inherited`: from the run's experiment."""
+    """A threshold of one run, told once. Written by services.watches, `told_*` by notifications. `inherited`: from the run's experiment."""
 
     run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="watches")
     inherited = models.BooleanField(default=False)
@@ -112,7 +112,7 @@ class Webhook(models.Model):
 
 
 class Delivery(models.Model):
-    """A message on its way out: to a webhook, or to a person by e-mail where that is empty. Written by notices and deliveries."""
+    """A message on its way out: to a webhook, or to a person by e-mail where that is empty. Written by notifications and deliveries."""
 
     webhook = models.ForeignKey(Webhook, null=True, on_delete=models.CASCADE, related_name="deliveries")
     person = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
