@@ -72,7 +72,7 @@ def values(runs: list[object], draw: random.Random) -> None:
     RunValue.objects.bulk_create(
         RunValue(run=run, kind="argument", name=name, text=text, number=run_values.number_of(text))
         for run in made[2:]
-        for name, text in run_values.told(run.command, {}, {}).items()
+        for name, text in run_values.arguments_of(run.command, {}, {}).items()
     )
     MetricSeries.objects.bulk_create(
         MetricSeries(run=run, group=group, name=name, points=20, last_step=2000, last_value=draw.random(), **extremes)

@@ -62,9 +62,9 @@ def main(arguments: list[str]) -> None:
         for name, what, action in (
             ("call", "a call that does nothing", nothing),
             ("interpreter", "a fresh interpreter that does nothing", interpreter),
-            ("arguments", "the arguments of a script", lambda: codework.asked("scripts", texts={"main.py": code})),
-            ("colours", "a file in colours", lambda: codework.asked("coloured", path="main.py", text=code)),
-            ("changes", "what has changed in a file", lambda: codework.asked("differences", was=code, now=code + "x\n", most=1000)),
+            ("arguments", "the arguments of a script", lambda: codework.ask("scripts", texts={"main.py": code})),
+            ("colours", "a file in colours", lambda: codework.ask("coloured", path="main.py", text=code)),
+            ("changes", "what has changed in a file", lambda: codework.ask("differences", was=code, now=code + "x\n", most=1000)),
             ("table", "the preview of a table", preview),
         ):
             took = timed(action, rounds if action is not interpreter else rounds // 10)

@@ -149,7 +149,7 @@ class Host:
     ) -> Observation:
         """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended.
         `knows`: those of runs that are listed no more and have just been ended for it."""
-        wanted = fleet.wanted(self.node, now=now)
+        wanted = fleet.desired_state(self.node, now=now)
         self.revision = wanted.revision
         runs = [
             self._see(each, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))

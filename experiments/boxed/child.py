@@ -42,7 +42,7 @@ def become(order: Order, origin: Origin, *, channel: int, files: Sequence[int]) 
                 ruleset = file_box.rules(origin.libraries, folder=order.folder)
         file_box.enter(origin.walls, order.limits, ruleset=ruleset, parent=origin.server)
     except BaseException as error:
-        _write(channel, _told(error))
+        _write(channel, _error_line(error))
         os._exit(1)
     try:
         _write(channel, _answer(channel, files))
@@ -62,11 +62,11 @@ def _answer(channel: int, files: Sequence[int]) -> bytes:
     except OSError as error:
         failed = {"failed": "system", "number": error.errno or 0}
     except Exception as error:
-        return _told(error)
+        return _error_line(error)
     return wire.line(failed)  # here what the job held in memory is free again
 
 
-def _told(error: BaseException) -> bytes:
+def _error_line(error: BaseException) -> bytes:
     return wire.line({"failed": "error", "said": f"{type(error).__name__}: {error}"[:500]})
 
 

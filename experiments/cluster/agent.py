@@ -39,7 +39,7 @@ _threads: list[Ear] = []
 def apply(home: Path, name: str) -> None:
     """Make what runs on the node equal to what the database grants, and record what its host sees then. Raises HostUnavailable."""
     node, _ = Node.objects.get_or_create(name=name)
-    observation = client.apply(home, name, fleet.wanted(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
+    observation = client.apply(home, name, fleet.desired_state(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
     fleet.record(observation, now=clock.now())
 
 

@@ -203,7 +203,7 @@ def folder_of(run: TrainingRun, node: Node) -> str:
     return build.folder if build is not None and build.folder else NOT_READY
 
 
-def wanted(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
+def desired(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
     """What the node is to build or to keep in readiness for live runs, or to build in advance, and which folders it is to delete."""
     waiting: dict[str, int] = {}
     for run in _needy():

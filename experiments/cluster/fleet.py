@@ -84,7 +84,7 @@ def _refusal(node: Node, facts: NodeFacts, *, now: dt.datetime) -> str:
     )
 
 
-def wanted(node: Node, *, now: dt.datetime) -> Apply:
+def desired_state(node: Node, *, now: dt.datetime) -> Apply:
     """A new snapshot of what should run on the node: every live run whose driver lives there, and the stations of those that have slots
     there, or are not proven gone from them yet, each with the slots of this node that it should hold."""
     with transaction.atomic():
@@ -108,7 +108,7 @@ def wanted(node: Node, *, now: dt.datetime) -> Apply:
         strict = apart.doors().strict(node)
         found = [_wanted_run(run, held.get(run.pk, []), on=node, secrets=secrets, strict=strict, now=now) for run in runs]
         listed = tuple(each for each in found if each is not None)
-        wishes, drop = environments.wanted(node)
+        wishes, drop = environments.desired(node)
         return Apply(revision=node.revision, runs=listed, identity=node.identity, fence=node.fence, environments=wishes, drop=drop)
 
 

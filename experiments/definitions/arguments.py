@@ -53,10 +53,10 @@ def replaced(command: str, flag: str, value: str) -> str:
     try:
         words = shlex.split(command)
     except ValueError:
-        return f"{command} {shlex.join(_told(flag, value))}"
+        return f"{command} {shlex.join(_as_words(flag, value))}"
     at = next((at for at in range(len(words) - 1, -1, -1) if words[at] == flag or words[at].startswith(f"{flag}=")), len(words))
     length = 2 if words[at : at + 1] == [flag] and at + 1 < len(words) and not _is_option(words[at + 1]) else 1
-    return shlex.join([*words[:at], *_told(flag, value), *words[at + length :]])
+    return shlex.join([*words[:at], *_as_words(flag, value), *words[at + length :]])
 
 
 def differing(commands: Sequence[str]) -> list[dict[str, str]]:
@@ -106,7 +106,7 @@ def _value(argument: Argument, given: list[tuple[str, str]], *, is_parsed: bool)
     return None if is_parsed else argument.default if argument.default is not None else argument.computed or None
 
 
-def _told(flag: str, value: str) -> list[str]:
+def _as_words(flag: str, value: str) -> list[str]:
     return [f"{flag}={value}"] if value.startswith("-") and flag.startswith("--") else [flag, value]
 
 

@@ -16,7 +16,7 @@ from experiments.definitions.scriptargs import Argument
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 
-__all__ = ["Busy", "Told", "asked"]
+__all__ = ["Busy", "Told", "ask"]
 
 LIMITS = pool.Limits(cpu_s=3, memory_bytes=768 << 20)
 WALL_S = 20.0
@@ -44,7 +44,7 @@ class _Scripts:
     by_path: dict[str, Told]
 
 
-def asked(do: str, **said: Any) -> Any:
+def ask(do: str, **said: Any) -> Any:
     """The answer to one of `_BELIEVED`; None where it was too much. Raises Busy."""
     try:
         answer = pool.ask(do, said, limits=LIMITS, wall_s=WALL_S, most_bytes=MOST_BYTES)

@@ -183,7 +183,7 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
         cleanup.callback(_AT_ONCE.release)
         work = Path(tempfile.mkdtemp(prefix="git-", dir=settings.EDT_HOME / "tmp"))
         cleanup.callback(shutil.rmtree, work, ignore_errors=True)
-        said = _asked(work, wanted)
+        said = _run_fetch(work, wanted)
         file = cleanup.enter_context(_zip_in(work))
         learnt = Access(access.address, access.key, access.token, said["host_key"] or access.host_key)
         yield Fetched(file, said["commit"], learnt)
@@ -207,7 +207,7 @@ def _has_proxy(host: str) -> bool:
     return bool(proxies.get("https") or proxies.get("all")) and not urllib.request.proxy_bypass(host)
 
 
-def _asked(work: Path, wanted: dict[str, object]) -> dict[str, str]:
+def _run_fetch(work: Path, wanted: dict[str, object]) -> dict[str, str]:
     job = {
         "home": str(settings.EDT_HOME),
         "work": str(work),

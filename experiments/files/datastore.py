@@ -64,7 +64,7 @@ def root(asset: DataAsset | None) -> Path:
     if asset is None:
         shared: Path = settings.EDT_DATA_ROOT
         return shared
-    return _kept(asset.key)
+    return _folder_of(asset.key)
 
 
 def check(parts: Sequence[Part]) -> None:
@@ -157,10 +157,10 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
     with open(folder / "lock", "wb") as lock, _in_words():
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = folder / "sha256"
-        if not _kept(key).is_dir():
+        if not _folder_of(key).is_dir():
             known.write_text(verified(key, parts, hashes))
             _build(key, parts)
-        files, size_bytes = _measure(_kept(key))
+        files, size_bytes = _measure(_folder_of(key))
         return Kept(files, size_bytes, known.read_text())
 
 
@@ -170,7 +170,7 @@ def draft(key: uuid.UUID) -> Path:
     return path
 
 
-def _kept(key: uuid.UUID) -> Path:
+def _folder_of(key: uuid.UUID) -> Path:
     path: Path = settings.EDT_HOME / "assets" / key.hex
     return path
 
@@ -199,7 +199,7 @@ def _digest(path: Path) -> str:
 
 def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
     """The folder beside its place, then into it by one rename: runs and pages find all of it or nothing."""
-    fresh = _kept(key).with_name(f".{key.hex}")
+    fresh = _folder_of(key).with_name(f".{key.hex}")
     shutil.rmtree(fresh, ignore_errors=True)  # of an attempt that was killed
     fresh.mkdir(mode=0o755)
     try:
@@ -208,7 +208,7 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
         else:
             for number, part in enumerate(parts):
                 _place(draft(key) / str(number), fresh.joinpath(*part.path.split("/")), top=fresh)
-        fresh.rename(_kept(key))
+        fresh.rename(_folder_of(key))
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise

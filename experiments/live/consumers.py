@@ -159,7 +159,7 @@ class PageSocket(AsyncWebsocketConsumer):
             await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
-        wanted = _wanted(text_data)
+        wanted = _topics_in(text_data)
         self.asked += len(wanted)
         if self.asked > MOST_REQUESTS or text_data is None or len(text_data) > LONGEST_MESSAGE:
             await self.close(TOO_MUCH)
@@ -263,7 +263,7 @@ class PageSocket(AsyncWebsocketConsumer):
         await self.send(text_data=json.dumps(_plain(message), separators=(",", ":"), allow_nan=False))
 
 
-def _wanted(text: str | None) -> list[str]:
+def _topics_in(text: str | None) -> list[str]:
     """The topics that a message asks for; nothing for anything that is not such a message."""
     try:
         said = json.loads(text or "")

@@ -12,7 +12,7 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import Max, Min, OuterRef, Q, Subquery
 
-from experiments.runs.run_values import number_of, told
+from experiments.runs.run_values import arguments_of, number_of
 
 AT_ONCE = 500
 
@@ -32,7 +32,7 @@ def values_of_old_runs(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> N
         made = []
         for run, experiment, command, tags in some:
             about = noted.get(run)
-            for name, text in told(command, about.arguments if about else {}, about.parameters if about else {}).items():
+            for name, text in arguments_of(command, about.arguments if about else {}, about.parameters if about else {}).items():
                 made.append(values(run_id=run, kind="argument", name=name, text=text, number=number_of(text)))
                 first, varies = seen.get((experiment, "argument", name), (text, False))
                 seen[experiment, "argument", name] = (first, varies or text != first)

@@ -66,7 +66,7 @@ def update(user: User, run: TrainingRun, said: Body) -> dict[str, Any]:
     """What `start_run(run_id=...)` and the end of a run say. The state of a run that the studio started is the studio's to say."""
     outcome = OUTCOMES.get(str(said.get("status", "")))
     if run.outside and outcome is not None:
-        _kept(lambda: outside.end_run(run, outcome, by=user, at=timezone.now(), now=timezone.now()))
+        _check_stored(lambda: outside.end_run(run, outcome, by=user, at=timezone.now(), now=timezone.now()))
     return {"run_info": described.runs([access.run(user, run.pk)])[0].info()}
 
 
@@ -84,7 +84,7 @@ def log(run: TrainingRun, said: Iterable[Body]) -> None:
         known[name] = max(point.step, known.get(name, 0))
         figures.setdefault((answers.group_of(name), point.step, point.at_ms / 1000), {})[name] = point.value
     now = timezone.now()
-    _kept(lambda: outside.log(run, list(outside.lines(figures, now=now.timestamp())), now=now))
+    _check_stored(lambda: outside.log(run, list(outside.lines(figures, now=now.timestamp())), now=now))
 
 
 def note(run: TrainingRun, parameters: dict[str, str], tags: dict[str, str], dropped: tuple[str, ...] = ()) -> None:
@@ -95,7 +95,7 @@ def note(run: TrainingRun, parameters: dict[str, str], tags: dict[str, str], dro
 def receive(run: TrainingRun, path: str, body: BinaryIO) -> None:
     written(run)
     try:
-        _kept(lambda: outside.receive_file(run, f"{ARTIFACTS}/{path}", cast(Any, body)))
+        _check_stored(lambda: outside.receive_file(run, f"{ARTIFACTS}/{path}", cast(Any, body)))
     except FileNotFoundError:
         refuse(f"{path[:200]!r} can be no file of the run: choose another name.")
 
@@ -108,7 +108,7 @@ def written(run: TrainingRun) -> None:
         refuse(outside.STOPPED)
 
 
-def _kept(do: Callable[[], object]) -> None:
+def _check_stored(do: Callable[[], object]) -> None:
     try:
         _checked(do)
     except FileNotFoundError:

@@ -66,10 +66,10 @@ def call(request: HttpRequest, what: str) -> HttpResponseBase:
     if do is None:
         raise Refused("ENDPOINT_NOT_FOUND", f"The studio does not answer {request.method} {PREFIX}{what[:100]}: see docs/mlflow.md.")
     assert isinstance(request.user, User)
-    return JsonResponse(do(request.user, _said(request)))
+    return JsonResponse(do(request.user, _parse_body(request)))
 
 
-def _said(request: HttpRequest) -> Said:
+def _parse_body(request: HttpRequest) -> Said:
     if request.method in ("GET", "HEAD") or not request.body:
         return request.GET.dict()
     try:
@@ -163,7 +163,7 @@ def _runs(user: User, said: Said) -> dict[str, Any]:
     mine = access.projects_for(user).filter(pk__in=[outside.number(each) for each in wanted[:MOST_PROJECTS]]).values("pk")
     newest = TrainingRun.objects.filter(experiment__project__in=mine).order_by("-submitted_at", "-pk")
     related = newest.select_related("experiment", "version__definition", "submitted_by")
-    found = answers.found(described.runs(related[:MOST_RUNS]), answers.text(said, "filter", default=""))
+    found = answers.matching(described.runs(related[:MOST_RUNS]), answers.text(said, "filter", default=""))
     found = answers.ordered(found, said.get("order_by") or [])
     first = outside.number(said.get("page_token"))
     most = min(answers.whole(said, "max_results", default=MOST_SHOWN), MOST_SHOWN)

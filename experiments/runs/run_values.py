@@ -30,7 +30,7 @@ def number_of(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def told(command: str, parsed: Mapping[str, str], logged: Mapping[str, str]) -> dict[str, str]:
+def arguments_of(command: str, parsed: Mapping[str, str], logged: Mapping[str, str]) -> dict[str, str]:
     """Pure: the run's arguments by their plain names."""
     given = arguments(command)
     if parsed:
@@ -51,7 +51,7 @@ def begin(runs: Iterable[TrainingRun]) -> None:
 
 def keep_arguments(run: TrainingRun, facts: LoggedFacts | None) -> None:
     """What is known of them now, in place of what was."""
-    values = told(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
+    values = arguments_of(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
     _keep(run, K.ARGUMENT, values)
     _keep_columns(run.experiment_id, [(RunColumn.Kind.ARGUMENT.value, name, text) for name, text in values.items()])
 

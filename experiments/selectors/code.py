@@ -91,7 +91,7 @@ class Told:
 
 
 @lru_cache(maxsize=512)
-def _told(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
+def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
     """What stands under a content's hash never changes, so it is read once."""
     top = Path(settings.EDT_HOME) / "code" / sha256 / root
     texts: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _told(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
         source = _read(top / PurePosixPath(path))
         if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
             texts[path] = source
-    told: dict[str, codework.Told] = (codework.asked("scripts", texts=texts) if texts else None) or {}
+    told: dict[str, codework.Told] = (codework.ask("scripts", texts=texts) if texts else None) or {}
     told = {path: told[path] for path in texts if path in told}
     found = tuple(Script(path, said.description, said.arguments) for path, said in told.items() if said.runnable)
     return Told(found, tuple((path, said.trainer) for path, said in told.items()))
@@ -108,7 +108,7 @@ def _told(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
 def told(bundle: Bundle) -> Told:
     """Nothing where the code is not on this machine, or too many others are read just now."""
     try:
-        return _told(bundle.sha256, bundle.root, tuple(bundle.scripts))
+        return _read_code(bundle.sha256, bundle.root, tuple(bundle.scripts))
     except (FileNotFoundError, codework.Busy):
         return Told()
 
@@ -157,16 +157,16 @@ def changes(old: Bundle, new: Bundle) -> list[Change]:
                 continue
             what = "not compared" if same is None else what
         elif left and time.monotonic() - began < COMPARE_S:
-            said = _asked("differences", was=was, now=now, most=left)
+            said = _ask_codework("differences", was=was, now=now, most=left)
             lines = [(kind, line) for kind, line in said] if said is not None else None
             left -= len(lines or ())
         found.append(Change(path, what, lines))
     return found
 
 
-def _asked(do: str, **said: Any) -> Any:
+def _ask_codework(do: str, **said: Any) -> Any:
     try:
-        return codework.asked(do, **said)
+        return codework.ask(do, **said)
     except codework.Busy:
         return None
 
@@ -176,7 +176,7 @@ def coloured(bundle: Bundle, path: str) -> str | None:
     found = text(bundle, path)
     if found is None:
         return None
-    html = _asked("coloured", path=path, text=found)
+    html = _ask_codework("coloured", path=path, text=found)
     return str(html) if html is not None else format_html('<pre class="code">{}</pre>', found)
 
 

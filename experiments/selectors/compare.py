@@ -94,7 +94,7 @@ def metric_names(runs: Iterable[TrainingRun]) -> list[str]:
 def table(runs: list[TrainingRun], *, now: dt.datetime) -> list[Row]:
     """Metrics first, then what was asked for, what it computed with and what it took."""
     facts = facts_of(runs)
-    return [*_metrics(runs), *_told(runs, facts), *_logged(runs, facts), *_setup(runs, facts), *_facts(runs, now)]
+    return [*_metrics(runs), *_argument_rows(runs, facts), *_logged(runs, facts), *_setup(runs, facts), *_facts(runs, now)]
 
 
 def against(rows: list[Row], baseline: int) -> list[Row]:
@@ -136,7 +136,7 @@ def _number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _told(runs: list[TrainingRun], facts: Mapping[int, LoggedFacts]) -> list[Row]:
+def _argument_rows(runs: list[TrainingRun], facts: Mapping[int, LoggedFacts]) -> list[Row]:
     """A row for each argument that any of them has, given or by default."""
     given = [{each.name: each.value for each in effective(run, facts.get(run.pk))} for run in runs]
     names = dict.fromkeys(name for each in given for name in each)

@@ -130,7 +130,7 @@ def _lines(experiment: Experiment, wanted: RunFilter, columns: list[str], now: d
     lines = []
     for values in experiment.runs.values_list(*needed):
         facts = dict(zip(needed, values, strict=True))
-        if _wanted(facts, wanted):
+        if _matches(facts, wanted):
             since = facts["started_at"]
             span = (facts["ended_at"] or now) - since if since else None
             key = by_metric.get(facts["pk"]) if by_metric is not None else _key(facts, wanted.sort, span)
@@ -158,7 +158,7 @@ def _key(facts: dict[str, Any], sort: str, span: dt.timedelta | None) -> float |
     return value.casefold() if isinstance(value, str) else value
 
 
-def _wanted(facts: dict[str, Any], wanted: RunFilter) -> bool:
+def _matches(facts: dict[str, Any], wanted: RunFilter) -> bool:
     if wanted.tag and wanted.tag not in facts["tags"]:
         return False
     words = wanted.query.casefold()

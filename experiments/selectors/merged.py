@@ -58,7 +58,7 @@ def _end_of(run: TrainingRun, name: str, *, limit_bytes: int) -> tuple[list[str]
 
 def times(lines: Sequence[str]) -> list[str]:
     """The time of each line as text that sorts, "" for all of a log that says none."""
-    said = [_said(line) for line in lines]
+    said = [_timestamp(line) for line in lines]
     last = next((time for time in said if time), "")  # what stands before the first time came before it
     found = []
     for time in said:
@@ -67,6 +67,6 @@ def times(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def _said(line: str) -> str:
+def _timestamp(line: str) -> str:
     match = SAID.match(line)
     return f"{match[1]} {match[2]}.{match[3] or '':0<9}" if match else ""

@@ -25,7 +25,7 @@ def of_run(user: User, run: TrainingRun) -> Verdict | None:
     seen, _ = access.runs(user, [run.reproduces])
     if not seen:
         return Verdict("unknown", GONE)
-    return verdict(_told(seen[0]), _told(run), lambda: figures(seen[0], run))
+    return verdict(_facts_of(seen[0]), _facts_of(run), lambda: figures(seen[0], run))
 
 
 def of_others(run: TrainingRun) -> list[TrainingRun]:
@@ -33,7 +33,7 @@ def of_others(run: TrainingRun) -> list[TrainingRun]:
     return list(TrainingRun.objects.filter(reproduces=run.pk, experiment__project=run.experiment.project_id).order_by("-pk")[:20])
 
 
-def _told(run: TrainingRun) -> Told:
+def _facts_of(run: TrainingRun) -> Told:
     digests = {each.epoch: (each.step, each.digest) for each in StateDigest.objects.filter(run=run)}
     shape = {name: getattr(run, name) for name in ("engines", "batch_size", "epochs")}
     given = receipts.flat({**receipts.inputs(run), "shape": shape})

@@ -42,7 +42,7 @@ def begin_upload(
     """Announce files that will arrive in pieces. `next_of`: any version of the data set whose next version they become; it has a name and a
     description already. `note`: what is new. Fields: name, description, note, upload."""
     errors: list[ValidationError] = []
-    said = checks.each(errors, lambda: _said(name, description, next_of, note))
+    said = checks.each(errors, lambda: _checked_fields(name, description, next_of, note))
     checks.each(errors, lambda: _check(parts))
     checks.each(errors, lambda: checks.room(project, by=by, field="upload", more_bytes=sum(part.size_bytes for part in parts)))
     if DataUpload.objects.filter(project=project, created_by=by).count() >= MOST_UNFINISHED:
@@ -106,7 +106,7 @@ def finish_kept(
 ) -> DataAsset:
     """A data asset of files that `keep_files` kept, under another name or note. Fields as of `begin_upload`; what is wrong with the files
     themselves gives them up."""
-    said = _said(name, description, next_of, note)
+    said = _checked_fields(name, description, next_of, note)
     for field, value in said.items():
         setattr(upload, field, value)
     upload.save(update_fields=list(said))
@@ -173,7 +173,7 @@ def _delete(asset: DataAsset, *, by: User, only: int | None = None) -> None:
         raise ValidationError(f"The experiment {used} reads {what}: delete the experiment first.") from None
 
 
-def _said(name: str, description: str, next_of: DataAsset | None, note: str) -> dict[str, Any]:
+def _checked_fields(name: str, description: str, next_of: DataAsset | None, note: str) -> dict[str, Any]:
     """Of an upload's row."""
     errors: list[ValidationError] = []
     told = (name, description) if next_of is None else (next_of.name, next_of.description)

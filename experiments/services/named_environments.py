@@ -38,7 +38,7 @@ def create_named_environment(
         with transaction.atomic():
             made = NamedEnvironment.objects.create(name=facts[0], description=facts[1], created_by=by, created_at=at)
             version = _store(made, by, facts[2], number=1, idempotency_key=idempotency_key, now=at)
-            _told(by, f"offers the environment {made.name}", now=at)
+            _record_change(by, f"offers the environment {made.name}", now=at)
     except IntegrityError:  # the same form, or the same name, at the same moment: the other was faster
         if (before := _sent_before(by, idempotency_key)) is not None:
             return before
@@ -62,7 +62,7 @@ def change_named_environment(
             version = environment.newest()
             if version.text != typed:
                 version = _store(environment, by, typed, number=version.number + 1, idempotency_key=None, now=at)
-                _told(by, f"changes the environment {clean}: version {version.number}", now=at)
+                _record_change(by, f"changes the environment {clean}: version {version.number}", now=at)
             else:
                 checks.audit(by, "updates the environment %s (%s)", environment.pk, clean)
                 notify.changed("cluster", "environments")
@@ -88,7 +88,7 @@ def renew_named_environment(
                 version = _store(environment, by, newest.text, number=newest.number + 1, idempotency_key=idempotency_key, now=at)
             except requirements.Refused as refused:  # what may be named has been narrowed since
                 raise ValidationError(f"{refused} Edit it first.") from None
-            _told(by, f"renews the environment {environment.name}: version {version.number}", now=at)
+            _record_change(by, f"renews the environment {environment.name}: version {version.number}", now=at)
     except IntegrityError:
         if (before := _sent_before(by, idempotency_key)) is not None:
             return before
@@ -102,7 +102,7 @@ def retire_named_environment(environment: NamedEnvironment, *, by: User, retired
     with transaction.atomic():
         changed = NamedEnvironment.objects.filter(pk=environment.pk, retired_at__isnull=retired).update(retired_at=at if retired else None)
         if changed:
-            _told(by, f"{'retires' if retired else 'offers again'} the environment {environment.name}", now=at)
+            _record_change(by, f"{'retires' if retired else 'offers again'} the environment {environment.name}", now=at)
     environment.refresh_from_db()
 
 
@@ -120,7 +120,7 @@ def delete_named_environment(environment: NamedEnvironment, *, by: User, now: dt
         _lock(environment)
         if who := _users(environment):
             raise ValidationError(f"{who}: retire it instead, then no other can choose it and who has it goes on.")
-        _told(by, f"deletes the environment {environment.name}", now=now or timezone.now())
+        _record_change(by, f"deletes the environment {environment.name}", now=now or timezone.now())
         environment.delete()
 
 
@@ -220,7 +220,7 @@ def _lock(environment: NamedEnvironment) -> None:
     NamedEnvironment.objects.select_for_update().get(pk=environment.pk)
 
 
-def _told(by: User, what: str, *, now: dt.datetime) -> None:
+def _record_change(by: User, what: str, *, now: dt.datetime) -> None:
     ClusterChange.objects.create(at=now, actor=by, text=f"{by.username} {what}")
     checks.audit(by, "%s", what)
     notify.changed("cluster", "environments")

@@ -88,7 +88,7 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         numbers = _runs(making)
         for model in models:
             model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
-        state, notes = ProjectImport.State.READING, _bounded([*_told(found), *making.notes])
+        state, notes = ProjectImport.State.READING, _bounded([*_what_to_set_again(found), *making.notes])
         ProjectImport.objects.filter(pk=order.pk).update(project=made, state=state, notes=notes)
         checks.audit(order.created_by, "imports project %s (%s) with %d runs", made.pk, made.name, len(found.runs))
     order.project, order.state, order.notes = made, state, notes
@@ -115,7 +115,7 @@ def _bounded(notes: list[str]) -> list[str]:
     return [note[:NOTE_LIMIT] for note in notes[:MOST_NOTES]] + ([f"And {more:,} more."] if more > 0 else [])
 
 
-def _told(found: Manifest) -> list[str]:
+def _what_to_set_again(found: Manifest) -> list[str]:
     of_definitions = ((f"the training definition {each.name}", each.secrets) for each in found.definitions)
     secrets = [(whose, names) for whose, names in (("the project", found.secrets), *of_definitions) if names]
     return [f"Set again the secrets of {whose}: {', '.join(names)}." for whose, names in secrets] + list(found.left_out)

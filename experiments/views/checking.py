@@ -33,7 +33,7 @@ MOST_SCRIPTS = 2000
 @require_POST
 def project(request: HttpRequest) -> HttpResponse:
     form = ProjectForm(request.POST)
-    return _told(form, taken=_taken("project of yours", access.projects_for(person(request)), form))
+    return _errors_response(form, taken=_taken("project of yours", access.projects_for(person(request)), form))
 
 
 @require_POST
@@ -47,7 +47,7 @@ def definition(request: HttpRequest, pk: int) -> HttpResponse:
         name, text = said.get("name", ""), said.get("description", "")
         services.check_definition(into, by=user, name=name, description=text, scripts=_scripts(request), **_attributes(form, said))
 
-    return _told(form, check, taken=_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
+    return _errors_response(form, check, taken=_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
 
 
 @require_POST
@@ -61,7 +61,7 @@ def version(request: HttpRequest, pk: int) -> HttpResponse:
         told = _attributes(form, said)
         services.check_definition(found.project, by=user, name=None, scripts=_scripts(request), newest=found.newest(), **told)
 
-    return _told(form, check, chosen=_chosen(request))
+    return _errors_response(form, check, chosen=_chosen(request))
 
 
 @require_POST
@@ -83,20 +83,20 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
         sent: dict[str, Any] = {name: said.get(name) or "" for name in ("name", "description", "source_folder")}
         services.check_experiment(into, data_asset=said.get("data_asset"), environment=said.get("environment"), **told, **sent)
 
-    return _told(form, check, taken=_taken("experiment", into.experiments.all(), form), more=lines)
+    return _errors_response(form, check, taken=_taken("experiment", into.experiments.all(), form), more=lines)
 
 
 @require_POST
 def data(request: HttpRequest, pk: int) -> HttpResponse:
     into = access.project(person(request), pk, need="write")
     form = DataForm(request.POST)
-    return _told(form, taken=_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
+    return _errors_response(form, taken=_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
 
 
 @require_POST
 def data_version(request: HttpRequest, pk: int) -> HttpResponse:
     access.data_asset(person(request), pk, need="write")
-    return _told(DataVersionForm(request.POST), chosen=_chosen(request))
+    return _errors_response(DataVersionForm(request.POST), chosen=_chosen(request))
 
 
 @require_POST
@@ -111,10 +111,10 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
         told = grid.expanded(said.get("command") or run.command)
         services.check_rerun(run, by=user, commands=told, environment=said.get("environment") or {}, **wishes)
 
-    return _told(form, check)
+    return _errors_response(form, check)
 
 
-def _told(
+def _errors_response(
     form: forms.BaseForm,
     check: Callable[[dict[str, Any]], None] | None = None,
     *,

@@ -68,7 +68,7 @@ def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str =
     facts = os.fstat(opened.fileno())
     size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
     try:
-        part = http_ranges.wanted(request, size=size, mark=mark)
+        part = http_ranges.requested_part(request, size=size, mark=mark)
     except http_ranges.NotThere:
         opened.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})

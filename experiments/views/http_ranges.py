@@ -22,7 +22,7 @@ class NotThere(Exception):
     """The file has nothing where the part would be."""
 
 
-def wanted(request: HttpRequest, *, size: int, mark: str) -> Part | None:
+def requested_part(request: HttpRequest, *, size: int, mark: str) -> Part | None:
     """The part that the request asks for of a file of this size; None: all of it.
 
     `mark` is the file's ETag as it is now: who has the beginning of another one gets all of this. What is not understood (several parts,

@@ -25,7 +25,7 @@ from experiments.services import imports
 from experiments.transfer import exporting
 from experiments.views.downloads import streamed
 from experiments.views.responses import Crumbs, act, later, number, page, person, refused
-from experiments.views.uploads import MOST_PIECE_BYTES, said_of, size_of, told
+from experiments.views.uploads import MOST_PIECE_BYTES, errors_response, said_of, size_of
 
 MOST_SHOWN = 20
 
@@ -82,9 +82,9 @@ def begin(request: HttpRequest) -> HttpResponse:
         [file] = said.get("files", [])
         order = imports.begin_import(by=person(request), file_name=str(file["path"]), size_bytes=size_of(file["size"]))
     except (KeyError, TypeError, ValueError):
-        return told({"upload": ["Choose one file: the archive of a project."]})
+        return errors_response({"upload": ["Choose one file: the archive of a project."]})
     except ValidationError as error:
-        return told(error.message_dict)
+        return errors_response(error.message_dict)
     return JsonResponse(_state(order), status=201)
 
 
@@ -106,14 +106,14 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     if place:
         raise Http404("There is no such file in this upload.")
     if int(request.headers.get("Content-Length") or 0) > MOST_PIECE_BYTES:
-        return told({"upload": [f"A piece has at most {MOST_PIECE_BYTES >> 20} MiB."]}, status=413)
+        return errors_response({"upload": [f"A piece has at most {MOST_PIECE_BYTES >> 20} MiB."]}, status=413)
     offset = number(request, "offset", -1, least=-1, most=1 << 60)
     try:
         return JsonResponse({"size": imports.receive_archive(order, offset=offset, body=cast(BinaryIO, request))})
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
     except ValidationError as error:
-        return told(error.message_dict)
+        return errors_response(error.message_dict)
 
 
 @require_POST
@@ -123,7 +123,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         imports.finish_archive(order)
     except ValidationError as error:
-        return told(error.message_dict)
+        return errors_response(error.message_dict)
     return JsonResponse({"to": reverse("project_import", args=[pk])})
 
 

@@ -122,7 +122,7 @@ def sharing_preview(request: HttpRequest) -> HttpResponse:
 def node_drain(request: HttpRequest, name: str) -> HttpResponse:
     user = person(request)
     found = access.node(user, name, need="admin")
-    draining, reason = _wanted(request)
+    draining, reason = _parse_drain(request)
     said = f"{name} takes no new runs; those on it move away." if draining else f"{name} takes runs again."
     to = reverse("node", args=[name])
     return act(request, lambda: services.set_node_draining(found, by=user, draining=draining, reason=reason), said=said, to=to)
@@ -132,7 +132,7 @@ def node_drain(request: HttpRequest, name: str) -> HttpResponse:
 def node_lost(request: HttpRequest, name: str) -> HttpResponse:
     user = person(request)
     found = access.node(user, name, need="admin")
-    _, reason = _wanted(request)
+    _, reason = _parse_drain(request)
     typed = request.POST.get("confirm_name", "")
     said = f"{name} is declared lost: its slots are free, and its runs go on elsewhere from their last checkpoint."
     to = reverse("node", args=[name])
@@ -143,7 +143,7 @@ def node_lost(request: HttpRequest, name: str) -> HttpResponse:
 def node_remove(request: HttpRequest, name: str) -> HttpResponse:
     user = person(request)
     found = access.node(user, name, need="admin")
-    _, reason = _wanted(request)
+    _, reason = _parse_drain(request)
     said = f"{name} is removed. It is back when its host is heard of again."
     back = reverse("node", args=[name])
     return act(request, lambda: services.remove_node(found, by=user, reason=reason), said=said, to=reverse("cluster"), back=back)
@@ -157,7 +157,7 @@ def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     to = reverse("node", args=[name])
     if slot is None:
         return refused(request, "This node has no such slot.", to=to)
-    draining, reason = _wanted(request)
+    draining, reason = _parse_drain(request)
     said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
     return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining, reason=reason), said=said, to=to)
 
@@ -171,7 +171,7 @@ def drain_preview(request: HttpRequest, name: str) -> HttpResponse:
     return _previewed(request, drained(found, draining=request.GET.get("draining") != "no", slot=slot))
 
 
-def _wanted(request: HttpRequest) -> tuple[bool, str]:
+def _parse_drain(request: HttpRequest) -> tuple[bool, str]:
     form = ReasonForm(request.POST)
     return request.POST.get("draining") == "yes", form.cleaned_data["reason"] if form.is_valid() else ""
 

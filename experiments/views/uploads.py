@@ -46,9 +46,9 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
             texts = {name: str(said.get(name, "")) for name in ("name", "description", "note")}
             upload = services.begin_upload(project, by=user, parts=parts, next_of=_next_of(user, project, said), **texts)
     except (KeyError, TypeError, ValueError):
-        return told({"upload": ["These are not files as the page sends them: reload it and try again."]})
+        return errors_response({"upload": ["These are not files as the page sends them: reload it and try again."]})
     except ValidationError as error:
-        return told(error.message_dict)
+        return errors_response(error.message_dict)
     return JsonResponse(_state(upload), status=201)
 
 
@@ -77,7 +77,7 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
     except ValidationError as error:
-        return told(error.message_dict)
+        return errors_response(error.message_dict)
 
 
 @require_POST
@@ -103,7 +103,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
             return JsonResponse({"to": to, "kept": upload.pk})
         asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
     except ValidationError as error:
-        return told(error.message_dict, gone=upload.pk is None)
+        return errors_response(error.message_dict, gone=upload.pk is None)
     return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 
@@ -150,6 +150,6 @@ def size_of(said: object) -> int:
     return said
 
 
-def told(errors: dict[str, list[str]], *, status: int = 400, gone: bool = False) -> JsonResponse:
+def errors_response(errors: dict[str, list[str]], *, status: int = 400, gone: bool = False) -> JsonResponse:
     """What is refused, for the script. `gone`: and the upload was given up with it."""
     return JsonResponse({"errors": errors, **({"gone": True} if gone else {})}, status=status)

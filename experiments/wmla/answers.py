@@ -124,7 +124,7 @@ def dict_of(said: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value or {}
 
 
-def found(what: object, *, status: int = 200) -> HttpResponse:
+def json_response(what: object, *, status: int = 200) -> HttpResponse:
     return HttpResponse(json.dumps(what), content_type="application/json", status=status)
 
 

@@ -32,17 +32,17 @@ def _space(project: Project) -> dict[str, object]:
 
 def _spaces(request: HttpRequest) -> HttpResponse:
     found = access.projects_for(person(request))[:MOST_LISTED]
-    return answers.found({"resources": [_space(project) for project in found], "limit": MOST_LISTED})
+    return answers.json_response({"resources": [_space(project) for project in found], "limit": MOST_LISTED})
 
 
 def _make_space(request: HttpRequest) -> HttpResponse:
     said = answers.json_body(request)
     name, about = answers.text_of(said, "name"), answers.text_of(said, "description")
-    return answers.found(_space(services.create_project(by=person(request), name=name, description=about)), status=201)
+    return answers.json_response(_space(services.create_project(by=person(request), name=name, description=about)), status=201)
 
 
 def _one_space(request: HttpRequest, space: str) -> HttpResponse:
-    return answers.found(_space(project_of(person(request), space)))
+    return answers.json_response(_space(project_of(person(request), space)))
 
 
 def project_of(user: User, said: str, *, write: bool = False) -> Project:
@@ -66,7 +66,7 @@ def _definition(draft: ModelDraft) -> dict[str, object]:
 
 def _definitions(request: HttpRequest) -> HttpResponse:
     found = ModelDraft.objects.filter(project__in=access.projects_for(person(request)).values("pk"))[:MOST_LISTED]
-    return answers.found({"resources": [_definition(draft) for draft in found], "limit": MOST_LISTED})
+    return answers.json_response({"resources": [_definition(draft) for draft in found], "limit": MOST_LISTED})
 
 
 def _make_definition(request: HttpRequest) -> HttpResponse:
@@ -79,7 +79,7 @@ def _make_definition(request: HttpRequest) -> HttpResponse:
         command=checks.text(answers.text_of(said, "command"), field="command", limit=checks.COMMAND_LIMIT),
         created_by=person(request),
     )
-    return answers.found(_definition(draft), status=201)
+    return answers.json_response(_definition(draft), status=201)
 
 
 def draft_of(user: User, said: str, *, write: bool = False) -> ModelDraft:
@@ -95,7 +95,7 @@ def draft_of(user: User, said: str, *, write: bool = False) -> ModelDraft:
 
 
 def _one_definition(request: HttpRequest, key: str) -> HttpResponse:
-    return answers.found(_definition(draft_of(person(request), key)))
+    return answers.json_response(_definition(draft_of(person(request), key)))
 
 
 def _delete_definition(request: HttpRequest, key: str) -> HttpResponse:
@@ -129,7 +129,7 @@ def _put_code(request: HttpRequest, key: str) -> HttpResponse:
             )
     draft.version = made
     draft.save(update_fields=["version"])
-    return answers.found({"attachment_id": str(made.pk), "content_format": "native", "persisted": True}, status=201)
+    return answers.json_response({"attachment_id": str(made.pk), "content_format": "native", "persisted": True}, status=201)
 
 
 spaces = api(GET=_spaces, POST=_make_space)

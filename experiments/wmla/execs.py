@@ -21,7 +21,7 @@ MOST_SPEC = 64_000  # characters of the form's field `data`
 
 
 def _frameworks(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return answers.found([each.described() for each in frameworks.ALL])
+    return answers.json_response([each.described() for each in frameworks.ALL])
 
 
 def _submit(request: HttpRequest) -> HttpResponse:
@@ -33,7 +33,7 @@ def _submit(request: HttpRequest) -> HttpResponse:
     files = [file for name in request.FILES for file in request.FILES.getlist(name)]
     group = request.GET.get("sigName", "")
     run = submissions.submit(by=person(request), args=args, spec=spec, files=files, instance_group=group)
-    return answers.found(described(run, request))
+    return answers.json_response(described(run, request))
 
 
 def _spec(text: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _list(request: HttpRequest) -> HttpResponse:
         runs = list(found.order_by(f"{'-' if down else ''}{column}", "-pk" if down else "pk")[:limit])
     else:
         runs = list(found.order_by("-pk")[:limit])[::-1]  # the latest, in the order in which they came
-    return answers.found([described(run, request) for run in runs])
+    return answers.json_response([described(run, request) for run in runs])
 
 
 def mine(user: User) -> QuerySet[TrainingRun]:
@@ -80,7 +80,7 @@ def _delete_all(request: HttpRequest) -> HttpResponse:
 
 
 def _get(request: HttpRequest, exec_id: str) -> HttpResponse:
-    return answers.found(described(run_of(person(request), exec_id), request))
+    return answers.json_response(described(run_of(person(request), exec_id), request))
 
 
 def _delete(request: HttpRequest, exec_id: str) -> HttpResponse:

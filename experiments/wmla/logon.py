@@ -31,7 +31,7 @@ def log_on(request: HttpRequest) -> HttpResponse:
         return answers.error(request, refusal.status, str(refusal))
     token = tokens.issue(user, now=now)
     said = {"accessToken": token, "token": token, "username": user.username, "message": "success", "_messageCode_": "success"}
-    answer = answers.found(said)
+    answer = answers.json_response(said)
     answer["Cache-Control"] = "no-store"
     return answer
 
@@ -52,16 +52,16 @@ def _in_body(request: HttpRequest) -> tuple[str, str]:
 def _off(request: HttpRequest) -> HttpResponse:
     said = request.headers.get("X-Auth-Token", "") or request.headers.get("Authorization", "").partition(" ")[2]
     tokens.end(said.strip(), now=timezone.now())
-    return answers.found({"message": "success"})
+    return answers.json_response({"message": "success"})
 
 
 def _conf(request: HttpRequest) -> HttpResponse:
     """MSD_ENABLED: jobs are placed by the service's own scheduler, as from the second generation on."""
-    return answers.found({"MSD_ENABLED": True, "USERNAME": person(request).username})
+    return answers.json_response({"MSD_ENABLED": True, "USERNAME": person(request).username})
 
 
 def _status(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return answers.found({"status": "OK"})
+    return answers.json_response({"status": "OK"})
 
 
 log_off = api(GET=_off, POST=_off, DELETE=_off)

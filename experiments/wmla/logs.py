@@ -50,14 +50,14 @@ def log(request: HttpRequest, run: TrainingRun, path: str, *, name: str) -> Http
     try:
         opened, size = selectors.open_file(run, path)
     except FileNotFoundError:
-        return answers.found("") if answers.wants_json(request) else answers.text("")
+        return answers.json_response("") if answers.wants_json(request) else answers.text("")
     if not answers.wants_json(request):
         return downloads.attachment(request, opened, name=name, kind="text/plain; charset=utf-8")
     with opened:
         opened.seek(max(0, size - MOST_JSON_BYTES))
         data = opened.read(MOST_JSON_BYTES)
     whole = data if size <= MOST_JSON_BYTES else data.partition(b"\n")[2]  # the first line may be cut in two
-    return answers.found(whole.decode(errors="replace"))
+    return answers.json_response(whole.decode(errors="replace"))
 
 
 def _size(run: TrainingRun, path: str) -> int:

@@ -212,4 +212,4 @@ def _parameters(path: str, query: Mapping[str, Schema]) -> list[Schema]:
 @login_not_required
 @require_safe
 def description(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return answers.found(document())
+    return answers.json_response(document())

@@ -26,12 +26,12 @@ ROOT = "cluster"
 def _applications(request: HttpRequest, group: str = "") -> HttpResponse:  # noqa: ARG001
     """?applicationid= or driverid=, applicationname=, search=, state=, sort=, order=, start=, length=. A group is the cluster."""
     now, here = timezone.now(), request.build_absolute_uri("/").rstrip("/")
-    return answers.found([applications.application(run, now=now, here=here) for run in _page(request)])
+    return answers.json_response([applications.application(run, now=now, here=here) for run in _page(request)])
 
 
 def _engine_applications(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
-    return answers.found([applications.engine_application(run, now=now) for run in _page(request)])
+    return answers.json_response([applications.engine_application(run, now=now) for run in _page(request)])
 
 
 def _page(request: HttpRequest) -> list[TrainingRun]:
@@ -58,12 +58,12 @@ def _readable(request: HttpRequest) -> QuerySet[TrainingRun]:
 
 def _application(request: HttpRequest, exec_id: str) -> HttpResponse:
     run = _readable(request).get(pk=run_of(person(request), exec_id).pk)
-    return answers.found(applications.application(run, now=timezone.now(), here=request.build_absolute_uri("/").rstrip("/")))
+    return answers.json_response(applications.application(run, now=timezone.now(), here=request.build_absolute_uri("/").rstrip("/")))
 
 
 def _engine_application(request: HttpRequest, exec_id: str) -> HttpResponse:
     run = _readable(request).get(pk=run_of(person(request), exec_id).pk)
-    return answers.found(applications.engine_application(run, now=timezone.now()))
+    return answers.json_response(applications.engine_application(run, now=timezone.now()))
 
 
 def _stop(request: HttpRequest, exec_id: str) -> HttpResponse:
@@ -73,24 +73,24 @@ def _stop(request: HttpRequest, exec_id: str) -> HttpResponse:
 
 def _statistic(request: HttpRequest) -> HttpResponse:
     counted = Counter(STATES[state] for state in _readable(request).values_list("state", flat=True))
-    return answers.found({word: counted[word] for word in dict.fromkeys(STATES.values())})
+    return answers.json_response({word: counted[word] for word in dict.fromkeys(STATES.values())})
 
 
 def _instances(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return answers.found([{"id": ROOT, "name": ROOT, "state": "STARTED"}])
+    return answers.json_response([{"id": ROOT, "name": ROOT, "state": "STARTED"}])
 
 
 def _objects(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     """There is no Kubernetes below."""
-    return answers.found([])
+    return answers.json_response([])
 
 
 def _tree(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return answers.found(_plan(ROOT))
+    return answers.json_response(_plan(ROOT))
 
 
 def _resource_plan(request: HttpRequest, name: str) -> HttpResponse:  # noqa: ARG001
-    return answers.found(_plan(name))
+    return answers.json_response(_plan(name))
 
 
 def _plan(name: str) -> dict[str, object]:
@@ -140,7 +140,7 @@ def _log(request: HttpRequest, run: TrainingRun, name: str, *, download: bool) -
     lines = number(request, "lastlines", 0, least=0, most=MOST_LINES)
     if lines and not download:
         tail = selectors.log_tail(run, name, lines=lines, limit_bytes=MOST_LINES_BYTES)
-        return answers.found(tail.text) if answers.wants_json(request) else answers.text(tail.text)
+        return answers.json_response(tail.text) if answers.wants_json(request) else answers.text(tail.text)
     if not download:
         return logs.log(request, run, path, name=f"{exec_id(run)}-{name}.log")
     try:

@@ -64,7 +64,7 @@ def _make(request: HttpRequest) -> HttpResponse:
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             answers.refuse("tags is no list of texts.")
         run = services.annotate_run(run, by=user, tags=tags, note="")
-    return answers.found(_training(_full(run.pk), curves=False), status=201)
+    return answers.json_response(_training(_full(run.pk), curves=False), status=201)
 
 
 def _folder(said: dict[str, Any]) -> str:
@@ -86,11 +86,11 @@ def _list(request: HttpRequest) -> HttpResponse:
         found = found.filter(experiment__project=project_of(person(request), space))
     limit = number(request, "limit", MOST_LISTED, least=1, most=MOST_LISTED)
     runs = found.order_by("-submitted_at", "-pk")[:limit]
-    return answers.found({"resources": [_training(run, curves=False) for run in runs], "limit": limit})
+    return answers.json_response({"resources": [_training(run, curves=False) for run in runs], "limit": limit})
 
 
 def _one(request: HttpRequest, key: str) -> HttpResponse:
-    return answers.found(_training(_full(_run(person(request), key).pk), curves=True))
+    return answers.json_response(_training(_full(_run(person(request), key).pk), curves=True))
 
 
 def _cancel(request: HttpRequest, key: str) -> HttpResponse:

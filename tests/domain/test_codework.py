@@ -88,7 +88,7 @@ def test_new_experiment_reads_the_scripts_of_what_is_chosen_alone(
 
 
 def test_what_is_too_much_ends_and_says_so_and_the_next_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert codework.asked("coloured", path="main.py", text="x = '<b>'").count("&lt;b&gt;") == 1
-    assert codework.asked("nothing of the kind") is None
+    assert codework.ask("coloured", path="main.py", text="x = '<b>'").count("&lt;b&gt;") == 1
+    assert codework.ask("nothing of the kind") is None
     monkeypatch.setattr(codework, "WALL_S", 0.0)
-    assert codework.asked("coloured", path="main.py", text="x") is None
+    assert codework.ask("coloured", path="main.py", text="x") is None

@@ -187,7 +187,7 @@ def test_an_ending_seen_twice_at_once_is_one(project: Project, alice: User, node
     assert run.state == "completed"
     assert run.transitions.filter(new="completed").count() == 1
     assert Metric.objects.count() == 49
-    assert fleet.wanted(node, now=NOW).runs == ()
+    assert fleet.desired_state(node, now=NOW).runs == ()
 
 
 def test_a_sample_is_made_whole_or_not_at_all_and_once(alice: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def submit(project: Project, by: User, *, requires: str = "tqdm\n", now: dt.date
 
 
 def told(node: Node, now: dt.datetime = NOW) -> Apply:
-    return fleet.wanted(node, now=now)
+    return fleet.desired_state(node, now=now)
 
 
 def says(node: Node, now: dt.datetime, *, folders: tuple[str, ...] = (), revision: int | None = None, **given: object) -> None:

@@ -51,7 +51,7 @@ def settle(*hosts: cast.Host, since: dt.datetime = NOW, rounds: int = 5) -> dt.d
 
 
 def spec_of(run: TrainingRun, node: Node) -> RunSpec:
-    return next(each.spec for each in fleet.wanted(node, now=NOW).runs if each.spec.run == run.pk)
+    return next(each.spec for each in fleet.desired_state(node, now=NOW).runs if each.spec.run == run.pk)
 
 
 def refused(do: Callable[[], Any]) -> dict[str, list[str]]:

@@ -90,7 +90,7 @@ def held(count: int) -> Iterator[list[Future[Any]]]:
 
 
 def answers() -> bool:
-    return bool(codework.asked("coloured", path="main.py", text="x = 1").count("hl-n"))
+    return bool(codework.ask("coloured", path="main.py", text="x = 1").count("hl-n"))
 
 
 def test_what_takes_too_long_is_ended_by_its_processor_time_or_by_the_clock_and_the_next_is_answered() -> None:
@@ -151,7 +151,7 @@ def test_those_who_fill_a_lane_but_for_one_delay_nobody_and_a_full_one_says_so()
 
 def test_many_threads_get_their_own_answers() -> None:
     def one(number: int) -> bool:
-        return f"number_{number}" in codework.asked("coloured", path="a.py", text=f"number_{number} = 1")
+        return f"number_{number}" in codework.ask("coloured", path="a.py", text=f"number_{number} = 1")
 
     with ThreadPoolExecutor(16) as threads:
         assert all(threads.map(one, range(60)))

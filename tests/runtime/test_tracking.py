@@ -92,7 +92,7 @@ def test_runs_are_found_and_ordered() -> None:
     runs[2].metrics = {"val loss": Point(math.nan, 0, 1)}
 
     def keys(wanted: str, by: list[str]) -> list[str]:
-        return [run.key for run in answers.ordered(answers.found(runs, wanted), by)]
+        return [run.key for run in answers.ordered(answers.matching(runs, wanted), by)]
 
     assert keys("metrics.`val loss` >= 0.2", ["metrics.`val loss` DESC"]) == ["4", "2"]
     assert keys("", ["metrics.`val loss` ASC"]) == ["1", "2", "4", "3"]
@@ -106,4 +106,4 @@ def test_runs_are_found_and_ordered() -> None:
         "attributes.colour = 'red'",
     ):
         with pytest.raises(Refused):
-            answers.found(runs, wrong)
+            answers.matching(runs, wrong)

@@ -36,7 +36,7 @@ def test_the_node_host_is_told_where_the_run_begins(ended: TrainingRun, alice: U
     assert run.version == ended.version
     node = cast.node(slots=2)
     scheduling.tick(timezone.now())
-    spec = fleet.wanted(node, now=timezone.now()).runs[0].spec
+    spec = fleet.desired_state(node, now=timezone.now()).runs[0].spec
     assert (spec.run, spec.continue_from) == (run.pk, str(runfiles.folder(ended)))
     assert runfiles.folder(run).parent == runfiles.folder(ended).parent
 

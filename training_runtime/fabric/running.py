@@ -239,6 +239,6 @@ def _choose_start(job: Job) -> None:
 def _warn_of_threads(recorder: Recorder, job: Job) -> None:
     why = script.why_not_fork()
     if job.respawn is not None:
-        recorder.write(journal.Warned(script.told(job.respawn.why)))
+        recorder.write(journal.Warned(script.warning(job.respawn.why)))
     elif why:
         recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))

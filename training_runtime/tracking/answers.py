@@ -182,7 +182,7 @@ def records(said: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def found(runs: Iterable[Run], wanted: str) -> list[Run]:
+def matching(runs: Iterable[Run], wanted: str) -> list[Run]:
     """The runs that a search's filter lets through: conditions on metrics, params, tags and attributes, joined by AND."""
     conditions = _conditions(wanted) if wanted.strip() else []
     return [run for run in runs if all(_holds(_of(run, kind, key), sign, right) for kind, key, sign, right in conditions)]

@@ -132,7 +132,7 @@ class Tracker:
 
     def _search(self, said: Mapping[str, Any]) -> dict[str, Any]:
         wanted = said.get("filter", "")
-        return {"runs": [run.answer() for run in answers.found(self._runs.values(), wanted if isinstance(wanted, str) else "")]}
+        return {"runs": [run.answer() for run in answers.matching(self._runs.values(), wanted if isinstance(wanted, str) else "")]}
 
     def _log_batch(self, said: Mapping[str, Any]) -> dict[str, Any]:
         metrics, parameters, tags = (answers.records(said, key) for key in ("metrics", "params", "tags"))

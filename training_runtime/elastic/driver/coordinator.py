@@ -231,7 +231,7 @@ class Coordinator:
         elif kind == "exited":
             self._exited(worker_id, report["code"])
         elif kind in ("error", "dying") and worker_id >= 0:
-            self.supervision.deaths.told(worker_id, report)
+            self.supervision.deaths.note(worker_id, report)
         elif kind == "error":
             self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
         elif kind == "diverged":

@@ -33,7 +33,7 @@ class FailureCauses:
         if now > self._lately[0] + _LATELY_S:
             self._before, self._lately = self._lately, (now, kernel_kills())
 
-    def told(self, worker_id: int, report: Mapping[str, Any]) -> None:
+    def note(self, worker_id: int, report: Mapping[str, Any]) -> None:
         """A worker says what it is about to die of ("error" or "dying")."""
         self._told[worker_id] = report
 

@@ -100,7 +100,7 @@ class Failures:
         failed = None if ended.newcomer and ended.members else self._newcomer(ended) if ended.newcomer else self._member(ended)
         if failed:
             return Verdict(failed, no_room=ended.cause is not None and ended.cause.no_room)
-        return Verdict(warning=_told(ended, count, pause_s))
+        return Verdict(warning=_describe(ended, count, pause_s))
 
     def _rest(self, ended: Ended, now: float) -> tuple[int, float]:
         """How often the slot has failed lately, and how long it is left alone therefore."""
@@ -162,7 +162,7 @@ def _message(cause: Cause) -> str:
     return cause.what.removeprefix("raised ") if cause.traceback else f"a worker {cause.what}"
 
 
-def _told(ended: Ended, count: int, pause_s: float) -> str:
+def _describe(ended: Ended, count: int, pause_s: float) -> str:
     """What a person should know: a cause that the signal alone does not say, and a slot that is left alone."""
     cause = ended.cause
     what = cause.what if cause is not None else "died"

@@ -26,7 +26,7 @@ class Found:
     worker_id: int
     allowed_s: float
 
-    def told(self, slot: int) -> str:
+    def message(self, slot: int) -> str:
         return f"the worker on slot {slot} showed no progress for {self.allowed_s:.3g} s and was ended (EDT_HANG_TIMEOUT sets the time)"
 
 

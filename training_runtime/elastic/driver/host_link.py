@@ -76,9 +76,9 @@ class HostLink:
         """The processes there are. `forking`: there may soon be more, on slots of the Members taken in so far."""
         if (workers, forking) != (self._holding, self._forking):
             self._holding, self._forking = workers, forking
-            self._send(self._said())
+            self._send(self._holding_line())
 
-    def _said(self) -> bytes:
+    def _holding_line(self) -> bytes:
         # A fork that is under way has no pid yet: until it has, the host must go on counting the slots of the Members that asked for it,
         # so the number of a newer one is not told before.
         if not self._forking and self.wanted:
@@ -125,7 +125,7 @@ class HostLink:
             if is_open and (not self._secret or _is_greeting(line, self._secret)):
                 self._close_peer()
                 self._peer, self._incoming = stranger, rest
-                self._send(self._said() + encode(Grown(self._journal_bytes)))
+                self._send(self._holding_line() + encode(Grown(self._journal_bytes)))
                 self._take_lines()
             else:
                 stranger.close()
@@ -143,7 +143,7 @@ class HostLink:
         if isinstance(message, Members):
             if self.wanted is None or message.revision >= self.wanted.revision:
                 self.wanted = message
-            self._send(self._said())
+            self._send(self._holding_line())
         elif isinstance(message, Stop):
             self.stop = message
         return None

@@ -57,7 +57,7 @@ class Supervision:
         that the run may use; `durations`: of the last steps; `retiring`: all of them are done, what is made of them is being written."""
         for found in self._hang_detector.look(now, segment, workers, members=record.worker_ids, durations=durations, done=done):
             slot = next(worker.slot.id for worker in workers if worker.worker_id == found.worker_id)
-            yield found.worker_id, found.told(slot)
+            yield found.worker_id, found.message(slot)
         holders = [_holder(segment, worker, record, retiring) for worker in workers if not worker.killed]
         if any(segment.get(worker.worker_id, EXCUSED) == WAITS for worker in workers):
             # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.

@@ -65,7 +65,7 @@ class ForkServer:
         self._end_fork_server()
         self.close_reports()
         self.start()
-        return script.told(why)
+        return script.warning(why)
 
     def _start_fresh(self, spec: RespawnSpec) -> tuple[int, socket.socket]:
         transfer.pack(self.start_fd, capture.capture(self._job.live), 0, 1)

@@ -116,7 +116,7 @@ def _has_touched_cuda() -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
 
 
-def told(why: str) -> str:
+def warning(why: str) -> str:
     """The warning that workers run the script."""
     return f"workers are not forked from the script's process, because {why}: {COST}"
 

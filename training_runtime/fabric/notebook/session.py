@@ -88,10 +88,10 @@ class Training:
         else:
             path = download.path_of(Path(self.run), out_dir)
             path.parent.mkdir(parents=True, exist_ok=True)
-            studio = _asked(lambda: credentials.named(os.environ))
+            studio = _call(lambda: credentials.named(os.environ))
             if studio is None:
                 raise UserError(f"download: no studio is named any more; the results are on {self.url}")
-            _asked(lambda: Remote(Client(studio), self.run, self.url).save(path))
+            _call(lambda: Remote(Client(studio), self.run, self.url).save(path))
         print(f"Save model:  {path}", flush=True)
         return path
 
@@ -101,7 +101,7 @@ def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -
     UserError; KeyboardInterrupt after an interrupted one has stopped."""
     made = {**{name: getattr(fabric, name) for name in MADE}, "user_callback": fabric.user_callbacks}
     call = packing.Call(made, called, called["engines_number"], tuple(schedulers_of(fabric.optimizer)))
-    studio = _asked(lambda: credentials.named(os.environ))
+    studio = _call(lambda: credentials.named(os.environ))
     with tempfile.TemporaryDirectory(prefix="edt-notebook-") as scratch:
         code = Path(scratch)
         if studio is None:
@@ -109,7 +109,7 @@ def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -
             trainer: Trainer = Local(code, results())
         else:
             packing.write(call, code, most_bytes=packing.MOST_BYTES)
-            trainer = _asked(lambda: remote.submit(studio, code, engines=call.engines))
+            trainer = _call(lambda: remote.submit(studio, code, engines=call.engines))
             (code / packing.PAYLOAD).unlink()  # it has arrived, and a kernel that is killed would leave it behind
         try:
             return _lead(fabric, trainer, code, may_stop=True)
@@ -119,11 +119,11 @@ def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -
 
 def attach(fabric: Any, run: str) -> Training:
     """Follow a run of the studio. An interrupt leaves it alone."""
-    studio = _asked(lambda: credentials.named(os.environ))
+    studio = _call(lambda: credentials.named(os.environ))
     if studio is None:
         raise UserError(f"attach: no studio is named: run edt login, or set {credentials.STUDIO} and {credentials.TOKEN}")
-    client = _asked(lambda: Client(studio))
-    job = _asked(lambda: client.job(run))
+    client = _call(lambda: Client(studio))
+    job = _call(lambda: client.job(run))
     with tempfile.TemporaryDirectory(prefix="edt-notebook-") as scratch:
         return _lead(fabric, Remote(client, str(job["id"]), str(job["url"])), Path(scratch), may_stop=False)
 
@@ -139,7 +139,7 @@ def _lead(fabric: Any, trainer: Trainer, scratch: Path, *, may_stop: bool) -> Tr
             cell.note("Interrupted: this cell looks no longer, the run goes on.")
             raise
         interrupted, seen = True, _stop(trainer, cell)
-    fabric.training = _told(trainer, seen)
+    fabric.training = _training_of(trainer, seen)
     if seen.state == "failed":
         log = trainer.log_tail()
         raise TrainingFailed(f"{trainer.title} failed: {seen.reason}{f'. {trainer.link}' if trainer.link else ''}\n{log}".rstrip())
@@ -174,7 +174,7 @@ def _stop(trainer: Trainer, cell: Cell) -> Seen:
 
 def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> str:
     """Into the model as it is: its own parameters, on their device and in their type. What to tell of that."""
-    path = _asked(lambda: trainer.weights(scratch, stopped=seen.state == "stopped"))
+    path = _call(lambda: trainer.weights(scratch, stopped=seen.state == "stopped"))
     if path is None:
         return UNCHANGED
     try:
@@ -188,13 +188,13 @@ def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> s
     return TAKEN.format(seen.step)
 
 
-def _told(trainer: Trainer, seen: Seen) -> Training:
+def _training_of(trainer: Trainer, seen: Seen) -> Training:
     history = {f"{curve.group} {curve.name}": list(zip(curve.steps, curve.values, strict=True)) for curve in ordered(seen)}
     run = trainer.name if isinstance(trainer, Remote) else ""
     return Training(seen.state, seen.step, seen.epoch, history, run=run, url=trainer.link, folder=trainer.place)
 
 
-def _asked(do: Callable[[], T]) -> T:
+def _call(do: Callable[[], T]) -> T:
     """What it returns; the client's errors as those that a script's author knows."""
     try:
         return do()
