@@ -221,7 +221,7 @@ class RunCurves:
 
 @dataclass(frozen=True)
 class Slot:
-    """`state`: free, held, leaving, stuck, draining or silent. `reserved_for`: who gets it next."""
+    """`state`: free, held, leaving, stuck, draining, out or silent. `reserved_for`: who gets it next."""
 
     id: int
     label: str

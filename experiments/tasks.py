@@ -8,7 +8,7 @@ from celery import shared_task
 from django.conf import settings
 
 from experiments import triggers
-from experiments.cluster import agent, evictions, scheduling
+from experiments.cluster import agent, evictions, scheduling, slot_health
 from experiments.files import diskuse, pruning
 from experiments.live import notify
 from experiments.metrics import ingest
@@ -30,6 +30,12 @@ def schedule() -> None:
     states.tell_suspended(now)
     states.tell_at_work(now)
     evictions.evict(now)
+
+
+@shared_task
+def look_at_slots() -> None:
+    """Take slots out of service on which workers keep dying."""
+    slot_health.look(clock.now())
 
 
 @shared_task

@@ -226,4 +226,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/nodes/<str:name>/remove/", sharing.node_remove, name="node_remove"),
     path("cluster/nodes/<str:name>/drain/preview/", sharing.drain_preview, name="preview_drain"),
     path("cluster/nodes/<str:name>/slots/<int:pk>/drain/", sharing.slot_drain, name="slot_drain"),
+    path("cluster/nodes/<str:name>/slots/<int:pk>/back/", sharing.slot_back, name="slot_back"),
 ]

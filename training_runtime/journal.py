@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from training_runtime.crashes import Died as Died
 from training_runtime.errors import JournalError, ProtocolError
 from training_runtime.media import Media as Media
 from training_runtime.noted import Noted as Noted
@@ -31,8 +32,7 @@ from training_runtime.noted import Setup as Setup
 from training_runtime.progress import Progress as Progress
 from training_runtime.protocol import build
 
-VERSION = 1
-FILE_NAME = "journal.jsonl"
+VERSION, FILE_NAME = 1, "journal.jsonl"
 MAX_LINE_BYTES, MARK_BYTES = 256 * 1024, 256
 
 
@@ -207,7 +207,7 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Failed | Trained | Finished
+Rare = Started | Generation | Checkpoint | Suspended | Resumed | Exactness | Warned | Died | Failed | Trained | Finished
 Event = Train | Test | Logged | Noted | Setup | Media | Progress | Digest | Rare
 KINDS: dict[str, type[Any]] = {str(c.__dataclass_fields__["kind"].default): c for c in typing.get_args(Event)}
 

@@ -148,6 +148,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     # These do not pile up while nobody takes them: the next one does the same.
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
+    "look-at-slots": {"task": "experiments.tasks.look_at_slots", "schedule": 20.0, "options": {"expires": 20.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "pull_triggers": {"task": "experiments.tasks.pull_triggers", "schedule": 60.0},
     "import_projects": {"task": "experiments.tasks.import_projects", "schedule": 60.0, "options": {"expires": 60.0}},

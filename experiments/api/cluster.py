@@ -29,8 +29,8 @@ QUOTAS = Annotated[dict[str, Annotated[int, Field(ge=0, le=1_000_000)] | None], 
 
 
 class Slot(Schema):
-    """`state`: free, held, leaving (asked to), stuck, draining or silent; `run_name` where the caller may know it. `reserved_for`: who gets
-    it next, with which run, where nobody holds it any more or its run was asked to leave."""
+    """`state`: free, held, leaving (asked to), stuck, draining, out (of service, since it looks ill) or silent; `run_name` where the caller
+    may know it. `reserved_for`: who gets it next, with which run, where nobody holds it any more or its run was asked to leave."""
 
     id: int
     label: str

@@ -24,10 +24,15 @@ router = Router(tags=["nodes"])
 
 
 class NodeSlot(Schema):
+    """`out_reason`: it looks ill, so it is out of service since `out_at`; `doubt`: it looks so, but is the last of its kind in service."""
+
     id: int
     label: str
     device: str
     draining: bool
+    out_reason: str
+    out_at: dt.datetime | None
+    doubt: str
 
 
 class Node(Schema):
@@ -54,6 +59,10 @@ class Drain(Body):
     reason: str = ""
 
 
+class PutBack(Body):
+    reason: str = ""
+
+
 class DrainForesight(Body):
     """`slot`: one of its slots alone."""
 
@@ -77,10 +86,13 @@ class LostNode(Schema):
 
 def _shown(row: Row) -> Node:
     same = [name for name in Node.model_fields if name not in ("silent", "slots")]
-    slots = [
-        NodeSlot(id=slot.pk, label=slot.label(), device=slot.device, draining=slot.draining) for slot in row.slots.filter(retired=False)
-    ]
+    slots = [_slot(slot) for slot in row.slots.filter(retired=False)]
     return Node(silent=is_silent(row, clock.now()), slots=slots, **{name: getattr(row, name) for name in same})
+
+
+def _slot(slot: Slot) -> NodeSlot:
+    same = [name for name in NodeSlot.model_fields if name not in ("id", "label")]
+    return NodeSlot(id=slot.pk, label=slot.label(), **{name: getattr(slot, name) for name in same})
 
 
 @router.get("/nodes", response=Page[Node])
@@ -133,6 +145,15 @@ def drain_slot(request: HttpRequest, name: str, slot: int, body: Drain) -> Node:
     user = person(request)
     found = access.node(user, name, need="admin")
     services.set_slot_draining(_slot_of(found, slot), by=user, draining=body.draining, reason=body.reason)
+    return _shown(access.node(user, name))
+
+
+@router.post("/nodes/{str:name}/slots/{int:slot}/back", response=Node)
+def put_slot_back(request: HttpRequest, name: str, slot: int, body: PutBack) -> Node:
+    """Use a slot again that was taken out of service because it looked ill. What spoke against it is forgotten."""
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    services.put_slot_back(_slot_of(found, slot), by=user, reason=body.reason)
     return _shown(access.node(user, name))
 
 

@@ -86,7 +86,9 @@ def drained(node: Node, *, draining: bool, slot: int | None) -> ClusterWish:
     """That the node is drained or taken back, or one of its slots, by its id. A slot is out of service by itself, or with its node."""
     slots = [each for each in node.slots.all() if slot is None or each.pk == slot]
     kept = [each.draining if slot is None else node.draining for each in slots]
-    return ClusterWish(draining={each.pk: each.retired or draining or also for each, also in zip(slots, kept, strict=True)})
+    return ClusterWish(
+        draining={each.pk: each.retired or bool(each.out_reason) or draining or also for each, also in zip(slots, kept, strict=True)}
+    )
 
 
 def preview(

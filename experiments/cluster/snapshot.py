@@ -239,7 +239,7 @@ def _locked(found: QuerySet[TModel], lock: bool) -> QuerySet[TModel]:
 
 def _slot_facts(slot: Slot, grant: Grant | None, *, silent: bool, lost: bool, pool: str) -> SlotFacts:
     """`lost`: its run goes on elsewhere without it, until its machine is heard of."""
-    gone = slot.draining or slot.retired or slot.node.draining or bool(slot.node.storage_problem)
+    gone = slot.draining or slot.retired or slot.node.draining or bool(slot.out_reason or slot.node.storage_problem)
     if silent:  # silence stops no training: what a run holds there it keeps, whatever becomes of the slot, and nobody else could use it
         gone = grant is None or grant.release_requested_at is not None or lost
     holder = grant.run_id if grant is not None else None

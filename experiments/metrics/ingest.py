@@ -19,7 +19,7 @@ from django.db.models import Model, Q
 
 from experiments.files import retention, runfiles
 from experiments.live import notify
-from experiments.metrics import journal_rows
+from experiments.metrics import journal_rows, slot_deaths
 from experiments.metrics.journal_rows import NewPoint, Rows
 from experiments.models import (
     GenerationRecord,
@@ -113,6 +113,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")
         if cursor.lines_of is None:  # what has been measured elsewhere, and long ago, is nobody's news
+            slot_deaths.keep(run, rows.deaths, now=now)
             rules.notify_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from training_runtime.journal import (
     Checkpoint,
+    Died,
     Digest,
     Exactness,
     Failed,
@@ -93,6 +94,7 @@ class Rows:
     seed: int | None = None  # that train() was told
     digests: dict[int, tuple[int, str]] = field(default_factory=dict)  # by epoch: after which step, and the digest; the first counts
     other_digests: list[int] = field(default_factory=list)  # epochs whose state was said twice, and was another one
+    deaths: list[tuple[int, dt.datetime]] = field(default_factory=list)  # of workers: on which slot, when
     media: bool = False  # there is something new to look at
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -141,6 +143,8 @@ def _take(line: Line, rows: Rows) -> None:
             rows.media = True
         case Digest():
             _digest(event, rows)
+        case Died():
+            rows.deaths.append((_whole(event.slot, INT64), dt.datetime.fromtimestamp(line.t, dt.UTC)))
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)

@@ -2,7 +2,18 @@
 
 from experiments.models.accounts import EndedToken, LoginFailure
 from experiments.models.checkpoints import DroppedCheckpoint
-from experiments.models.cluster import ClusterChange, ClusterRules, Grant, Lease, Node, PastGrant, Slot, SlotPrice, Station
+from experiments.models.cluster import (
+    ClusterChange,
+    ClusterRules,
+    Grant,
+    Lease,
+    Node,
+    PastGrant,
+    Slot,
+    SlotDeath,
+    SlotPrice,
+    Station,
+)
 from experiments.models.comments import RunComment
 from experiments.models.data import DataAsset, DataSeries, DataUpload
 from experiments.models.definitions import Bundle, DefinitionVersion, TrainingDefinition
@@ -91,6 +102,7 @@ __all__ = [
     "SavedView",
     "Scope",
     "Slot",
+    "SlotDeath",
     "SlotPrice",
     "SlotUse",
     "StateDigest",

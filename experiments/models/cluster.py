@@ -41,7 +41,11 @@ class Node(models.Model):
 
 
 class Slot(models.Model):
-    """The unit that is shared: a GPU or a share of one, or a CPU share where there is none. `index`: its place among those of its node."""
+    """The unit that is shared: a GPU or a share of one, or a CPU share where there is none. `index`: its place among those of its node.
+
+    `out_reason`: it looks ill, so it is out of service since `out_at`; `doubt`: it looks so, but is the last that is in service. Written by
+    slot_health. What happened on it before `trusted_since`, when a person last put it back, is no evidence.
+    """
 
     class Device(models.TextChoices):
         CPU = "cpu", "CPU"
@@ -52,6 +56,10 @@ class Slot(models.Model):
     device = models.CharField(max_length=8, choices=Device)
     draining = models.BooleanField(default=False)
     retired = models.BooleanField(default=False)  # the node no longer has it
+    out_reason = models.CharField(max_length=500, blank=True)
+    out_at = models.DateTimeField(null=True)
+    doubt = models.CharField(max_length=500, blank=True)
+    trusted_since = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["node__name", "index"]
@@ -65,6 +73,19 @@ class Slot(models.Model):
     def label(self) -> str:
         name = f"{self.device.upper()} {self.place}"
         return name if self.place == self.index else f"{name} share {self.index // len(self.node.gpus) + 1}"
+
+
+class SlotDeath(models.Model):
+    """Workers of a run have died on a slot: how many by `last_at`, older ones counting less (`scheduling.slot_health`). Written by
+    slot_deaths from the run's journal; gone when the slot is put back into service."""
+
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="+")
+    slot = models.ForeignKey(Slot, on_delete=models.CASCADE, related_name="+")
+    deaths = models.FloatField()
+    last_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "slot"], name="one_count_per_run_and_slot")]
 
 
 class Grant(models.Model):

@@ -21,6 +21,7 @@ class NotificationKind(models.TextChoices):
     THRESHOLD = "run.threshold", "A metric has crossed a threshold that I set"
     CHANGED = "run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"
     MENTIONED = "run.mentioned", "Somebody has named me in a comment"
+    SLOT = "cluster.slot", "A slot was taken out of service because it looks ill (told to administrators of the cluster)"
     MEMBER = "project.member", "I was added to a project, or my role has changed"
 
 

@@ -118,11 +118,18 @@ def notify_membership(project: Project, person: User, *, role: str, by: User, no
     _tell(who, NotificationKind.MEMBER, f"{by.username} made you {role} of {isolated(project.name)}.", run=None, project=project, now=now)
 
 
+def notify_slot(text: str, *, now: dt.datetime) -> None:
+    """Administrators of the cluster are told of a slot that looks ill."""
+    _tell(User.objects.filter(is_staff=True, is_active=True), NotificationKind.SLOT, text, run=None, project=None, now=now)
+
+
 def _tell(
-    people: Iterable[User], kind: NotificationKind, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime
+    people: Iterable[User], kind: NotificationKind, text: str, *, run: TrainingRun | None, project: Project | None, now: dt.datetime
 ) -> None:
     text = text[: TEXT_LIMIT - 1] + "…" if len(text) > TEXT_LIMIT else text
-    told = [person for person in people if project.memberships.filter(user=person).exists()]  # who has left it hears no more of it
+    told = list(people)
+    if project is not None:  # who has left it hears no more of it
+        told = [person for person in told if project.memberships.filter(user=person).exists()]
     body = _body(kind, text, run=run, project=project, now=now)
     out = []
     for person in told:
@@ -132,7 +139,8 @@ def _tell(
         if BY_MAIL in chosen and person.email and person.email == person.confirmed_email and settings.EDT_EMAIL:
             out.append(Delivery(person=person, body=body, created_at=now, next_at=now))
         notify.changed(f"user-{person.pk}", "notifications")
-    for hook in Webhook.objects.filter(Q(person__in=told) | Q(project=project), active=True):
+    whose = Q(person__in=told) | Q(project=project) if project is not None else Q(person__in=told)
+    for hook in Webhook.objects.filter(whose, active=True):
         if kind in hook.kinds:
             out.append(Delivery(webhook=hook, body=body, created_at=now, next_at=now))
     if out:
@@ -149,10 +157,12 @@ def _again(person: User, kind: str, run: TrainingRun | None, text: str, now: dt.
         return bool(same.update(at=now, text=text))
 
 
-def _body(kind: str, text: str, *, run: TrainingRun | None, project: Project, now: dt.datetime) -> dict[str, object]:
+def _body(kind: str, text: str, *, run: TrainingRun | None, project: Project | None, now: dt.datetime) -> dict[str, object]:
     """What a webhook is sent: docs/operations.md."""
     at = now.astimezone(dt.UTC).isoformat(timespec="seconds")
-    body: dict[str, object] = {"event": str(kind), "at": at, "text": text, "project": {"id": project.pk, "name": project.name}}
+    body: dict[str, object] = {"event": str(kind), "at": at, "text": text}
+    if project is not None:
+        body["project"] = {"id": project.pk, "name": project.name}
     if run is not None:
         address = f"{settings.EDT_PUBLIC_URL}/runs/{run.pk}/"
         body["experiment"] = {"id": run.experiment_id, "name": run.experiment.name}

@@ -21,13 +21,14 @@ MOST_NODES = 200
 @dataclass(frozen=True)
 class NodeRow:
     """A node as the cluster page lists it. `state`: "ready", "full" (nothing can be written there), "draining" or "silent"; `devices`: how
-    many of each kind, as "4 × H200". `door`: how it stands to running people's code."""
+    many of each kind, as "4 × H200"; `out`: how many slots look ill. `door`: how it stands to running people's code."""
 
     node: Node
     state: str
     slots: int
     held: int
     away: int
+    out: int
     devices: list[str]
     door: Standing
 
@@ -45,6 +46,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
             slots=len(of[node.pk]),
             held=sum(lane.is_held() for lane in of[node.pk]),
             away=sum(lane.slot.draining and not lane.is_held() for lane in of[node.pk]),
+            out=sum(bool(lane.slot.out_reason) for lane in of[node.pk]),
             devices=_devices(node, of[node.pk]),
             door=doors.of(node),
         )

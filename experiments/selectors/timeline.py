@@ -66,8 +66,9 @@ class Bar:
 class Lane:
     """A slot and its bars in the window, oldest first.
 
-    `state`: "free", "held", "leaving" (asked to), "stuck" (asked to long ago, its process is still there), "draining", or "silent": its
-    node says nothing since `silent_since`; what is drawn after that is what was granted, nobody knows what is.
+    `state`: "free", "held", "leaving" (asked to), "stuck" (asked to long ago, its process is still there), "draining", "out" (of service,
+    since it looks ill), or "silent": its node says nothing since `silent_since`; what is drawn after that is what was granted, nobody knows
+    what is.
     """
 
     slot: Slot
@@ -153,6 +154,8 @@ def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime, stuck_s: float
         return "stuck" if (now - grant.asked_at).total_seconds() > stuck_s else "leaving"
     if grant is not None:
         return "held"
+    if slot.out_reason:
+        return "out"
     return "draining" if slot.draining or slot.retired or slot.node.draining or slot.node.storage_problem else "free"
 
 

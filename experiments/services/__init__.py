@@ -7,6 +7,7 @@ makes a form that is sent twice do one thing. Everything is told to the pages, a
 from experiments.services.checkpoints import set_checkpoints
 from experiments.services.cluster import (
     declare_node_lost,
+    put_slot_back,
     remove_node,
     set_cluster_draining,
     set_node_draining,
@@ -145,6 +146,7 @@ __all__ = [
     "mark_read",
     "missing_package",
     "pause_run",
+    "put_slot_back",
     "receive",
     "register_version",
     "remove_member",

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments.cluster import fleet, losses, snapshot
+from experiments.cluster import fleet, losses, slot_health, snapshot
 from experiments.live import notify
 from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
@@ -102,6 +102,18 @@ def set_slot_draining(slot: Slot, *, by: User, draining: bool, reason: str = "",
             what = f"{'drained' if draining else 'took back into service'} slot {slot.label()} of node {slot.node.name}"
             note(by, [what], reason=reason, now=now)
             fleet.drain_slot(slot, draining=draining)
+    return slot
+
+
+def put_slot_back(slot: Slot, *, by: User, reason: str = "", now: dt.datetime | None = None) -> Slot:
+    """A slot that was taken out of service because it looked ill is used again, and what spoke against it is forgotten. Harmless where it
+    is in service."""
+    with transaction.atomic():
+        slot = Slot.objects.select_for_update(of=("self",)).select_related("node").get(pk=slot.pk)
+        if slot.out_reason or slot.doubt:
+            note(by, [f"put slot {slot.label()} of node {slot.node.name} back into service"], reason=reason, now=now)
+            slot_health.put_back(slot, now=now or clock.now())
+            slot.refresh_from_db()
     return slot
 
 

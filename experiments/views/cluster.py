@@ -141,7 +141,7 @@ def _totals(lanes: list[Lane], kept: Mapping[int, Reserved]) -> dict[str, int]:
         "held": sum(lane.is_held() for lane in lanes),
         "free": sum(lane.state == "free" and lane.slot.pk not in kept for lane in lanes),
         "reserved": sum(lane.state == "free" and lane.slot.pk in kept for lane in lanes),
-        "away": sum(lane.state in ("draining", "silent") and not lane.is_held() for lane in lanes),
+        "away": sum(lane.state in ("draining", "out", "silent") and not lane.is_held() for lane in lanes),
         "stuck": sum(lane.state == "stuck" for lane in lanes),
         "lost": sum(lane.state == "silent" and lane.is_held() for lane in lanes),
         "running": live.filter(state=RunState.RUNNING).count(),

@@ -162,6 +162,19 @@ def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining, reason=reason), said=said, to=to)
 
 
+@require_POST
+def slot_back(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    slot = found.slots.filter(pk=pk).first()
+    to = reverse("node", args=[name])
+    if slot is None:
+        return refused(request, "This node has no such slot.", to=to)
+    _, reason = _parse_drain(request)
+    said = f"{slot.label()} is in service again; what spoke against it is forgotten."
+    return act(request, lambda: services.put_slot_back(slot, by=user, reason=reason), said=said, to=to)
+
+
 @require_safe
 def drain_preview(request: HttpRequest, name: str) -> HttpResponse:
     """What it would do to everybody to drain the node, or its slot ?slot=, or to take it back (?draining=no). Writes nothing."""

@@ -79,7 +79,7 @@ export function hasRoom(px, width) {
 }
 
 /** What stands beside a slot's name when it is not simply free or held. */
-const STATES = /** @type {Record<string, string>} */ ({ draining: 'draining', silent: 'lost', stuck: 'stuck', leaving: 'leaving' });
+const STATES = /** @type {Record<string, string>} */ ({ draining: 'draining', out: 'out of service', silent: 'lost', stuck: 'stuck', leaving: 'leaving' });
 
 /** Round steps for a time axis, in seconds. */
 const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
@@ -157,7 +157,7 @@ export class Lanes {
 
   /** @param {any} lane @param {number} y @param {number} height @param {boolean} named */
   lane(lane, y, height, named) {
-    const away = lane.state === 'draining';
+    const away = lane.state === 'draining' || lane.state === 'out';
     make('rect', { class: 'lane', x: LEFT, y, height, width: '100%' }, this.body);
     if (away) make('rect', { class: 'lane-away', x: LEFT, y, height, width: '100%', fill: 'url(#hatch)' }, this.body);
     const big = height >= 20;

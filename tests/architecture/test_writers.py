@@ -42,6 +42,7 @@ WRITERS = {
     "cluster.losses": "TrainingRun",
     "cluster.remote_workers": "Station TrainingRun",
     "cluster.scheduling": "Grant PastGrant",
+    "cluster.slot_health": "ClusterChange Slot SlotDeath",
     "cluster.utilization": "PresentUse SlotUse",
     "models.cluster": "cls",  # ClusterRules.current makes the one row of rules
     "files.bundles": "Bundle",

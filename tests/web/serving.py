@@ -10,7 +10,7 @@ WORDS" to that worker's, "becomes suspended" and "becomes running" change its st
 one, which the waiting one is about to have, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one, "files FOLDER 300" so many,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
-machines. It ends, and leaves nothing, when its input ends.
+machines, "ill" that one slot is out of service and another is doubted. It ends, and leaves nothing, when its input ends.
 """
 
 from __future__ import annotations
@@ -255,8 +255,19 @@ def _obey_of_machines(words: list[str], studio: Seeded, now: dt.datetime) -> Non
                 Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
         case ["box", level]:
             _box(level)
+        case ["ill"]:
+            _look_ill(now)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
+
+
+def _look_ill(now: dt.datetime) -> None:
+    from experiments.cluster import slot_health
+    from experiments.models import Slot
+
+    words = "Workers of 3 runs of 2 people keep dying on it, and the same runs do well on 7 other slots."
+    Slot.objects.filter(index=2).update(doubt=f"{words} It stays in service because it is the last GPU slot that is.")
+    slot_health.take_out(Slot.objects.get(index=3), words, now=now)
 
 
 def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:

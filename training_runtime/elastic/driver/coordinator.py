@@ -1,5 +1,4 @@
-"""The driver's watch over one train(): it starts and ends workers, publishes generations, and records what they report. It computes
-nothing.
+"""The driver's watch over one train(): it starts and ends workers, publishes generations, records what they report, and computes nothing.
 
 One loop, one thread. Events come from the host link, from the reports of fork server and workers, and from the ring of finished steps;
 after each round `membership.decide` says what to do. Only a worker that the fork server has reaped counts as gone: until then its slot is
@@ -268,8 +267,8 @@ class Coordinator:
         self.done = True
         self._retire(CLOSED, tick)
 
-    def _exited(self, worker_id: int, code: int) -> None:
-        """A worker is reaped. What follows from a death on a slot that is still wanted is for `failures` to say."""
+    def _exited(self, worker_id: int, code: int, *, unheard: bool = False) -> None:
+        """A worker is reaped, or `unheard` of. What follows from a death on a slot that is still wanted is for `failures` to say."""
         ended = self.supervision.ended(self.worker_table, worker_id, code, segment=self.segment, generation=self.record.number)
         goodbye = self.segment is not None and self.segment.get(worker_id, STATE) == STATE_LEFT
         died = self.worker_table.exited(worker_id, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
@@ -277,6 +276,8 @@ class Coordinator:
         self.remote_nodes.worker_ended(self.worker_table[worker_id].machine)
         if not died or ended.slot not in self._wanted_ids():
             return
+        if ended.may_be_the_slot() and not unheard:
+            self.recorder.died(ended.slot)
         verdict = self.supervision.failures.judge(ended, time.monotonic(), step=self.recorder.last_step)
         if verdict.failed is not None:
             message, traceback = verdict.failed
@@ -312,7 +313,7 @@ class Coordinator:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
         self.remote_nodes.forget(machine)
         for worker in self.worker_table.on(machine):
-            self._exited(worker.worker_id, -signal.SIGKILL)
+            self._exited(worker.worker_id, -signal.SIGKILL, unheard=True)
 
     # -- decisions
 

@@ -42,7 +42,7 @@ class FailureCauses:
         report = self._told.pop(worker_id, {})
         traceback, summary = report.get("traceback", ""), report.get("summary", "").rpartition(".errors.")[2]
         if code == EXHAUSTED:
-            return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback)
+            return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback, no_memory=True)
         if code == DISCONNECTED:
             return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
         if report:
@@ -52,7 +52,7 @@ class FailureCauses:
             return Cause(f"exited with status {code}", True, raised=f"status {code}")
         if code == -signal.SIGKILL and kernel_kills() > self._before[1]:
             self._before = self._lately = (self._lately[0], kernel_kills())
-            return Cause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True)
+            return Cause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True, no_memory=True)
         return Cause(f"crashed ({signal.Signals(-code).name})", False) if -code in FATAL_SIGNALS else None
 
 

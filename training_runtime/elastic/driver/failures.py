@@ -23,7 +23,8 @@ FIRST_PAUSE_S, TIMES_LONGER, LONGEST_PAUSE_S = 1.0, 4.0, 1800.0
 @dataclass(frozen=True)
 class Cause:
     """What a worker died of, in words; `traceback` where it could still give one. `known`: a person should be told, the signal alone does
-    not say it. `raised`: the kind of exception, where it was one. `final`: it would only happen again. `no_room`: the disk is full."""
+    not say it. `raised`: the kind of exception, where it was one. `final`: it would only happen again. `no_room`: the disk is full;
+    `no_memory`: there was none left, which others on the machine or the device may have taken."""
 
     what: str
     known: bool
@@ -31,6 +32,7 @@ class Cause:
     raised: str = ""
     final: bool = False
     no_room: bool = False
+    no_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Ended:
     newcomer: bool
     members: bool
     others: bool
+
+    def may_be_the_slot(self) -> bool:
+        """Whether the slot may be to blame: not where a limit was met, or the script would end in the same way anywhere."""
+        return self.cause is None or not (self.cause.final or self.cause.no_room or self.cause.no_memory)
 
 
 @dataclass(frozen=True)

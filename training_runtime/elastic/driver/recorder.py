@@ -170,6 +170,11 @@ class Recorder:
         if isinstance(event, journal.Warned):
             self._screen.say(f"warning: {event.message}")
 
+    def died(self, slot: int) -> None:
+        """A worker died there, maybe of the slot. In the file with what comes next: a change of members that is being measured goes on."""
+        self._writer.write(journal.Died(slot))
+        self._dirty = True
+
     def started(self, shape: Shape, attempt: int) -> None:
         """train() was called; also tells the driver's logger."""
         job = self._job
