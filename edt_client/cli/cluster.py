@@ -1,4 +1,4 @@
-"""The cluster: who holds which slot, live; and the machines."""
+"""The cluster: who holds which slot, live; and who used what."""
 
 from __future__ import annotations
 
@@ -64,27 +64,6 @@ def _lanes(slots: list[Slot]) -> Table:
     return table
 
 
-@click.command("nodes")
-@as_json
-@with_studio
-def nodes(studio: Studio, as_json: bool) -> None:
-    """The machines.
-
-    \b
-    Example: edt nodes
-    """
-    found = studio.nodes()
-    if as_json:
-        say_json(found)
-        return
-    rows = [
-        (each.name, "silent" if each.silent else "draining" if each.draining else "up", len(each.slots), each.cpu_count, len(each.gpus),
-         f"{each.memory_bytes / 2**30:.0f} GiB", each.sandbox_level)
-        for each in found
-    ]  # fmt: skip
-    shown.table(("machine", "state", "slots", "processors", "GPUs", "memory", "box"), rows)
-
-
 @click.command("usage")
 @click.option("--by", default="person", show_default=True, type=click.Choice(("person", "project", "run")))
 @click.option("--days", default=7, show_default=True, type=click.IntRange(1, 366), help="The last days.")
@@ -136,4 +115,4 @@ def _share(row: dict[str, Any]) -> str:
     return f"{100 * row['busy_slot_s'] / row['known_slot_s']:.1f} %" if row["known_slot_s"] else "unknown"
 
 
-COMMANDS = (top, nodes, usage)
+COMMANDS = (top, usage)

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from edt_client.cli import act, bring, cluster, data, folder, login, look, models, receipts, what_if
+from edt_client.cli import act, bring, cluster, data, folder, login, look, models, nodes, receipts, what_if
 from edt_client.errors import ClientError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -57,6 +57,7 @@ for each in (
     *receipts.COMMANDS,
     *models.COMMANDS,
     *cluster.COMMANDS,
+    *nodes.COMMANDS,
     *what_if.COMMANDS,
     completion,
 ):
