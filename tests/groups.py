@@ -10,22 +10,32 @@ import tempfile
 from pathlib import Path
 
 from training_runtime.host.meter import node_facts
-from training_runtime.host.sandbox import cgroup_bases
-from training_runtime.host.sandbox.cgroup_values import places
+from training_runtime.host.sandbox import cgroup, cgroup_bases
+from training_runtime.host.sandbox.cgroup_values import WITHOUT, Controller, name_of, places
 
 
 @functools.cache
-def missing() -> tuple[str, ...]:
-    """What cannot be had on this machine."""
+def _of_this_machine() -> cgroup.Groups:
     with tempfile.TemporaryDirectory() as folder:
         groups = cgroup_bases.begin(Path(folder), memory=None, processes=100, machine_bytes=node_facts.memory_bytes())
         groups.end()
-        return groups.notes
+        return groups
 
 
-def group_of(pid: int, controller: str) -> Path:
+def missing() -> tuple[str, ...]:
+    """What cannot be had on this machine, but for shares of its disk, which few have."""
+    return tuple(note for note in _of_this_machine().notes if not note.startswith(WITHOUT["io"]))
+
+
+def used() -> tuple[Controller, ...]:
+    """The controllers that can be had here."""
+    return _of_this_machine().controllers
+
+
+def group_of(pid: int, controller: Controller) -> Path:
     found = places(Path(f"/proc/{pid}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    return Path(found.own[controller][0] if controller in found.own else (found.unified or ("/", ""))[0])
+    name = name_of(controller, 1)
+    return Path(found.own[name][0] if name in found.own else (found.unified or ("/", ""))[0])
 
 
 def around_runs(host: Path) -> list[Path]:

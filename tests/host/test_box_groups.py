@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups import group_of
+from tests.groups import group_of, used
 from tests.host.box import ATTEMPT, needs_groups, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, is_root, until
 from training_runtime.host import processes
-from training_runtime.host.sandbox.cgroup_values import CONTROLLERS
+from training_runtime.host.sandbox.cgroup_values import WITHOUT
 
 MIB = 1 << 20
 
@@ -64,12 +64,13 @@ def test_every_process_of_a_run_is_in_its_group_and_its_shim_and_the_host_are_no
     host.apply()
     host.until_holding(7, 1, 2)
     left = [int(pid) for pid in (host.result(7) / "pids").read_text().split()]  # one by exec, one forked twice in its own session
-    for controller in CONTROLLERS:
+    for controller in used():
         assert {group_of(pid, controller).name for pid in (*pids(host, 7), *left)} == {"run-7.1"}
         for pid in (saved(host, 7)["shim"], host.process.pid, host.warm_pid()):
             assert "run-" not in str(group_of(pid, controller))
     assert any(note.startswith("a run may have ") and "8192 processes" in note for note in host.look().node.sandbox_notes)
-    assert not any(note.startswith(("the memory of", "the processes of", "runs do not share")) for note in host.look().node.sandbox_notes)
+    lacks = tuple(said for controller, said in WITHOUT.items() if controller != "io")  # whose weights few disks heed
+    assert not any(note.startswith(lacks) for note in host.look().node.sandbox_notes)
     host.wanted.clear()
     host.apply()
     until(lambda: host.look().runs == ())
@@ -87,14 +88,14 @@ for line in Path("/proc/self/cgroup").read_text().splitlines():
         if "run-7.1" in path:
             for file in (group / "cgroup.procs", group.parent / "cgroup.procs", group.parent.parent / "cgroup.procs", group / "tasks"):
                 findings[f"leave {file}"] = attempt(lambda: os.close(os.open(file, os.O_WRONLY)))
-            for limit in ("memory.max", "pids.max", "memory.limit_in_bytes", "cpu.shares"):
+            for limit in ("memory.max", "pids.max", "memory.limit_in_bytes", "cpu.shares", "blkio.bfq.weight", "io.weight"):
                 findings[f"limit {group / limit}"] = attempt(lambda: os.close(os.open(group / limit, os.O_WRONLY)))
             findings[f"make in {group}"] = attempt((group / "own").mkdir)
 """,
     )
     assert opened(findings) == {}
     refusals = [finding for finding in findings.values() if finding[0] != "FileNotFoundError"]  # each controller has its own names
-    assert len(refusals) > 3 * len(CONTROLLERS)
+    assert len(refusals) > 3 * len(used())
 
 
 HOGS = {
@@ -185,6 +186,27 @@ def test_the_share_of_the_processors_follows_the_slots(own_host: HostUnderTest) 
         host.until_holding(7, *slots)
         until(lambda slots=slots: share(driver) == len(slots))
     assert share(host.pid(8)) == 1
+
+
+@pytest.mark.skipif("io" not in used(), reason="this machine has no weights of groups for its disks")
+def test_the_share_of_the_disk_follows_the_slots(own_host: HostUnderTest) -> None:
+    host = own_host
+    at_work(host, 8, 5)
+    driver, *_ = at_work(host, 7, 1)
+    of_one = until(lambda: found if (found := disk_weights(driver)) == disk_weights(host.pid(8)) else None)
+    assert of_one
+    for slots in ((1, 2, 3), ()):
+        host.want(host.spec(7, "obey"), *slots)
+        host.apply()
+        host.until_holding(7, *slots)
+        expected = {name: len(slots) * weight or weight // 4 for name, weight in of_one.items()}
+        until(lambda expected=expected: disk_weights(driver) == expected)
+    assert disk_weights(host.pid(8)) == of_one
+
+
+def disk_weights(pid: int) -> dict[str, int]:
+    files = {file.name: file.read_text().split()[-1] for file in group_of(pid, "io").glob("*.weight") if not file.name.startswith("cpu.")}
+    return {name: int(text) for name, text in files.items()}
 
 
 BUSY = """

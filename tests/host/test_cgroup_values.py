@@ -11,6 +11,7 @@ import pytest
 from training_runtime.host.sandbox import cgroup, cgroup_bases
 from training_runtime.host.sandbox.cgroup_values import (
     CONTROLLERS,
+    Disk,
     Limits,
     Places,
     Shortage,
@@ -20,7 +21,6 @@ from training_runtime.host.sandbox.cgroup_values import (
     places,
     sentence,
     shortage,
-    weight,
 )
 from training_runtime.host.settings import sandbox_policy
 
@@ -63,11 +63,6 @@ def test_each_version_has_its_files() -> None:
     assert of_run(Limits(None, 1, None, 1), "memory", 2) == ()
 
 
-def test_the_share_of_the_processors_follows_the_slots_within_what_the_kernel_takes() -> None:
-    assert [weight(slots, 2) for slots in (0, 1, 3, 5000)] == [("cpu.weight", value) for value in ("25", "100", "300", "10000")]
-    assert [weight(slots, 1) for slots in (0, 1, 3, 5000)] == [("cpu.shares", value) for value in ("256", "1024", "3072", "262144")]
-
-
 def test_a_lack_of_memory_is_read_and_told_by_whose_limit_was_met() -> None:
     second = shortage({"memory.events": "low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n"}, 2)
     killed = {"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n", "memory.limit_in_bytes": f"{GIB}\n"}
@@ -107,12 +102,17 @@ class SecondVersion:
     """As much of version 2 as the host meets: files that come with a group, controllers that are handed down, and no processes beside them.
     `delegated` is the highest group that may be changed."""
 
-    FILES = {"memory": ("memory.max", "memory.swap.max", "memory.events"), "pids": ("pids.max",), "cpu": ("cpu.weight",)}
+    FILES = {
+        "memory": ("memory.max", "memory.swap.max", "memory.events"),
+        "pids": ("pids.max",),
+        "cpu": ("cpu.weight",),
+        "io": ("io.weight",),
+    }
 
     def __init__(self, top: Path, patch: pytest.MonkeyPatch) -> None:
         self.top, self.mkdir, self.rmdir = top, Path.mkdir, Path.rmdir
         top.mkdir()
-        self.furnish(top, "cpu memory pids")
+        self.furnish(top, "cpu io memory pids")
         patch.setattr(Path, "mkdir", lambda group, *given, **named: self.make(group, *given, **named))
         patch.setattr(Path, "rmdir", lambda group: self.remove(group))
         for module in (cgroup, cgroup_bases):
@@ -166,15 +166,18 @@ class SecondVersion:
 def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SecondVersion:
     (tmp_path / "host").mkdir()
     kernel = SecondVersion(tmp_path / "cgroup", monkeypatch)
-    (kernel.top / "cgroup.subtree_control").write_text("cpu memory pids")
+    (kernel.top / "cgroup.subtree_control").write_text("cpu io memory pids")
     (kernel.top / "studio.service").mkdir()
     (kernel.top / "studio.service" / "cgroup.procs").write_text("100\n101\n")
     return kernel
 
 
-def begin(second: SecondVersion, group: str = "studio.service", *, systemd: bool = False) -> cgroup.Groups:
+WEIGHED = Disk("none", cost=True)
+
+
+def begin(second: SecondVersion, group: str = "studio.service", *, systemd: bool = False, disk: Disk = WEIGHED) -> cgroup.Groups:
     found, folder = Places({}, (str(second.top / group), str(second.top))), second.top.parent / "host"
-    return cgroup_bases.begin_in(found, folder, memory=float(GIB), processes=500, machine_bytes=64 * GIB, systemd=systemd)
+    return cgroup_bases.begin_in(found, folder, memory=float(GIB), processes=500, machine_bytes=64 * GIB, systemd=systemd, disk=disk)
 
 
 def base_of(second: SecondVersion) -> Path:
@@ -186,10 +189,10 @@ def test_with_version_2_the_studio_goes_beside_its_runs(second: SecondVersion) -
     groups = begin(second)
     assert groups.notes == ()
     assert groups.words() == ("a run may have 1 GiB of memory and 500 processes and threads",)
-    assert second.entered == ["cgroup.procs"] * 3
+    assert second.entered == ["cgroup.procs"] * 4
     aside = second.top / "studio.service" / "edt-studio"
     assert (aside / "cgroup.procs").read_text() == "100\n101\n"
-    assert (aside / "cpu.weight").read_text() == "1000"
+    assert (aside / "cpu.weight").read_text() == (aside / "io.weight").read_text() == "1000"
     groups.make("run-7.1")
     leaf = base_of(second) / "run-7.1"
     written = {name: (leaf / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max")}
@@ -201,7 +204,7 @@ def test_weights_follow_the_slots_of_each_run_and_of_all_together(second: Second
     groups = begin(second)
     for name in ("run-7.1", "run-8.1"):
         groups.make(name)
-    seen = []
+    seen, disk = [], []
     for slots in (
         {"run-7.1": 0, "run-8.1": 0},
         {"run-7.1": 0, "run-8.1": 2},
@@ -211,7 +214,9 @@ def test_weights_follow_the_slots_of_each_run_and_of_all_together(second: Second
         seen.append(
             [(folder / "cpu.weight").read_text() for folder in (base_of(second) / "run-7.1", base_of(second) / "run-8.1", base_of(second))]
         )
+        disk.append([(base_of(second) / name / "io.weight").read_text() for name in ("run-7.1", "run-8.1", ".")])
     assert seen == [["25", "25", "100"], ["25", "200", "200"], ["300", "200", "500"]]
+    assert disk == [["25", "25", "max"], ["25", "200", "max"], ["300", "200", "max"]]  # all together: as the kernel made it
 
 
 def test_a_group_goes_when_its_run_has_ended_and_nothing_is_in_it_any_more(second: SecondVersion) -> None:
@@ -267,6 +272,7 @@ def test_what_cannot_be_had_is_left_out_and_said(second: SecondVersion, tmp_path
     assert [note.split(" (")[0] for note in groups.notes] == [
         "the processes of all runs together are not limited",
         "runs do not share the processors by the slots they hold",
+        "runs do not share the disk by the slots they hold",
     ]
     nothing = cgroup_bases.begin_in(Places({}, None), tmp_path / "host", memory=None, processes=9, machine_bytes=GIB)
     assert len(nothing.notes) == len(CONTROLLERS)
@@ -276,6 +282,20 @@ def test_what_cannot_be_had_is_left_out_and_said(second: SecondVersion, tmp_path
     assert nothing.doors("run-1.1") == ()
     assert nothing.explain(nothing.shortage("run-1.1")) == ""
     nothing.end()
+
+
+def test_weights_are_set_on_a_disk_that_heeds_none_too_and_that_is_said(second: SecondVersion) -> None:
+    groups = begin(second, disk=Disk("none"))
+    assert groups.notes == ("runs do not share the disk by the slots they hold (its scheduler is none, which heeds no weights; bfq does)",)
+    groups.make("run-7.1")
+    groups.settle({"run-7.1": 2})
+    assert (base_of(second) / "run-7.1" / "io.weight").read_text() == "200"
+
+
+def test_a_kernel_without_weights_for_disks_is_said(second: SecondVersion, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SecondVersion, "FILES", SecondVersion.FILES | {"io": ("io.max",)})
+    (note,) = begin(second).notes
+    assert note == "runs do not share the disk by the slots they hold (this kernel has no weights of groups for disks)"
 
 
 def test_a_group_of_systemds_is_taken_where_it_is_delegated_and_else_left_as_it_is(

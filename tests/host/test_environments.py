@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups import group_of
+from tests.groups import group_of, used
 from tests.host.box import needs_box, needs_groups
 from tests.host.conftest import HostUnderTest, _bases, until
 from tests.host.outside import another_machine, greeting, needs_a_way_out
 from tests.index import Index, serving
 from training_runtime.environments import base, requirements
 from training_runtime.host import client, processes
-from training_runtime.host.sandbox.cgroup_values import CONTROLLERS
 from training_runtime.protocol import Apply, EnvironmentSeen, WantedEnvironment
 
 SHOW = """
@@ -199,7 +198,7 @@ def test_a_build_and_all_that_it_starts_are_in_a_control_group_that_goes_with_it
     started = processes.descendants({builder}, processes.table())
     assert started
     for pid in (builder, *started):
-        assert all(group_of(pid, controller).name == f"build-{asked.key[:16]}" for controller in CONTROLLERS)
+        assert all(group_of(pid, controller).name == f"build-{asked.key[:16]}" for controller in used())
     index.gate.set()
     assert until_seen(host, asked.key, "ready", "failed").state == "ready"
     until(lambda: not [group for base in host.groups() for group in base.glob("build-*")])

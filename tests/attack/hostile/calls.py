@@ -23,7 +23,10 @@ Try = tuple[str, str, Callable[[], object]]
 libc = ctypes.CDLL(None, use_errno=True)
 NEW_USER, NEW_MOUNTS, NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
 KNOBS = ("kernel/core_pattern", "kernel/modprobe", "vm/overcommit_memory", "fs/protected_hardlinks", "kernel/unprivileged_userns_clone")
-OF_GROUPS = ("cgroup.procs", "tasks", "memory.max", "memory.limit_in_bytes", "pids.max", "cpu.weight", "cpu.shares", "release_agent")
+OF_GROUPS = (
+    *("cgroup.procs", "tasks", "release_agent", "memory.max", "memory.limit_in_bytes", "pids.max"),
+    *("cpu.weight", "cpu.shares", "io.weight", "blkio.bfq.weight"),
+)
 MOST_GROUP_FILES = 300
 
 

@@ -1,4 +1,5 @@
-"""A cgroup for each run: what it may take of the machine's memory and processes, and its share of the processors by the slots it holds.
+"""A cgroup for each run: what it may take of the machine's memory and processes, and its share of the processors and of the disk by the
+slots it holds.
 
 Promise, where the node's notes do not say otherwise: a run's driver goes into the run's group before it boxes itself in, so whatever the
 run starts is there from its first instruction, and the box lets it write to no group, its own or another's. So the kernel counts for the
@@ -45,13 +46,17 @@ class Groups:
 
     def words(self) -> tuple[str, ...]:
         """What a run may have, and then `notes`."""
-        used = {controller for base in self._bases for controller in base.controllers}
-        said = values.words(self._given, used) if self._given is not None else ""
+        said = values.words(self._given, self.controllers) if self._given is not None else ""
         return (*([said] if said else []), *self.notes)
 
     @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """Those that are used."""
+        return tuple(controller for base in self._bases for controller in base.controllers)
+
+    @property
     def limit_memory(self) -> bool:
-        return any("memory" in base.controllers for base in self._bases)
+        return "memory" in self.controllers
 
     def make(self, name: str, most: values.Most | None = None) -> None:
         """With its limits, still empty; `most`: less than those of a run. Raises OSError, and a run that gets no group does not begin."""
@@ -89,8 +94,7 @@ class Groups:
         empty."""
         known = {name: held for name, held in slots.items() if name in self._before}
         for base in self._bases:
-            if "cpu" in base.controllers:
-                self._weigh(base, known)
+            self._weigh(base, known)
         for name in [name for name in self._before if name not in slots]:
             if all([gone(base.folder / name) for base in self._bases]):
                 del self._before[name]
@@ -99,9 +103,12 @@ class Groups:
     def _weigh(self, base: Base, slots: Mapping[str, int]) -> None:
         for name, held in slots.items():
             if held != self._slots.get(name):
-                try_write(base.folder / name, values.weight(held, base.version))
-        if (total := sum(slots.values())) != self._total:  # all runs together are never less than one process beside them
-            try_write(base.folder, values.weight(max(1, total), base.version))
+                for controller in base.controllers:
+                    try_write(base.folder / name, values.weights(held, controller, base.version))
+        if "cpu" in base.controllers and (total := sum(slots.values())) != self._total:
+            # All runs together are never less than one process beside them. Of the disk they have what any group has, however many
+            # slots they hold: the studio's database is on it too.
+            try_write(base.folder, values.weights(max(1, total), "cpu", base.version))
 
     def shortage(self, name: str) -> Shortage:
         """What want of memory has done to this run."""
@@ -157,11 +164,11 @@ def write_all(group: Path, said: tuple[tuple[str, str], ...]) -> None:
                 raise
 
 
-def try_write(group: Path, said: tuple[str, str]) -> None:
+def try_write(group: Path, said: tuple[tuple[str, str], ...]) -> None:
     try:
-        write(group / said[0], said[1])
+        write_all(group, said)
     except OSError as error:
-        log.warning("the share of the processors cannot be set: %s", error)
+        log.warning("the share of a group cannot be set: %s", error)
 
 
 def write(file: Path, value: str) -> None:

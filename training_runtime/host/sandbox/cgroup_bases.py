@@ -15,12 +15,14 @@ import os
 from pathlib import Path
 
 from training_runtime.host.sandbox import cgroup_values as values
+from training_runtime.host.sandbox import disk_device
 from training_runtime.host.sandbox.cgroup import Base, Groups, door, gone, leaves, read, try_write, write, write_all
 from training_runtime.host.sandbox.cgroup_values import CONTROLLERS, Controller, Limits, Version
 
 _STUDIO = "edt-studio"
 _TRIES = 10
 _DELEGATED = ("trusted.delegate", "user.delegate")  # extended attributes that systemd gives to such a group
+_NO_DISK = values.Disk()
 NOT_GIVEN = "{} is systemd's own: give the studio a group by Delegate=yes in its unit, or start it with systemd-run --scope -p Delegate=yes"
 
 
@@ -29,11 +31,20 @@ def begin(folder: Path, *, memory: float | None, processes: int, machine_bytes: 
     must be single-threaded."""
     found = values.places(read(Path("/proc/self/cgroup")), read(Path("/proc/self/mountinfo")))
     systemd = Path("/run/systemd/system").is_dir()  # sd_booted(3)
-    return begin_in(found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes, systemd=systemd)
+    top = found.unified[1] if found.unified is not None else "/"
+    disk = disk_device.disk_of(folder, read(Path("/proc/self/mountinfo")), read(Path(top, "io.cost.qos")))
+    return begin_in(found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes, systemd=systemd, disk=disk)
 
 
 def begin_in(
-    found: values.Places, folder: Path, *, memory: float | None, processes: int, machine_bytes: int, systemd: bool = False
+    found: values.Places,
+    folder: Path,
+    *,
+    memory: float | None,
+    processes: int,
+    machine_bytes: int,
+    systemd: bool = False,
+    disk: values.Disk = _NO_DISK,
 ) -> Groups:
     name = f"edt-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
     own = _own(found)
@@ -57,6 +68,7 @@ def begin_in(
             problem = _try(base, controller, version, given) if given_to_us else NOT_GIVEN.format(group)
             if not problem:
                 works[base, version].append(controller)
+                problem = values.unheeded(disk, _weights_in(base, version)) if controller == "io" else ""
         if problem:
             notes.append(f"{values.WITHOUT[controller]} ({problem})")
     bases = tuple(Base(base, version, tuple(controllers)) for (base, version), controllers in works.items() if controllers)
@@ -78,8 +90,8 @@ def _own(found: values.Places) -> dict[Controller, tuple[Version, Path, Path]]:
     """By controller: the version, our group, and the folder above which nothing can be seen."""
     own: dict[Controller, tuple[Version, Path, Path]] = {}
     for controller in CONTROLLERS:
-        if controller in found.own:
-            group, top = found.own[controller]
+        if (name := values.name_of(controller, 1)) in found.own:
+            group, top = found.own[name]
             own[controller] = 1, Path(group), Path(top)
         elif found.unified is not None:
             group, top = found.unified
@@ -116,14 +128,20 @@ def _try(base: Path, controller: Controller, version: Version, given: Limits) ->
             _enable(base, controller)
         trial.mkdir(exist_ok=True)
         write_all(trial, values.of_run(given, controller, version))
-        if controller == "cpu":
-            write_all(trial, (values.weight(1, version),))
+        write_all(trial, values.weights(1, controller, version))
+        if controller == "io" and not _weights_in(trial, version):
+            return "this kernel has no weights of groups for disks"
         _enter(door(trial, version))
         return ""
     except OSError as error:
         return f"{error.filename or base}: {error.strerror}"
     finally:
         gone(trial)
+
+
+def _weights_in(group: Path, version: Version) -> list[str]:
+    """The files of a disk's weights that this kernel has."""
+    return [name for name, _ in values.weights(1, "io", version) if (group / name).exists()]
 
 
 def _enter(file: Path) -> None:
@@ -159,8 +177,8 @@ def _enable(group: Path, controller: Controller) -> None:
         for pid in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 write(aside / "cgroup.procs", pid)
-    if controller == "cpu" and aside.is_dir():
-        try_write(aside, ("cpu.weight", str(values.STUDIO_WEIGHT)))
+    if aside.is_dir():
+        try_write(aside, values.of_studio(controller))
 
 
 def _earlier(folder: Path) -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """What the cgroups of runs are told, for both versions of the kernel's interface: pure, numbers in and names and values of files out.
 
-Version 2: Documentation/admin-guide/cgroup-v2.rst of the kernel; version 1: cgroup-v1/memory.rst and pids.rst beside it, and
-scheduler/sched-design-CFS.rst.
+Version 2: Documentation/admin-guide/cgroup-v2.rst of the kernel; version 1: cgroup-v1/memory.rst, pids.rst and blkio-controller.rst beside
+it, and scheduler/sched-design-CFS.rst; weights of disks: block/bfq-iosched.rst.
 """
 
 from __future__ import annotations
@@ -12,18 +12,35 @@ from dataclasses import dataclass
 from typing import Literal
 
 Version = Literal[1, 2]
-Controller = Literal["memory", "pids", "cpu"]
-CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu")
+Controller = Literal["memory", "pids", "cpu", "io"]
+CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu", "io")
 WITHOUT: dict[Controller, str] = {
     "memory": "the memory of a run is not limited",
     "pids": "the processes of all runs together are not limited",
     "cpu": "runs do not share the processors by the slots they hold",
+    "io": "runs do not share the disk by the slots they hold",
 }
 LEAST_BYTES = 64 << 20
 _GIB = 1 << 30
-_SLOT: dict[Version, int] = {1: 1024, 2: 100}  # as much as one ordinary process without a group
-_HEAVIEST: dict[Version, int] = {1: 1 << 18, 2: 10_000}
-STUDIO_WEIGHT = 1000  # version 2: of the studio's own processes together, where they have to be put into a group too
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Of a file with a weight: what one slot weighs, and the most that the kernel takes."""
+
+    slot: int
+    most: int
+
+
+# A slot of the processors weighs as much as one ordinary process without a group. Those of a disk count between runs alone, so they are
+# small enough for many slots to fit. BFQ is a scheduler of disks, of both versions; the other files are of io.cost and of Linux before 5.0.
+_WEIGHTS: dict[tuple[Controller, Version], dict[str, _Scale]] = {
+    ("cpu", 1): {"cpu.shares": _Scale(1024, 1 << 18)},
+    ("cpu", 2): {"cpu.weight": _Scale(100, 10_000)},
+    ("io", 1): {"blkio.bfq.weight": _Scale(8, 1000), "blkio.weight": _Scale(40, 1000)},
+    ("io", 2): {"io.bfq.weight": _Scale(8, 1000), "io.weight": _Scale(100, 10_000)},
+}
+_STUDIO_WEIGHT = "1000"
 
 
 @dataclass(frozen=True)
@@ -102,14 +119,57 @@ def words(given: Limits, controllers: Collection[Controller]) -> str:
     return f"a run may have {' and '.join(parts)}" if parts else ""
 
 
-OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes", "memory.use_hierarchy"})  # not in every kernel
+_OF_DISKS = frozenset(name for (controller, _), files in _WEIGHTS.items() if controller == "io" for name in files)
+OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes", "memory.use_hierarchy"}) | _OF_DISKS  # not in every kernel
 
 
-def weight(slots: int, version: Version) -> tuple[str, str]:
+def weights(slots: int, controller: Controller, version: Version) -> tuple[tuple[str, str], ...]:
     """Of a run that holds so many slots, against the other runs: a quarter of a slot's for one that holds none but has a process, and
-    writes its model, say."""
-    value = max(_SLOT[version] * slots, _SLOT[version] // 4)
-    return ("cpu.shares" if version == 1 else "cpu.weight"), str(min(value, _HEAVIEST[version]))
+    writes its model, say. Empty for a controller that has none; of a disk's files any may be missing, but not all."""
+    files = _WEIGHTS.get((controller, version), {})
+    return tuple((name, str(min(max(scale.slot * slots, scale.slot // 4), scale.most))) for name, scale in files.items())
+
+
+def of_studio(controller: Controller) -> tuple[tuple[str, str], ...]:
+    """Version 2: of its own processes together, where they have to be put into a group too."""
+    return tuple((name, _STUDIO_WEIGHT) for name in _WEIGHTS.get((controller, 2), {}))
+
+
+def name_of(controller: Controller, version: Version) -> str:
+    """What the kernel calls it."""
+    return "blkio" if (controller, version) == ("io", 1) else controller
+
+
+@dataclass(frozen=True)
+class Disk:
+    """That of the runs' folders. `scheduler`: who orders what is asked of it, empty where the kernel does not say; `cost`: the kernel
+    weighs it by io.cost, whoever orders."""
+
+    scheduler: str = ""
+    cost: bool = False
+
+
+def unheeded(disk: Disk, files: Collection[str]) -> str:
+    """Why the weights in these files change nothing on this disk; empty where they do."""
+    heeded = {".bfq.": disk.scheduler == "bfq", "io.weight": disk.cost, "blkio.weight": disk.scheduler == "cfq"}
+    if any(mark in name and yes for name in files for mark, yes in heeded.items()):
+        return ""
+    if not disk.scheduler:
+        return "it is none whose scheduler the kernel tells"
+    if disk.scheduler == "bfq":
+        return "its scheduler is bfq, for which this kernel has no weights of groups"
+    return f"its scheduler is {disk.scheduler}, which heeds no weights; bfq does"
+
+
+def scheduler(text: str) -> str:
+    """The one in use, from a disk's queue/scheduler."""
+    return text.partition("[")[2].partition("]")[0]
+
+
+def weighs_cost(text: str, device: str) -> bool:
+    """Whether io.cost is on for this device ("8:0"), from io.cost.qos of the highest group."""
+    lines = (line.split() for line in text.splitlines())
+    return any(words[:1] == [device] and "enable=1" in words for words in lines)
 
 
 @dataclass(frozen=True)
@@ -183,6 +243,15 @@ def places(cgroup: str, mountinfo: str) -> Places:
             elif kind == "cgroup" and named & options:
                 own |= {name: (folder, at) for name in named & options if name not in own}
     return Places(own, unified)
+
+
+def mounted_from(mountinfo: str, device: str) -> str:
+    """What the file system of this device ("0:42") was mounted from; empty if it is none of those."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split()[2:3] == [device]:
+            return _plain(after.split()[1])
+    return ""
 
 
 def _mount(line: str) -> tuple[str, str, str, set[str]]:
