@@ -15,7 +15,7 @@ import pytest
 from tests.attack.scene import HURRIED, SLOTS, Scene, hostile_files
 from tests.e2e.studio import Studio, keeps_people_apart
 
-REFUSED = {"EACCES", "EPERM", "ENOENT", "ESRCH", "EXDEV", "ENOSYS", "EROFS", "ENOTDIR", "EAFNOSUPPORT"}
+REFUSED = {"EACCES", "EPERM", "ENOENT", "ESRCH", "EXDEV", "ENOSYS", "EROFS", "ENOTDIR", "ENOTTY", "EAFNOSUPPORT"}
 REFUSED |= {"ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH", "ConnectionAbortedError", "TimeoutError", "gaierror"}
 
 

@@ -43,7 +43,10 @@ def test_no_name_in_them_can_be_asked_for(attacked: Attack) -> None:
 
 def test_no_process_of_others_is_seen_signalled_traced_read_or_slowed(attacked: Attack) -> None:
     proc = [f"proc {name}" for name in ("environ", "mem", "maps", "auxv", "fd", "cwd", "root")]
-    assert attacked.opened("see", "signal", "trace", "memory", "descriptor", *proc, "priority", "processors", "limits") == []
+    assert (
+        attacked.opened("see", "signal", "trace", "memory", "descriptor", "computed", "owner", *proc, "priority", "processors", "limits")
+        == []
+    )
 
 
 def test_no_socket_of_the_studio_of_another_run_or_of_the_machine_answers(attacked: Attack) -> None:

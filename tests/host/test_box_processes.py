@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import platform
 import shutil
 import socket
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.host.conftest import HostUnderTest, has_landlock, until
 from training_runtime.host.sandbox import levels
 from training_runtime.host.settings import sandbox_policy
 
+needs_filter = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="system calls are not filtered here")
 USERS = BOTH_LEVELS  # each promise is kept at both levels, except where a test says otherwise
 
 
@@ -60,6 +62,37 @@ for name, pid in (("host", {host.process.pid}), ("warm", {warm}), ("tests", {os.
 """,
     )
     assert opened(findings) == {}
+
+
+CLOCKS = """
+import fcntl, struct, time
+def owner(pid):
+    told = bytearray(struct.pack("QQ", 3, 0) + bytes(48))
+    fcntl.ioctl(os.pidfd_open(pid), 0xC040FF0B, told)
+    return told
+"""
+
+
+@needs_box
+@needs_filter
+def test_user_code_is_not_told_how_long_a_process_of_others_computes_nor_whose_it_is(host: HostUnderTest) -> None:
+    findings = try_in_the_box(
+        host,
+        CLOCKS
+        + f"""
+for name, pid in (("host", {host.process.pid}), ("warm", {host.warm_pid()})):
+    findings[name + " clock"] = attempt(lambda: time.clock_gettime(~pid << 3 | 2))
+    findings[name + " owner"] = attempt(lambda: owner(pid))
+findings["own"] = [attempt(lambda: time.clock_gettime(clock)) for clock in (2, 3, ~0 << 3 | 2)]
+findings["own thread"] = attempt(lambda: time.clock_gettime(time.pthread_getcpuclockid(__import__("threading").get_ident())))
+""",
+    )
+    own = [*findings.pop("own"), findings.pop("own thread")]
+    assert [finding[0] for finding in own] == ["done"] * 4
+    assert {name: finding[1] for name, finding in findings.items() if "clock" in name} == dict.fromkeys(
+        ("host clock", "warm clock"), "[Errno 1] Operation not permitted"
+    )
+    assert not [finding for name, finding in findings.items() if finding[0] == "done"]
 
 
 @needs_box

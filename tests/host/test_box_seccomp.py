@@ -32,15 +32,17 @@ def numbers(table: dict[str, tuple[int | None, int | None]], machine: str) -> di
     return {name: number for name, both in table.items() if (number := both[COLUMN.index(machine)]) is not None}
 
 
-def answer(machine: str, number: int, *, first: int = 0, token: int | None = None, alone: bool = False) -> int:
+def answer(machine: str, number: int, *, first: int = 0, second: int = 0, token: int | None = None, alone: bool = False) -> int:
     """What the kernel would make of the program: 0 where the call is allowed, else the error. Every jump must lead forwards to a return."""
-    data = struct.pack("=IIQ6Q", number, TOKENS[machine] if token is None else token, 0, first, 0, 0, 0, 0, 0)
+    data = struct.pack("=IIQ6Q", number, TOKENS[machine] if token is None else token, 0, first, second, 0, 0, 0, 0)
     program, at, value = seccomp.instructions(machine, alone=alone), 0, 0
     while True:
         code, yes, no, constant = program[at]
         at += 1
         if code == 0x20:
             (value,) = struct.unpack_from("=I", data, constant)
+        elif code == 0x54:
+            value &= constant
         elif code == 0x06:
             assert constant == ALLOW or constant >> 16 == 5
             return 0 if constant == ALLOW else constant & 0xFFFF
@@ -90,6 +92,30 @@ def test_sockets_are_of_four_families(machine: str) -> None:
 def test_limits_are_set_for_the_caller_alone(machine: str) -> None:
     number = numbers(seccomp._BY_ARGUMENT, machine)["prlimit64"]
     assert [answer(machine, number, first=pid) for pid in (0, 1, 4711, 1 << 32)] == [0, errno.EPERM, errno.EPERM, 0]
+
+
+@pytest.mark.parametrize("machine", TOKENS)
+@pytest.mark.parametrize("call", seccomp._CLOCKS)
+def test_the_clock_of_a_process_that_is_named_is_refused_and_no_other(machine: str, call: str) -> None:
+    number = numbers(seccomp._BY_ARGUMENT, machine)[call]
+
+    def of(pid: int, kind: int) -> int:
+        return (~pid << 3 | kind) & 0xFFFFFFFF
+
+    for pid in (1, 4711, 1 << 22):
+        assert {answer(machine, number, first=of(pid, kind)) for kind in (0, 1, 2, 3)} == {errno.EPERM}
+        assert {answer(machine, number, first=of(pid, kind | 4)) for kind in (0, 1, 2)} == {
+            0
+        }  # a thread: the kernel tells of its own alone
+    assert {answer(machine, number, first=first) for first in (*range(12), of(0, 2), of(0, 6))} == {0}
+
+
+@pytest.mark.parametrize("machine", TOKENS)
+def test_who_owns_a_process_is_not_told_by_its_handle(machine: str) -> None:
+    number = numbers(seccomp._BY_ARGUMENT, machine)["ioctl"]
+    for size in (64, 72, 4096):
+        assert answer(machine, number, second=0xC000FF0B | size << 16) == errno.ENOTTY
+    assert {answer(machine, number, second=second) for second in (0x5401, 0x541B, 0xFF0A, 0xFF0C, 0xC020462A)} == {0}
 
 
 @pytest.mark.parametrize("machine", TOKENS)

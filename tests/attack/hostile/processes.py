@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
+import struct
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +17,7 @@ Try = tuple[str, str, Callable[[], object]]
 libc = ctypes.CDLL(None, use_errno=True)
 PROC = ("environ", "mem", "maps", "auxv", "fd", "cwd", "root")
 PTRACE_SEIZE, PROCESS_VM_READV = 0x4206, 310
-PIDFD_OPEN, PIDFD_GETFD, KCMP = 434, 438, 312
+PIDFD_OPEN, PIDFD_GETFD, KCMP, PIDFD_GET_INFO = 434, 438, 312, 0xC040FF0B
 if os.uname().machine == "aarch64":
     PROCESS_VM_READV, KCMP = 270, 272
 
@@ -44,6 +47,22 @@ def descriptor(pid: int) -> int:
     handle = call(PIDFD_OPEN, pid)
     try:
         return call(PIDFD_GETFD, handle, 1)
+    finally:
+        os.close(handle)
+
+
+def computed(pid: int) -> float:
+    """For how long, by the clock that the kernel has of each process."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def owner(pid: int) -> list[int]:
+    """Whose it is, and its parent, by its handle (Linux 6.13)."""
+    handle = call(PIDFD_OPEN, pid)
+    try:
+        told = bytearray(struct.pack("QQ", 0x3, 0) + bytes(48))
+        fcntl.ioctl(handle, PIDFD_GET_INFO, told)
+        return list(struct.unpack_from("13I", told, 12))
     finally:
         os.close(handle)
 
@@ -106,6 +125,8 @@ def tries(targets: dict[str, Any]) -> Iterator[Try]:
         yield "trace", role, partial(trace, pid)
         yield "memory", role, partial(memory, pid)
         yield "descriptor", role, partial(descriptor, pid)
+        yield "computed", role, partial(computed, pid)
+        yield "owner", role, partial(owner, pid)
         for name in PROC:
             yield f"proc {name}", role, partial(look, pid, name)
         yield "priority", role, partial(slower, pid)

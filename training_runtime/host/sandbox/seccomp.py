@@ -11,6 +11,8 @@ Refused with ENOSYS, as by a kernel without it, where programs then go another w
   namespaces, mounts   a user namespace would give every right over kernel code that is otherwise root's
   sockets              other families than Unix, IP and netlink would load protocols that nobody here speaks
   prlimit              of a process that is named: where runs share a user, one could give the host no processor time, and end it
+  clocks               of a process that is named: the kernel tells whoever asks how long it has computed, to the nanosecond
+  ioctl                ENOTTY, as before Linux 6.13, for the one by which a pidfd tells of whose process it is, and of its parent
 And for a process that is `alone`, which reads what it is given and answers (see `file_box`), more with EPERM: to start or trace processes,
 to signal them, to speak to any, and to make links, devices and pipes.
 Open on purpose: process_vm_readv and pidfd_getfd, which MPI's and CUDA's exchange between processes of one run needs, and which the
@@ -32,15 +34,23 @@ from training_runtime.host.sandbox import kernel
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant; see bpf(4) and linux/filter.h
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16  # in struct seccomp_data; the low half of an argument comes first
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = (
+    0,
+    4,
+    16,
+    24,
+)  # in struct seccomp_data; the low half of an argument comes first
 _X32 = 0x40000000  # the bit in numbers of the x32 entries
 _FARTHEST = 255
 
 _NAMESPACES = 0x7E020000 | 0x80  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME
 _CLONE_NAMESPACES = 0x7E020000  # in clone the bit of NEWTIME is part of the signal's number
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep", "timer_create")
+_OF_PROCESSES, _OF_THE_CALLER, _OF_A_THREAD = 1 << 31, 0xFFFFFFF8, 4  # numbers of clocks: ~PID << 3, and a bit; of threads its own alone
+_PIDFD_GET_INFO = 0xFF0B  # without what says how long the answer may be
 
 # By name: the numbers on x86_64 and aarch64, None where there is no such call.
 _ABSENT: dict[str, tuple[int | None, int | None]] = {  # ENOSYS
@@ -99,6 +109,11 @@ _BY_ARGUMENT: dict[str, tuple[int | None, int | None]] = {
     "unshare": (272, 97),
     "socket": (41, 198),
     "prlimit64": (302, 261),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
+    "timer_create": (222, 107),
+    "ioctl": (16, 29),
 }
 _ALONE: dict[str, tuple[int | None, int | None]] = {  # EPERM, beside all the above
     "clone": (56, 220),
@@ -210,7 +225,25 @@ def _by_argument() -> dict[str, list[Instruction]]:
             _allow(),
         ],
         "prlimit64": [first, (_EQUAL, 1, 0, 0), _error(errno.EPERM), _allow()],
-    }
+        "ioctl": [
+            (_LOAD, 0, 0, _SECOND_ARGUMENT_AT),
+            (_AND, 0, 0, 0xFFFF),
+            (_EQUAL, 0, 1, _PIDFD_GET_INFO),
+            _error(errno.ENOTTY),
+            _allow(),
+        ],
+    } | dict.fromkeys(_CLOCKS, _own_clocks())
+
+
+def _own_clocks() -> list[Instruction]:
+    return [
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+        (_AT_LEAST, 0, 3, _OF_PROCESSES),
+        (_AT_LEAST, 2, 0, _OF_THE_CALLER),
+        (_ANY_BIT, 1, 0, _OF_A_THREAD),
+        _error(errno.EPERM),  # as clock_getcpuclockid(3) says it
+        _allow(),
+    ]
 
 
 def _search(found: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
