@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.box import BOTH_LEVELS, needs_box, needs_own_users, needs_root, opened, try_in_the_box
+from tests.host.box import ATTEMPT, BOTH_LEVELS, needs_box, needs_own_users, needs_root, opened, try_in_the_box
 from tests.host.conftest import HostUnderTest, has_landlock, until
 from training_runtime.host.sandbox import levels
 from training_runtime.host.settings import sandbox_policy
@@ -93,6 +93,42 @@ findings["own thread"] = attempt(lambda: time.clock_gettime(time.pthread_getcpuc
         ("host clock", "warm clock"), "[Errno 1] Operation not permitted"
     )
     assert not [finding for name, finding in findings.items() if finding[0] == "done"]
+
+
+UNDER_WAY = """
+import socket, time
+held = []
+def pass_one():
+    held.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+    return socket.send_fds(held[-1][0], [b"x"], [0])
+def fill():
+    while True:
+        held.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        held[-1][0].setblocking(False)
+        try:
+            while True:
+                socket.send_fds(held[-1][0], [b"x"], [0] * 253)
+        except BlockingIOError:
+            pass  # this one takes no more
+"""
+
+
+@needs_root
+def test_what_the_kernel_counts_by_user_a_run_uses_up_for_itself_alone(own_host: HostUnderTest) -> None:
+    """Descriptors that are being passed: the host passes two for each run that begins, torch's loaders one for each tensor."""
+    host, end = own_host, 'os.environ["RESULT_DIR"], "end"'
+    full = UNDER_WAY + 'findings["fill"], findings["more"] = attempt(fill), attempt(pass_one)\n'
+    waits = f"while not Path({end}).exists(): time.sleep(0.02)\n"
+    code = {"main.py": (ATTEMPT % full) + waits}
+    host.want(host.spec(7, "script", "main.py", code=code))
+    host.apply()
+    found = host.result(7) / "findings.json"
+    findings = until(lambda: found.exists() and found.read_text() and json.loads(found.read_text()), deadline_s=40)
+    assert all("Too many references" in finding[1] for finding in findings.values()), findings
+    beside = try_in_the_box(host, UNDER_WAY + 'findings["one"] = attempt(pass_one)', run=8)
+    assert beside["one"] == ["done", "1"]
+    (host.result(7) / "end").touch()
+    host.until_run(7, lambda seen: seen.state == "exited")
 
 
 @needs_box
