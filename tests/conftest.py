@@ -10,10 +10,11 @@ from typing import Any
 import hypothesis
 import pytest
 from django.core.cache import cache
+from django.db import connection
 
 from experiments.live import notify
 from experiments.models import Node, Project, User
-from tests import cast
+from tests import cast, migrated
 from tests.side_by_side import Scheduling
 from webapp.home import prepare
 
@@ -29,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_keepdb: bool, django_db_modify_db_settings: None) -> bool:
+    """Where it is SQLite's, the database of a process of tests is a copy of one with all migrations."""
+    if connection.vendor != "sqlite":
+        return django_db_keepdb
+    migrated.copy_to(Path(connection.creation._get_test_db_name()))
+    return True
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,15 +52,17 @@ def serve() -> None:
 
     django.setup()
     logging.disable(logging.WARNING)
+    from django.conf import settings
     from django.core.management import call_command
     from django.utils import timezone
 
     from experiments.live import notify
-    from tests import transferred
+    from tests import migrated, transferred
     from tests.web import fetched, packages, seed
 
     notify.app.send_task = lambda *_, **__: None  # no Celery here: what would be scheduled is not
-    call_command("migrate", verbosity=0)
+    migrated.copy_to(Path(settings.DATABASES["default"]["NAME"]))
+    call_command("migrate", verbosity=0)  # makes the permissions
     studio = seed.studio(now=timezone.now())
     odd = seed.oddly_named(studio) | fetched.fetched(studio) | transferred.pages(studio.alice, studio.digits)
     threading.Thread(target=_hear_of_nodes, daemon=True).start()
