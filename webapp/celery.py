@@ -5,6 +5,9 @@ import os
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+# Django's checks import every page and the whole API: half of a worker's start, and memory that no task needs. `manage.py check` is for who
+# changes the code, and a test.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("edt")
 app.config_from_object("django.conf:settings", namespace="CELERY")
