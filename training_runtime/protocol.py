@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from training_runtime.errors import ProtocolError
+from training_runtime.gpu_health import GpuHealth
 
 VERSION = 2  # of what agent and host say to each other; 1: a host that knows no secrets of runs, 0: from before there was a number
 UNCHANGED_CODE_NS = 315_532_801_234_567_890  # when files of a run's working folder were written that are as they were uploaded (in 1980)
@@ -231,7 +232,7 @@ class EnvironmentSeen:
 @dataclass(frozen=True)
 class Observation:
     """The state of a node: answer to Apply, and what subscribers are sent. `revision` is the last one applied. `storage_problem`: why runs
-    cannot write there now, for which they wait whatever they are granted; empty where they can. `environments`: those that are wanted;
+    cannot write there now, for which they wait. `gpus`: those whose driver tells of their health. `environments`: those that are wanted;
     `folders`: of all that are built; None where both are left out, since only journals have grown."""
 
     revision: int
@@ -239,6 +240,7 @@ class Observation:
     runs: tuple[RunObservation, ...]
     warm: bool = True
     storage_problem: str = ""
+    gpus: tuple[GpuHealth, ...] = ()
     environments: tuple[EnvironmentSeen, ...] | None = None
     folders: tuple[str, ...] | None = None
     version: int = VERSION

@@ -19,7 +19,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from experiments.cluster import apart, environments, remote_workers, scheduling, snapshot, utilization
+from experiments.cluster import apart, environments, remote_workers, scheduling, slot_health, snapshot, utilization
 from experiments.definitions import launchers, variables
 from experiments.files import bundles, datastore, runfiles, stores
 from experiments.live import notify
@@ -120,6 +120,7 @@ def record(observation: Observation, *, now: dt.datetime) -> Node:
     """
     node = register(observation.node, now=now)
     _note_storage(node, observation.storage_problem)
+    slot_health.take_in(node, observation.gpus, now=now)
     environments.take_in(node, observation.environments, observation.folders, now=now)
     if observation.revision < node.fence:
         return node

@@ -9,15 +9,16 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from experiments.cluster import apart, snapshot
 from experiments.live import notify
-from experiments.models import ClusterChange, Grant, Slot, SlotDeath
+from experiments.models import ClusterChange, Grant, Node, Slot, SlotDeath
 from experiments.notifications import rules
+from training_runtime.gpu_health import GpuHealth, fault
 from training_runtime.protocol import Device
 from training_runtime.scheduling.slot_health import WINDOW_S, SlotCondition, Stay, faded, judge
 
@@ -49,10 +50,26 @@ def take_out(slot: Slot, reason: str, *, now: dt.datetime) -> bool:
     return True
 
 
+def take_in(node: Node, gpus: Sequence[GpuHealth], *, now: dt.datetime) -> None:
+    """What the drivers of its GPUs say, also of the last slot: a GPU that has failed fails whatever runs on it."""
+    said = {health.gpu: health for health in gpus if health.uncorrected_errors or health.xid}
+    for slot in Slot.objects.filter(node=node, device="gpu", retired=False).select_related("node") if said else ():
+        if (health := said.get(slot.place)) is None:
+            continue
+        if health.uncorrected_errors is not None and health.uncorrected_errors != slot.seen_errors:
+            if health.uncorrected_errors < slot.seen_errors:  # its driver was loaded anew, and counts from nothing
+                slot.accepted_errors = 0
+            slot.seen_errors = health.uncorrected_errors
+            Slot.objects.filter(pk=slot.pk).update(seen_errors=slot.seen_errors, accepted_errors=slot.accepted_errors)
+        trusted_for_s = (now - slot.trusted_since).total_seconds() if slot.trusted_since is not None else None
+        if not slot.out_reason and (reason := fault(health, accepted_errors=slot.accepted_errors, trusted_for_s=trusted_for_s)):
+            take_out(slot, reason, now=now)
+
+
 def put_back(slot: Slot, *, now: dt.datetime) -> None:
     """Back into service; what was held against it counts no more."""
     with transaction.atomic():
-        Slot.objects.filter(pk=slot.pk).update(out_reason="", out_at=None, doubt="", trusted_since=now)
+        Slot.objects.filter(pk=slot.pk).update(out_reason="", out_at=None, doubt="", trusted_since=now, accepted_errors=F("seen_errors"))
         SlotDeath.objects.filter(slot=slot).delete()
         _changed(slot)
 

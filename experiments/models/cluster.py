@@ -60,6 +60,8 @@ class Slot(models.Model):
     out_at = models.DateTimeField(null=True)
     doubt = models.CharField(max_length=500, blank=True)
     trusted_since = models.DateTimeField(null=True)
+    seen_errors = models.BigIntegerField(default=0)  # uncorrected, of its GPU's memory, that its driver last counted
+    accepted_errors = models.BigIntegerField(default=0)  # of these, when it was last put back
 
     class Meta:
         ordering = ["node__name", "index"]

@@ -16,7 +16,7 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += ("training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
+RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
@@ -28,7 +28,7 @@ PURE += (
     "training_runtime.host.meter.disk_values",
     "training_runtime.host.spares.spare_plan",
 )
-PURE += ("training_runtime.elastic.torchrun.decide",)
+PURE += ("training_runtime.elastic.torchrun.decide", "training_runtime.gpu_health")
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",

@@ -7,12 +7,14 @@ import datetime as dt
 import pytest
 
 from experiments import services
-from experiments.cluster import scheduling, slot_health
+from experiments.cluster import fleet, scheduling, slot_health
 from experiments.metrics import ingest, slot_deaths
 from experiments.models import ClusterChange, Grant, Node, Notification, NotificationKind, Project, Slot, SlotDeath, TrainingRun, User
 from experiments.selectors import feed, lanes
 from tests import cast
+from training_runtime.gpu_health import GpuHealth, fault
 from training_runtime.journal import Died
+from training_runtime.protocol import Observation
 from training_runtime.scheduling.slot_health import WINDOW_S
 
 pytestmark = pytest.mark.django_db
@@ -129,3 +131,42 @@ def test_what_was_said_before_is_not_counted_again_and_old_deaths_fade(run: Trai
     assert SlotDeath.objects.get().deaths == pytest.approx(2.5, abs=0.01)
     slot_deaths.keep(run, [(slot(1).pk, NOW - dt.timedelta(seconds=WINDOW_S + 1))], now=NOW)
     assert SlotDeath.objects.count() == 1, "too old"
+
+
+@pytest.mark.parametrize(
+    ("health", "accepted", "trusted_for_s", "says"),
+    [
+        (GpuHealth(0, 0), 0, None, ""),
+        (GpuHealth(0, None), 0, None, ""),
+        (GpuHealth(0, 1), 0, None, "The driver of GPU 0 counts 1 uncorrected ECC error of its memory."),
+        (GpuHealth(0, 3), 3, None, ""),
+        (GpuHealth(0, 4), 3, 60.0, "The driver of GPU 0 counts 4 uncorrected ECC errors of its memory."),
+        (GpuHealth(0, None, 79, 5.0), 0, None, "The driver of GPU 0 reports Xid 79: the GPU has fallen off the bus."),
+        (GpuHealth(0, None, 79, 5.0), 0, 60.0, "The driver of GPU 0 reports Xid 79: the GPU has fallen off the bus."),
+        (GpuHealth(0, None, 79, 65.0), 0, 60.0, ""),
+        (GpuHealth(0, None, 31, 5.0), 0, None, ""),  # a program's own doing
+    ],
+)
+def test_what_a_driver_says_takes_out_what_it_is_about(health: GpuHealth, accepted: int, trusted_for_s: float | None, says: str) -> None:
+    assert fault(health, accepted_errors=accepted, trusted_for_s=trusted_for_s) == says
+
+
+def test_slots_of_a_gpu_whose_driver_reports_an_error_are_out_until_they_are_put_back(dora: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDT_SLOTS", "4")
+    node = cast.node("alpha", slots=4, gpus=2, now=NOW)
+
+    def heard(*gpus: GpuHealth, at: dt.datetime) -> list[int]:
+        fleet.record(Observation(revision=1, node=cast.facts("alpha", gpus=2), runs=(), gpus=gpus), now=at)
+        return [slot.index for slot in Slot.objects.filter(node=node).exclude(out_reason="").order_by("index")]
+
+    two = GpuHealth(1, 2)
+    assert heard(GpuHealth(0, 0), two, at=NOW) == [1, 3], "both share it"
+    assert Notification.objects.filter(person=dora, kind=NotificationKind.SLOT).count() == 2
+    for each in Slot.objects.filter(node=node):
+        services.put_slot_back(each, by=dora, now=NOW + MINUTE)
+    assert heard(two, at=NOW + 2 * MINUTE) == []
+    assert heard(GpuHealth(1, 3), at=NOW + 3 * MINUTE) == [1, 3]
+    for each in Slot.objects.filter(node=node):
+        services.put_slot_back(each, by=dora, now=NOW + 4 * MINUTE)
+    assert heard(GpuHealth(1, 1), at=NOW + 5 * MINUTE) == [1, 3], "its driver was loaded anew since, and counts from nothing"
+    assert heard(GpuHealth(0, None, 79, 3.0), at=NOW + 6 * MINUTE) == [0, 1, 2, 3], "also the last"

@@ -157,7 +157,9 @@ def test_a_worker_of_which_the_studio_has_not_spoken_yet_is_left_alone() -> None
 
 
 def test_without_a_driver_nothing_is_known_of_gpus() -> None:
-    found = nvidia()(0)
+    use, health = nvidia()
+    assert all(each.gpu >= 0 for each in health())
+    found = use(0)
     assert found is None or (0 <= found.share <= 1 and (found.memory_bytes is None or found.memory_bytes > 0))
 
 

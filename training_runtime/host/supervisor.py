@@ -1,7 +1,6 @@
 """The node host's loop: wait for something to happen, note the facts, ask `reconcile` what to do, do it, tell the subscribers. One thread.
 
-Signals and sockets only change facts; the loop alone acts. There is no polling but for what the kernel does not report: a retry that is
-due, and processes that are being killed.
+Signals and sockets only change facts; the loop alone acts. It polls only what the kernel does not report: retries, and who is being killed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from training_runtime.host import reconcile
 from training_runtime.host.environments.builds import Environments
 from training_runtime.host.meter.disk_watch import DiskWatch
 from training_runtime.host.meter.free_space import Watch
-from training_runtime.host.meter.utilization import Meter, nvidia
+from training_runtime.host.meter.utilization import meter_of
 from training_runtime.host.node import Node
 from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.host.runs import begin, ending, script_environment, talk
@@ -64,7 +63,7 @@ class Supervisor:
         self._spares = Spares(settings, node=node, fork=self._warm.fork, gpus=bool(facts.gpus))
         self._room = room
         self._disk = DiskWatch(settings, node=node)
-        self._meter = Meter(nvidia() if facts.gpus else lambda _index: None)
+        self._meter = meter_of(facts.gpus)
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
         self._signals = socket.socketpair()
@@ -369,6 +368,7 @@ class Supervisor:
             runs=runs,
             warm=self._warm.ready,
             storage_problem=self._room.problem,
+            gpus=self._meter.health(),
             environments=self._environments.seen() if measured else None,
             folders=self._environments.folders() if measured else None,
         )

@@ -11,10 +11,12 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from training_runtime.gpu_health import GpuHealth
 from training_runtime.host import processes
+from training_runtime.host.meter.gpu_errors import GpuErrors
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import SlotRef, SlotSeen, Worker
 
@@ -63,8 +65,8 @@ class Meter:
     A worker that an earlier host has started counts from now on. All times are seconds after boot.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
+    def __init__(self, gpu: Gpu, health: Callable[[], tuple[GpuHealth, ...]] = tuple) -> None:
+        self._gpu, self.health = gpu, health
         self._began = boot_s()
         self._sampled = self._began
         self._counts: dict[Worker, _Count] = {}
@@ -133,9 +135,15 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-def nvidia() -> Gpu:
-    """Asks NVIDIA's management library, which comes with the driver: the share of the last second or so in which a kernel ran, and the
-    device's memory that is in use (a container does not know its processes by the numbers under which the driver lists them).
+def meter_of(gpus: Sequence[str]) -> Meter:
+    """Of a machine with these GPUs."""
+    return Meter(*nvidia()) if gpus else Meter(lambda _index: None)
+
+
+def nvidia() -> tuple[Gpu, Callable[[], tuple[GpuHealth, ...]]]:
+    """What tells of the use of GPUs, and of their health. Asks NVIDIA's management library, which comes with the driver: the share of the
+    last second or so in which a kernel ran, and the device's memory that is in use (a container does not know its processes by the numbers
+    under which the driver lists them).
 
     Devices are told apart by their minor numbers, as in `node_facts`. Without the library nothing is known.
     """
@@ -144,7 +152,7 @@ def nvidia() -> Gpu:
         handles = _devices(library)
     except OSError as error:
         log.info("how busy GPUs are cannot be known: %s", error)
-        return lambda _index: None
+        return lambda _index: None, tuple
 
     def use(index: int) -> GpuUse | None:
         found, memory = _Utilization(), _Memory()
@@ -154,7 +162,7 @@ def nvidia() -> Gpu:
         sizes = (None, None) if unknown else (int(memory.used), int(memory.total))
         return GpuUse(min(1.0, float(found.gpu) / 100), *sizes)
 
-    return use
+    return use, GpuErrors(library, handles).look
 
 
 def _devices(library: ctypes.CDLL) -> dict[int, ctypes.c_void_p]:
