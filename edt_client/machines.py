@@ -33,6 +33,10 @@ def declare_lost(name: str, *, confirm_name: str, reason: str = "") -> Operation
     return dict((yield Call("POST", f"/nodes/{part(name)}/lost", json=body, key="lost")).said())
 
 
+def rename(name: str, title: str) -> Operation[Node]:
+    return read(Node, (yield Call("PATCH", f"/nodes/{part(name)}", json={"title": title})).said())
+
+
 def remove(name: str, *, reason: str = "") -> Operation[None]:
     yield Call("DELETE", f"/nodes/{part(name)}", {"reason": reason})
 

@@ -222,6 +222,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/sharing/preview/", sharing.sharing_preview, name="preview_sharing"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
     path("cluster/nodes/<str:name>/drain/", sharing.node_drain, name="node_drain"),
+    path("cluster/nodes/<str:name>/rename/", sharing.node_rename, name="node_rename"),
     path("cluster/nodes/<str:name>/lost/", sharing.node_lost, name="node_lost"),
     path("cluster/nodes/<str:name>/remove/", sharing.node_remove, name="node_remove"),
     path("cluster/nodes/<str:name>/drain/preview/", sharing.drain_preview, name="preview_drain"),

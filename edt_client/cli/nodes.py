@@ -21,7 +21,7 @@ reason_option = click.option("--reason", default="", help="Everybody can read it
 @as_json
 @with_studio
 def nodes(studio: Studio, as_json: bool) -> None:
-    """The machines; drain, resume, put-back, lost and remove are for administrators of the cluster.
+    """The machines; drain, resume, put-back, rename, lost and remove are for administrators of the cluster.
 
     \b
     Example: edt nodes
@@ -109,6 +109,20 @@ def lost(studio: Studio, name: str, confirm: str | None, reason: str) -> None:
     typed = confirm if confirm is not None else click.prompt("Type the machine's name to confirm", err=True)
     freed = studio.do(machines.declare_lost(name, confirm_name=typed, reason=reason))
     click.echo(f"{name} is declared lost. Slots freed: {freed['slots']}; runs that go on elsewhere or end: {freed['runs']}.")
+
+
+@nodes.command("rename")
+@name_argument
+@click.argument("title")
+@with_studio
+def rename(studio: Studio, name: str, title: str) -> None:
+    """Give a machine a title for people; "" takes it away. Its name stays.
+
+    \b
+    Example: edt nodes rename alpha "The one by the window"
+    """
+    studio.do(machines.rename(name, title))
+    click.echo(f"{name} has a title." if title else f"{name} has no title.")
 
 
 @nodes.command("remove")

@@ -36,9 +36,10 @@ class NodeSlot(Schema):
 
 
 class Node(Schema):
-    """`silent`: it has not been heard of for a while; `sandbox_level`: of the box around user code there."""
+    """`silent`: it has not been heard of for a while; `sandbox_level`: of the box around user code there. `title`: what people call it."""
 
     name: str
+    title: str
     cpu_count: int
     memory_bytes: int
     gpus: list[Any]
@@ -56,6 +57,13 @@ class Node(Schema):
 
 class Drain(Body):
     draining: bool
+    reason: str = ""
+
+
+class Renaming(Body):
+    """`title`: empty: it has none."""
+
+    title: str
     reason: str = ""
 
 
@@ -104,6 +112,13 @@ def nodes(request: HttpRequest) -> Page[Node]:
 @router.get("/nodes/{str:name}", response=Node)
 def node(request: HttpRequest, name: str) -> Node:
     return _shown(access.node(person(request), name))
+
+
+@router.patch("/nodes/{str:name}", response=Node)
+def rename_node(request: HttpRequest, name: str, body: Renaming) -> Node:
+    """What people call it. Its name stays, by which its host and its folders know it."""
+    user = person(request)
+    return _shown(services.rename_node(access.node(user, name, need="admin"), by=user, title=body.title, reason=body.reason))
 
 
 @router.delete("/nodes/{str:name}", response={204: None})

@@ -182,6 +182,13 @@ def drain_node(node: Node, *, draining: bool) -> Node:
     return node
 
 
+def entitle(node: Node, *, title: str) -> None:
+    """What people call it from now on."""
+    with transaction.atomic():
+        Node.objects.filter(pk=node.pk).update(title=title)
+        _say()
+
+
 def fence(node: Node, *, now: dt.datetime) -> Node:
     """From now on nothing counts that the node's host has from before, and any host may become the node's. In the caller's transaction."""
     node = Node.objects.select_for_update().get(pk=node.pk)

@@ -14,6 +14,7 @@ class Node(models.Model):
     """A machine with a node host and an agent. Facts are what its host last said."""
 
     name = models.CharField(max_length=100, unique=True)
+    title = models.CharField(max_length=100, blank=True)  # what people call it; it is known by its name everywhere
     cpu_count = models.PositiveIntegerField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     gpus = models.JSONField(default=list)

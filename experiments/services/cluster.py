@@ -22,6 +22,7 @@ from experiments.services import checks
 POLICIES = {"fair_share": "fair share", "priority": "priority"}
 MOST_SLOTS = 1_000_000
 REASON_LIMIT = 400
+MOST_TITLE = 100
 MOST_PRIORITY = 10_000
 MOST_GB = 1_000_000
 LEAST_GRACE_S, MOST_GRACE_S = 1, 3600
@@ -77,6 +78,20 @@ def declare_node_lost(node: Node, *, by: User, confirm_name: str, reason: str = 
     found = losses.give_up(node, now=now, reason=f"{node.name} was declared lost by {by.username}.")
     note(by, [f"declared node {node.name} lost"], reason=reason, now=now)
     return found
+
+
+def rename_node(node: Node, *, by: User, title: str, reason: str = "", now: dt.datetime | None = None) -> Node:
+    """What people call the machine, beside its name, which stays what it is known by; empty: nothing else. Field: title."""
+    title = " ".join(title.split())
+    if len(title) > MOST_TITLE or not title.isprintable():
+        checks.refuse("title", f"Give a title of at most {MOST_TITLE} letters, or none.")
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        if node.title != title:
+            note(by, [f"calls node {node.name} {title!r}" if title else f"took the title of node {node.name} away"], reason=reason, now=now)
+            fleet.entitle(node, title=title)
+            node.refresh_from_db()
+    return node
 
 
 def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | None = None) -> None:

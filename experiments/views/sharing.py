@@ -140,6 +140,16 @@ def node_lost(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+def node_rename(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    found = access.node(user, name, need="admin")
+    title = request.POST.get("title", "")
+    return act(
+        request, lambda: services.rename_node(found, by=user, title=title), said="The title is saved.", to=reverse("node", args=[name])
+    )
+
+
+@require_POST
 def node_remove(request: HttpRequest, name: str) -> HttpResponse:
     user = person(request)
     found = access.node(user, name, need="admin")

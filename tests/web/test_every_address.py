@@ -57,7 +57,8 @@ PRIVATE = {
     "project_import", "import_piece", "finish_import", "drop_import",
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
-    "environments", "set_prices", "node_drain", "node_lost", "node_remove", "slot_drain", "slot_back", "preview_sharing", "preview_drain",
+    "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back",
+    "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",
 }  # fmt: skip
@@ -107,7 +108,7 @@ WRITES = {
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "update_model", "delete_model", "drop_alias", "update_model_version", "set_alias", "delete_model_version",
-    "slot_drain", "slot_back", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
+    "slot_drain", "slot_back", "node_rename", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece", "import_piece"}
 FORMS = {

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from edt_client.calls import Answer, Call, checked
 from edt_client.cli import main
 from edt_client.client import Studio
 from experiments.cluster import slot_health
-from experiments.models import Grant, Node, Slot, TrainingRun
+from experiments.models import ClusterChange, Grant, Node, Slot, TrainingRun
 from tests.web import api
 from tests.web.api import Script
+from tests.web.conftest import As
 from tests.web.seed import Seeded
 
 
@@ -69,8 +71,27 @@ def test_a_machine_is_declared_lost_and_removed(dora: None, capsys: pytest.Captu
     assert Node.objects.get().removed_at is not None
 
 
+def test_a_machine_gets_a_title_and_keeps_its_name(dora: None, studio: Seeded, as_: As, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "rename", "local", "  By the   window ") == "local has a title.\n"
+    client = as_(studio.dora)
+    page = client.get(reverse("node", args=["local"])).content.decode()
+    assert "<h1><bdi>By the window</bdi></h1>" in page
+    assert "Known as <bdi>local</bdi>" in page
+    assert "By the window" in client.get(reverse("cluster"), {"part": "nodes"}).content.decode()
+    assert ClusterChange.objects.latest("pk").text == "dora calls node local 'By the window'"
+    assert "at most 100 letters" in said(capsys, "rename", "local", "x" * 101, status=1)
+    assert "The title is saved." in client.post(reverse("node_rename", args=["local"]), {"title": ""}, follow=True).content.decode()
+    assert Node.objects.get().title == ""
+
+
 def test_nobody_else_changes_machines(studio: Seeded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Studio, "from_environment", lambda: Connected(api.of(studio.alice)))
-    for words in (("drain", "local"), ("put-back", "local", "GPU 3"), ("lost", "local", "--confirm", "local"), ("remove", "local")):
+    for words in (
+        ("drain", "local"),
+        ("put-back", "local", "GPU 3"),
+        ("lost", "local", "--confirm", "local"),
+        ("rename", "local", "x"),
+        ("remove", "local"),
+    ):
         assert "administrator" in said(capsys, *words, status=1), words
     assert not Node.objects.get().draining
