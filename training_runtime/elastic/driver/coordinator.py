@@ -257,8 +257,7 @@ class Coordinator:
             self.worker_table.settle()
 
     def _retire(self, word: int, tick: int) -> None:
-        """A worker has done all units, so all members have; what they had to say before that is in the journal. But for the one who writes
-        the final model they may go (RETIRED); when that is written as well, that one too (CLOSED)."""
+        """All units are done: members may go (RETIRED), but for who writes the final model; when that is written, that one too (CLOSED)."""
         assert self.segment is not None
         self.retiring, self.last_tick = True, tick
         self.segment.say(word)
