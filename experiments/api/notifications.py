@@ -100,7 +100,7 @@ def mark_read(request: HttpRequest, body: Read) -> Status[None]:
 
 
 def _choice(user: User) -> Choice:
-    return Choice(ways={kind: list(rules.ways(user, kind)) for kind in NotificationKind.values}, email=user.email)
+    return Choice(ways={kind: list(rules.ways(user, kind)) for kind in rules.kinds_for(user)}, email=user.email)
 
 
 @router.get("/me/notifications", response=Choice)

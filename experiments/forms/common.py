@@ -245,6 +245,13 @@ class WebhookForm(forms.Form):
         label="Events", choices=NotificationKind.choices, initial=NotificationKind.values, widget=forms.CheckboxSelectMultiple
     )
 
+    def __init__(self, *args: Any, kinds: Sequence[NotificationKind] = (), **more: Any) -> None:
+        """`kinds`: those that there are to choose from, where that is not all."""
+        super().__init__(*args, **more)
+        field = self.fields["kinds"]
+        if kinds and isinstance(field, forms.MultipleChoiceField):
+            field.choices = [(kind.value, kind.label) for kind in kinds]
+
 
 class ProjectWebhookForm(WebhookForm):
     """The same, in the words of somebody who is told of everybody's runs."""

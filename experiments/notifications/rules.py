@@ -50,6 +50,11 @@ def ways(person: User, kind: str) -> Sequence[str]:
     return chosen if isinstance(chosen, list) else USUAL[kind]
 
 
+def kinds_for(person: User) -> list[NotificationKind]:
+    """What this person may be told of: of slots of the cluster only administrators are."""
+    return [kind for kind in NotificationKind if kind != NotificationKind.SLOT or person.is_staff]
+
+
 def notify_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User | None) -> None:
     """The run has come to the state it is in. Whoever did that themselves need not be told; that it was paused is told as a change to
     it."""

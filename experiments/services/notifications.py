@@ -43,11 +43,11 @@ def choose_notifications(
             validate_email(address)
         except ValidationError:
             checks.refuse("email", "This is not an e-mail address.")
-    chosen = {kind: [way for way in ways.get(kind, ()) if way in (rules.IN_PAGE, rules.BY_MAIL)] for kind in NotificationKind.values}
+    chosen = {kind: [way for way in ways.get(kind, ()) if way in (rules.IN_PAGE, rules.BY_MAIL)] for kind in rules.kinds_for(person)}
     if not address and any(rules.BY_MAIL in each for each in chosen.values()):
         checks.refuse("email", "Give the address that e-mails shall go to.")
     with transaction.atomic():
-        person.notification_choices, person.email = chosen, address
+        person.notification_choices, person.email = person.notification_choices | chosen, address
         person.save(update_fields=["notification_choices", "email"])
         if address and address != person.confirmed_email and settings.EDT_EMAIL:
             _ask_to_confirm(person, confirm_at(email_token(person, address)), now)

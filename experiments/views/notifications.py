@@ -67,7 +67,7 @@ def choices(request: HttpRequest) -> HttpResponse:
     user = person(request)
     if request.method != "POST":
         return _choices(request, user)
-    ways = {kind: request.POST.getlist(kind) for kind in NotificationKind.values}
+    ways = {kind.value: request.POST.getlist(kind) for kind in rules.kinds_for(user)}
     email = request.POST.get("email", user.email)[:254]
     try:
         services.choose_notifications(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=timezone.now())
@@ -104,7 +104,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 def add_hook(request: HttpRequest) -> HttpResponse:
     """One's own. An error comes back on the page of choices."""
     user = person(request)
-    form = WebhookForm(request.POST)
+    form = WebhookForm(request.POST, kinds=rules.kinds_for(user))
     added = attempt(form, lambda: services.add_webhook(by=user, **form.cleaned_data)) if form.is_valid() else None
     if added:
         return done(request, "The webhook is added. Its secret is below.", to=reverse("notification_choices"))
@@ -121,13 +121,14 @@ def _choices(
     form: WebhookForm | None = None,
 ) -> HttpResponse:
     """The page of choices: as they are kept, or with the `ways` and the `email` that were refused."""
+    kinds = rules.kinds_for(user)
     context = {
-        "rows": [(kind, label, ways[kind] if ways is not None else rules.ways(user, kind)) for kind, label in NotificationKind.choices],
+        "rows": [(kind, kind.label, ways[kind] if ways is not None else rules.ways(user, kind)) for kind in kinds],
         "mail": settings.EDT_EMAIL,
         "email": user.email if email is None else email,
         "unconfirmed": bool(user.email) and user.email != user.confirmed_email,
         "refusals": refusals,
-        "form": form or WebhookForm(),
+        "form": form or WebhookForm(kinds=kinds),
         **_hooks(None, user),
     }
     return page(request, "notifications/choices.html", context, parts=HOOKS)

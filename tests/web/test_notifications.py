@@ -113,7 +113,8 @@ def test_a_notice_is_its_persons_alone_and_its_words_are_text(project: Project, 
 def test_choices_are_kept_and_e_mail_needs_an_address(alice: User, settings: Any, as_: As) -> None:
     settings.EDT_EMAIL = True
     client, address = as_(alice), reverse("notification_choices")
-    assert client.get(address).content.decode().count(" checked") == len(NotificationKind.values) * 2  # in the page, and a webhook's events
+    offered = 2 * (len(NotificationKind) - 1)  # in the page, and a webhook's events; slots are for administrators
+    assert client.get(address).content.decode().count(" checked") == offered
     assert "Give the address" in client.post(address, {NotificationKind.FAILED: ["page", "mail"], "email": ""}).content.decode()
     alice.refresh_from_db()
     assert alice.notification_choices == {}
@@ -122,6 +123,15 @@ def test_choices_are_kept_and_e_mail_needs_an_address(alice: User, settings: Any
     assert alice.notification_choices[NotificationKind.FAILED] == ["page", "mail"]
     assert alice.notification_choices[NotificationKind.COMPLETED] == []
     assert alice.email == "alice@example.org"
+
+
+def test_slots_that_look_ill_are_for_administrators_to_choose_to_hear_of(alice: User, dora: User, as_: As) -> None:
+    address, kind = reverse("notification_choices"), NotificationKind.SLOT
+    assert kind.value not in as_(alice).get(address).content.decode()
+    assert kind.value in as_(dora).get(address).content.decode()
+    as_(alice).post(address, {"email": ""})
+    alice.refresh_from_db()
+    assert kind not in alice.notification_choices, "should she come to be one, she is told"
 
 
 def test_refused_choices_come_back_as_they_were_made_with_the_error_at_the_address(alice: User, settings: Any, as_: As) -> None:
