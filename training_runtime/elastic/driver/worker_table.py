@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable
 
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.driver import membership
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.multinode.remote_nodes import RemoteNodes
+from training_runtime.elastic.processes.commands import Fork, Kill, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.processes.process_handles import start_ticks
 from training_runtime.protocol import SlotRef, Worker
@@ -33,8 +33,7 @@ class WorkerTable:
         if worker_id is not None:
             segment.clear_worker(worker_id)
             self.workers[worker_id] = WorkerProcess(worker_id, slot, machine, "starting")
-            about = {"worker_id": worker_id, "slot": slot.id, "index": slot.index, "kind": slot.device}
-            self._command(machine, do="fork", **about, begin=begin, after=after, workers=workers)
+            self._command(machine, Fork(worker_id, slot.id, slot.index, slot.device, begin=begin, after=after, workers=workers))
 
     def forked(self, worker_id: int, pid: int) -> None:
         worker = self.workers[worker_id]
@@ -56,7 +55,7 @@ class WorkerTable:
     def kill(self, worker_ids: Iterable[int]) -> None:
         for worker_id in worker_ids:
             self.workers[worker_id].killed = True
-            self._command(self.workers[worker_id].machine, do="kill", worker_id=worker_id)
+            self._command(self.workers[worker_id].machine, Kill(worker_id))
 
     def discard(self, worker_ids: Iterable[int]) -> None:
         """End workers that never became members."""
@@ -121,10 +120,10 @@ class WorkerTable:
         matter = (s for s in self.workers.values() if not s.gone or (s.dead and s.state in ("member", "leaving")))
         return tuple(membership.WorkerFacts(s.worker_id, s.slot.id, s.state, s.dead, s.ready_at) for s in matter)
 
-    def _command(self, machine: int, **command: object) -> None:
+    def _command(self, machine: int, command: Fork | Kill) -> None:
         """A fork server that has just died hears nothing; its driver is about to see that, and all that it was told is void then."""
         if machine:
-            return self._elsewhere.command(machine, **command)
+            return self._elsewhere.command(machine, command)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._here.commands.send(json.dumps(command).encode())
+            self._here.commands.send(encode(command))
         return None

@@ -24,6 +24,7 @@ from typing import Any
 from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
 from training_runtime.elastic.multinode.replication import HOME, Piece, Replication
 from training_runtime.elastic.multinode.wire import Wire
+from training_runtime.elastic.processes import commands
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.processes.reports import Inbox
 from training_runtime.elastic.state import emergency_checkpoint
@@ -171,7 +172,7 @@ class Line:
                 raise ProtocolError(f"{kind!r} came when the training had begun")
 
     def _hear(self, message: Message) -> None:
-        if message.get("do") == "heard":
+        if "do" in message and isinstance(commands.read(message), commands.Acknowledge):
             self._heard.release()
             return
         self._deliver(message)
@@ -204,21 +205,21 @@ class Home:
 
     def _pass_on(self, raw: bytes) -> bool:
         """What the driver says, to one machine or (HOME) to all of them; False where it has closed its end."""
-        message = json.loads(raw) if raw else None
-        if message is not None and message["do"] == "start":
-            self._start_is_there.set()
-            return True
         with self._lock:
             lines = dict(self._lines)
-        if message is None:
+        if not raw:
             for line in lines.values():
                 line.end()
             for line in lines.values():
                 line.finish()
             return False
+        to, command = commands.decode_addressed(raw)
+        if isinstance(command, commands.Start):
+            self._start_is_there.set()
+            return True
         for machine, line in lines.items():
-            if message["machine"] in (machine, HOME):
-                line.cut() if message["do"] == "cut" else line.post(message)
+            if to in (machine, HOME):
+                line.cut() if isinstance(command, commands.Cut) else line.post(commands.plain(command))
         return True
 
     def _attend(self, connection: socket.socket) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
-import json
 import os
 import socket
 import time
@@ -19,7 +18,9 @@ from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.bridge import Ends
+from training_runtime.elastic.multinode.replication import HOME
 from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.commands import Acknowledge, Command, Cut, End, Kill, Start, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.state import capture, transfer
 from training_runtime.protocol import SlotRef, build
@@ -116,7 +117,7 @@ class RemoteNodes:
         job, fd = self._job, self._fork_server.start_fd
         if not os.fstat(fd).st_size:
             transfer.pack(fd, capture.capture(job.live), 0, 1)
-        self.command(0, do="start")
+        self.command(HOME, Start())
 
     def _set_slots(self, machine: int, slots: list[dict[str, Any]]) -> None:
         """Which slots it has for this run. Without the studio their numbers are only its own."""
@@ -131,18 +132,18 @@ class RemoteNodes:
 
     # -- what they are told
 
-    def command(self, machine: int, **command: Any) -> None:
-        """To a station; nothing happens where it has just been lost, of which the driver is about to hear."""
+    def command(self, machine: int, command: Command) -> None:
+        """To a station, or (HOME) to all; nothing happens where it has just been lost, of which the driver is about to hear."""
         if self._control is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._control.send(json.dumps({"machine": machine, **command}).encode())
-        if command.get("do") == "kill":
+                self._control.send(encode(command, machine=machine))
+        if isinstance(command, Kill):
             self._killed.setdefault(machine, time.monotonic())
 
     def acknowledge(self, report: dict[str, Any]) -> None:
         """Word of another machine is in the journal: it need not keep it any more."""
         if report.get("machine"):
-            self.command(report["machine"], do="heard")
+            self.command(report["machine"], Acknowledge())
 
     def worker_ended(self, machine: int) -> None:
         """A worker has ended there."""
@@ -153,7 +154,7 @@ class RemoteNodes:
         for machine, since in tuple(self._killed.items()):
             if now > since + UNRESPONSIVE_S:
                 del self._killed[machine]
-                self.command(machine, do="cut")
+                self.command(machine, Cut())
 
     def restart(self) -> tuple[int, ...]:
         """The bridge has died, and with it every connection: the machines that are lost. Others may come to a new one."""
@@ -170,7 +171,7 @@ class RemoteNodes:
             return
         rendezvous.forget(self._job.result_dir)
         if over:
-            self.command(0, do="end")
+            self.command(HOME, End())
         self._control.close()
         self._control = None
         (handle,), self.handles = self.handles, ()

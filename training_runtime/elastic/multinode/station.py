@@ -28,6 +28,7 @@ from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.becoming import at_the_end
+from training_runtime.elastic.processes.commands import Command, End, Fork, Kill, decode, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.processes.process_handles import start_ticks
 from training_runtime.elastic.state import emergency_checkpoint
@@ -213,7 +214,7 @@ class Station:
                 return True
             if not raw:
                 return False
-            self._handle(fork_server, json.loads(raw))
+            self._handle(fork_server, decode(raw))
 
     def _wait(self, handles: tuple[int, ...], control: socket.socket | None) -> set[int]:
         """Until something happens; what. The host's wishes are passed on."""
@@ -262,21 +263,19 @@ class Station:
             known = tuple(Worker(w.slot.id, w.pid, w.ticks) for w in self._workers.values() if w.pid)
             self._link.hold(known, forking=len(known) < len(self._workers))
 
-    def _handle(self, fork_server: ForkServer, command: dict[str, Any]) -> None:
+    def _handle(self, fork_server: ForkServer, command: Command) -> None:
         """One command of the driver."""
-        if command["do"] == "end":
+        if isinstance(command, End):
             self._over = True
             return
-        if command["do"] == "fork":
+        if isinstance(command, Fork):
             assert self._segment is not None
-            worker_id = command["worker_id"]
-            self._segment.clear_worker(worker_id)
-            slot = next(
-                (s for s in self._slots if s.id == command["slot"]), SlotRef(command["slot"], "", command["index"], command["kind"])
-            )
-            self._workers[worker_id] = WorkerProcess(worker_id, slot, 0, "starting")
+            self._segment.clear_worker(command.worker_id)
+            unknown = SlotRef(command.slot, "", command.index, command.kind)
+            slot = next((slot for slot in self._slots if slot.id == command.slot), unknown)
+            self._workers[command.worker_id] = WorkerProcess(command.worker_id, slot, 0, "starting")
             self._tell_host()
-        fork_server.commands.send(json.dumps(command).encode())
+        fork_server.commands.send(encode(command))
 
     def _end_the_stopped(self, fork_server: ForkServer) -> None:
         """Who is stopped by a signal shows nothing to the driver but that others wait; here it can be seen."""
@@ -287,7 +286,7 @@ class Station:
             for stopped in (process_handles.is_stopped(pid),)
         }
         for worker_id in self._patience.lost(time.monotonic(), seen):
-            fork_server.commands.send(json.dumps({"do": "kill", "worker_id": worker_id}).encode())
+            fork_server.commands.send(encode(Kill(worker_id)))
 
     def _drain(self, fork_server: ForkServer, why: str) -> int:
         """Nobody leads the workers here any more: they write down what they know and go."""

@@ -23,6 +23,7 @@ from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job, RespawnSpec
 from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
+from training_runtime.elastic.processes.commands import Fork
 from training_runtime.elastic.processes.worker_context import context_of
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import main as worker_main
@@ -91,7 +92,7 @@ class ForkServer:
     def _shared(self) -> dict[str, int]:
         return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
 
-    def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
+    def __call__(self, command: Fork, lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the fork server."""
         context = context_of(command, **self._shared(), reports=self._outbox, inbox=self.inbox)
         context.settle(self._job.result_dir, in_studio=self._job.in_studio)

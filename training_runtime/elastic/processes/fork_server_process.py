@@ -8,7 +8,6 @@ know, and goes too. For a script that must not be forked, `fork_server_spawned` 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import select
 import signal
@@ -18,17 +17,19 @@ import time
 import traceback
 from collections.abc import Callable, Container
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from training_runtime.elastic.comm.segment import BEAT, Layout, Segment
 from training_runtime.elastic.driver import advice
 from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.becoming import Becomes
+from training_runtime.elastic.processes.commands import LIMIT_BYTES, Fork, Kill, decode
 from training_runtime.elastic.processes.process_handles import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
 from training_runtime.elastic.processes.reports import Outbox
 from training_runtime.elastic.processes.script import why_not_fork
 from training_runtime.elastic.state import emergency_checkpoint
+from training_runtime.errors import ProtocolError
 
 EMERGENCY_S = 30.0  # how long workers without a driver may show nothing while they write down their state
 _LOOK_S = 0.5
@@ -44,7 +45,7 @@ class Child(Protocol):
 
     def leave(self) -> None: ...
 
-    def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None: ...
+    def __call__(self, command: Fork, lengths: tuple[int, int]) -> None: ...
 
 
 def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket]:
@@ -128,16 +129,18 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
             raw = _receive(commands)
             if not raw:
                 return {fd: pid for fd, (pid, _) in alive.items()}
-            command = json.loads(raw)
-            if command["do"] == "kill":
-                for pid in (pid for pid, worker_id in alive.values() if worker_id == command["worker_id"]):
+            command = decode(raw)
+            if isinstance(command, Kill):
+                for pid in (pid for pid, worker_id in alive.values() if worker_id == command.worker_id):
                     os.kill(pid, signal.SIGKILL)  # our child and not reaped: the pid is still its own
                 continue
+            if not isinstance(command, Fork):
+                raise ProtocolError(f"a fork server does not {command.do}")
             pid = _fork(child, command, commands, lengths)
             fd = os.pidfd_open(pid)
-            alive[fd] = (pid, command["worker_id"])
+            alive[fd] = (pid, command.worker_id)
             poll.register(fd, select.POLLIN)
-            to_driver.send("forked", worker_id=command["worker_id"], pid=pid)
+            to_driver.send("forked", worker_id=command.worker_id, pid=pid)
         if to_driver.unsent and not has_ended(child.driver):
             raise ConnectionError("the socket for reports was shut down")
         if untidy:
@@ -154,7 +157,7 @@ def _reap_strays(workers: Container[int]) -> None:
 def _receive(commands: socket.socket) -> bytes:
     """Nothing when the driver has closed its end; a reset where it died with something unread."""
     try:
-        return commands.recv(65536)
+        return commands.recv(LIMIT_BYTES)
     except ConnectionResetError:
         return b""
 
@@ -177,7 +180,7 @@ def _drain(alive: dict[int, int], segment: Segment) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _fork(child: Child, command: dict[str, Any], commands: socket.socket, lengths: tuple[int, int]) -> int:
+def _fork(child: Child, command: Fork, commands: socket.socket, lengths: tuple[int, int]) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:

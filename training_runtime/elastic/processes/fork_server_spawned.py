@@ -16,12 +16,13 @@ import subprocess
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from training_runtime import console
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job, TrainConfig
 from training_runtime.elastic.processes import becoming, fork_server_process, script
+from training_runtime.elastic.processes.commands import Fork
 from training_runtime.elastic.processes.reports import Inbox, Outbox
 from training_runtime.elastic.processes.worker_context import WorkerContext, context_of
 from training_runtime.elastic.state import transfer
@@ -98,7 +99,7 @@ class _Child:
     def leave(self) -> None:
         """Nothing of the driver's own was passed on."""
 
-    def __call__(self, command: dict[str, Any], lengths: tuple[int, int]) -> None:
+    def __call__(self, command: Fork, lengths: tuple[int, int]) -> None:
         global _part
         args, config = self._args, self._args.config
         fds = {name: getattr(args, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}

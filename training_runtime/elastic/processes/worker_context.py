@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from training_runtime import console
 from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.commands import Fork
 from training_runtime.elastic.processes.reports import Inbox, Outbox
 
 DYING_S = 0.1
@@ -95,9 +95,10 @@ def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:
     return seen.split(",")[index].strip() if seen else str(index)
 
 
-def context_of(command: Mapping[str, Any], **ends: Any) -> WorkerContext:
+def context_of(command: Fork, **ends: Any) -> WorkerContext:
     """From the driver's command and what the process has inherited."""
-    return WorkerContext(**{name: command[name] for name in ("worker_id", "slot", "index", "kind", "begin", "after", "workers")}, **ends)
+    about = {name: value for name, value in vars(command).items() if name != "do"}
+    return WorkerContext(**about, **ends)
 
 
 def _identity(fd: int) -> tuple[int, int]:

@@ -1,0 +1,97 @@
+"""What the driver of a run tells those who act for it: its fork server here; and, through its bridge, a station on another machine, which
+passes on to its own fork server what is for that. One JSON object each, read at the edge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from training_runtime.errors import ProtocolError
+from training_runtime.protocol import Device, build
+
+
+@dataclass(frozen=True)
+class Fork:
+    """To a fork server: make a worker; what the fields mean stands at `WorkerContext`."""
+
+    worker_id: int
+    slot: int
+    index: int
+    kind: Device
+    begin: int
+    after: int
+    workers: int
+    do: Literal["fork"] = "fork"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """To a fork server: end this worker at once."""
+
+    worker_id: int
+    do: Literal["kill"] = "kill"
+
+
+@dataclass(frozen=True)
+class Start:
+    """To the bridge: the state that all workers begin with is laid out."""
+
+    do: Literal["start"] = "start"
+
+
+@dataclass(frozen=True)
+class Acknowledge:
+    """To the bridge of a station: what it reported last is in the journal."""
+
+    do: Literal["heard"] = "heard"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """To the bridge: give this machine up."""
+
+    do: Literal["cut"] = "cut"
+
+
+@dataclass(frozen=True)
+class End:
+    """To all stations: the training is over."""
+
+    do: Literal["end"] = "end"
+
+
+Command = Fork | Kill | Start | Acknowledge | Cut | End
+_KINDS: dict[str, type[Any]] = {str(kind.__dataclass_fields__["do"].default): kind for kind in typing.get_args(Command)}
+LIMIT_BYTES = 64 * 1024
+
+
+def encode(command: Command, *, machine: int | None = None) -> bytes:
+    """`machine`: for the bridge, whom it is for; 0: all of them."""
+    return json.dumps(plain(command) | ({} if machine is None else {"machine": machine})).encode()
+
+
+def plain(command: Command) -> dict[str, Any]:
+    return dataclasses.asdict(command)
+
+
+def decode(raw: bytes) -> Command:
+    """Raises ProtocolError for what is no command."""
+    return read(json.loads(raw))
+
+
+def decode_addressed(raw: bytes) -> tuple[int, Command]:
+    """(for which machine, what), as the bridge gets it. Raises ProtocolError."""
+    said = json.loads(raw)
+    return int(said.pop("machine")), read(said)
+
+
+def read(said: dict[str, Any]) -> Command:
+    """From parsed JSON; fields that are not known are left out. Raises ProtocolError."""
+    kind = _KINDS.get(str(said.get("do")))
+    if kind is None:
+        raise ProtocolError(f"unknown command {str(said)[:80]!r}")
+    return typing.cast(Command, build(kind, said, lenient=True))
