@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Max, Q
 
 from experiments.cluster import apart, snapshot
 from experiments.live import notify
@@ -24,6 +24,7 @@ from training_runtime.scheduling.slot_health import WINDOW_S, SlotCondition, Sta
 
 log = logging.getLogger(__name__)
 REASON_LIMIT = 500
+MOST_RUNS = 200  # that are heard, those whose workers died last: a decision takes a moment, however many scripts crash
 DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu"}
 
 
@@ -31,7 +32,8 @@ DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu"}
 def look(now: dt.datetime) -> int:
     """Take those out of service that look ill by the deaths of workers; how many were."""
     since = now - dt.timedelta(seconds=WINDOW_S)
-    deaths = SlotDeath.objects.filter(last_at__gte=since).select_related("run__submitted_by")
+    newest = SlotDeath.objects.filter(last_at__gte=since).values("run").annotate(at=Max("last_at")).order_by("-at")[:MOST_RUNS]
+    deaths = list(SlotDeath.objects.filter(run__in=[row["run"] for row in newest], last_at__gte=since).select_related("run__submitted_by"))
     slots = {slot.pk: slot for slot in Slot.objects.filter(retired=False, node__removed_at=None).select_related("node")}
     decision = judge([_condition(slot, now) for slot in slots.values()], _stays(deaths, since, now), several_people=apart.people() > 1)
     for slot in slots.values():
@@ -109,7 +111,7 @@ def _stays(deaths: Iterable[SlotDeath], since: dt.datetime, now: dt.datetime) ->
     worked: set[tuple[int, int]] = set()
     grants = Grant.objects.filter(Q(released_at=None) | Q(released_at__gte=since), run__in=runs)
     for run, slot, begin, end in grants.values_list("run", "slot", "granted_at", "released_at"):
-        held[run, slot] += ((end or now) - max(begin, since)).total_seconds()
+        held[run, slot] += max(0.0, ((end or now) - max(begin, since)).total_seconds())  # a clock may have been put back
         last_step = runs[run].last_step_at
         if last_step is not None and last_step >= begin:
             worked.add((run, slot))

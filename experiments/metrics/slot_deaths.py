@@ -31,6 +31,7 @@ def keep(run: TrainingRun, deaths: Iterable[tuple[int, dt.datetime]], *, now: dt
     had = Grant.objects.filter(Q(released_at=None) | Q(released_at__gte=since), run=run, slot__in=of_slot)
     for slot, trusted_since in had.order_by().values_list("slot", "slot__trusted_since").distinct():
         row = SlotDeath.objects.filter(run=run, slot=slot).first() or SlotDeath(run=run, slot_id=slot, deaths=0.0, last_at=since)
+        row.last_at = min(row.last_at, now)  # the studio's clock may have been put back
         after = max(row.last_at, trusted_since or since)
         for at in sorted(at for at in of_slot[slot] if at > after):
             row.deaths = min(MOST_DEATHS, faded(row.deaths, (at - row.last_at).total_seconds()) + 1)

@@ -29,6 +29,7 @@ from experiments.selectors.sharing import cluster_changes, nodes_in_service, sha
 from experiments.views.responses import act, done, later, number, page, person, refused
 
 HISTORY_ROWS = 50
+NO_SLOT = "This node has no such slot."
 PAGE_ROWS = 50  # of people, and of projects
 T = TypeVar("T")
 
@@ -161,12 +162,10 @@ def node_remove(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
-    user = person(request)
-    found = access.node(user, name, need="admin")
-    slot = found.slots.filter(pk=pk).first()
-    to = reverse("node", args=[name])
+    user, to = person(request), reverse("node", args=[name])
+    slot = access.node(user, name, need="admin").slots.filter(pk=pk).first()
     if slot is None:
-        return refused(request, "This node has no such slot.", to=to)
+        return refused(request, NO_SLOT, to=to)
     draining, reason = _parse_drain(request)
     said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
     return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining, reason=reason), said=said, to=to)
@@ -174,12 +173,10 @@ def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
 
 @require_POST
 def slot_back(request: HttpRequest, name: str, pk: int) -> HttpResponse:
-    user = person(request)
-    found = access.node(user, name, need="admin")
-    slot = found.slots.filter(pk=pk).first()
-    to = reverse("node", args=[name])
+    user, to = person(request), reverse("node", args=[name])
+    slot = access.node(user, name, need="admin").slots.filter(pk=pk).first()
     if slot is None:
-        return refused(request, "This node has no such slot.", to=to)
+        return refused(request, NO_SLOT, to=to)
     _, reason = _parse_drain(request)
     said = f"{slot.label()} is in service again; what spoke against it is forgotten."
     return act(request, lambda: services.put_slot_back(slot, by=user, reason=reason), said=said, to=to)

@@ -170,3 +170,21 @@ def test_slots_of_a_gpu_whose_driver_reports_an_error_are_out_until_they_are_put
         services.put_slot_back(each, by=dora, now=NOW + 4 * MINUTE)
     assert heard(GpuHealth(1, 1), at=NOW + 5 * MINUTE) == [1, 3], "its driver was loaded anew since, and counts from nothing"
     assert heard(GpuHealth(0, None, 79, 3.0), at=NOW + 6 * MINUTE) == [0, 1, 2, 3], "also the last"
+
+
+def test_a_clock_that_was_put_back_does_not_make_deaths_unheard_of(run: TrainingRun) -> None:
+    ahead = NOW + dt.timedelta(days=30)
+    die(run, 1, at=ahead)
+    slot_deaths.keep(run, [(slot().pk, NOW)], now=NOW)
+    assert SlotDeath.objects.get().last_at <= NOW
+    slot_deaths.keep(run, [(slot().pk, NOW + MINUTE)], now=NOW + MINUTE)
+    assert SlotDeath.objects.get().deaths == pytest.approx(2, abs=0.01)
+
+
+def test_only_the_runs_whose_workers_died_last_are_heard(both: tuple[TrainingRun, TrainingRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in both:
+        die(run, 6)
+    monkeypatch.setattr(slot_health, "MOST_RUNS", 1)
+    assert look() == 0, "the other one is not heard"
+    monkeypatch.setattr(slot_health, "MOST_RUNS", 2)
+    assert look() == 1

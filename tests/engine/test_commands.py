@@ -27,3 +27,9 @@ def test_a_field_of_a_later_version_is_left_out() -> None:
 def test_what_is_no_command_is_refused(said: dict[str, object]) -> None:
     with pytest.raises(ProtocolError):
         commands.decode(json.dumps(said).encode())
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", commands.encode(Kill(3)), b'{"do": "kill", "worker_id": 3, "machine": "all"}'])
+def test_what_names_no_machine_is_refused_by_a_bridge(raw: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        commands.decode_addressed(raw)

@@ -80,13 +80,28 @@ def plain(command: Command) -> dict[str, Any]:
 
 def decode(raw: bytes) -> Command:
     """Raises ProtocolError for what is no command."""
-    return read(json.loads(raw))
+    return read(_object(raw))
 
 
 def decode_addressed(raw: bytes) -> tuple[int, Command]:
     """(for which machine, what), as the bridge gets it. Raises ProtocolError."""
-    said = json.loads(raw)
-    return int(said.pop("machine")), read(said)
+    said = _object(raw)
+    return build(_Address, said, lenient=True).machine, read(said)
+
+
+@dataclass(frozen=True)
+class _Address:
+    machine: int
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ProtocolError(f"no command: {str(said)[:80]!r}")
+    return said
 
 
 def read(said: dict[str, Any]) -> Command:
