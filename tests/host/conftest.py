@@ -65,10 +65,16 @@ class HostUnderTest:
         self._log_begins = 0
 
     def start(
-        self, *, environment: dict[str, str] | None = None, preload: str = "", wait: bool = True, driver: str = "tests.host.puppet:main"
+        self,
+        *,
+        environment: dict[str, str] | None = None,
+        preload: str = "",
+        wait: bool = True,
+        driver: str = "tests.host.puppet:main",
+        arguments: tuple[str, ...] = (),
     ) -> None:
         command = [sys.executable, "-m", "training_runtime.host", "--home", str(self.home), "--node", self.node]
-        command += ["--driver", driver, "--preload", preload]
+        command += ["--driver", driver, "--preload", preload, *arguments]
         base = {
             "PATH": os.environ["PATH"],
             "EDT_UID_BASE": str(self.uid_base),

@@ -8,24 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime.host.reconcile import (
-    Action,
-    AskToStop,
-    Decision,
-    Decline,
-    Forget,
-    Kill,
-    KillDriver,
-    KillWorkers,
-    Phase,
-    Rules,
-    SeenRun,
-    Start,
-    TellMembers,
-    Terminate,
-    decide,
-    goes_on,
-)
+from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
+from training_runtime.host.reconcile import Decision, Phase, Rules, SeenRun, decide, goes_on
 from training_runtime.host.runs.live import holding
 from training_runtime.protocol import RunSpec, SlotRef, WantedRun
 

@@ -9,20 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.host.test_reconcile import RULES, SEEN, actions, slots
-from training_runtime.host.reconcile import (
-    LOST,
-    Action,
-    AskToStop,
-    Decline,
-    Forget,
-    Kill,
-    SeenRun,
-    Start,
-    TellMembers,
-    decide,
-    goes_on,
-    has_given_up,
-)
+from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, Start, TellMembers
+from training_runtime.host.reconcile import LOST, SeenRun, decide, goes_on, has_given_up
 from training_runtime.protocol import RunSpec, WantedRun
 
 HERE = "the run's slots here"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training_runtime.crashes import GOT_ON_S, ended_how
+from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.protocol import SlotRef, WantedRun
 
 # launching: a child is forked or boxes itself in; alive: the driver runs; clearing: it is gone, others may not be; ended: nobody is left.
@@ -95,81 +96,6 @@ class SeenRun:
 
 
 @dataclass(frozen=True)
-class Start:
-    run: int
-    attempt: int
-    restarts: int
-    reason: str
-    losses: int = 0
-
-
-@dataclass(frozen=True)
-class TellMembers:
-    run: int
-    slots: tuple[SlotRef, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class AskToStop:
-    run: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Terminate:
-    """SIGTERM to the driver's process group. `interrupts`: see Kill."""
-
-    run: int
-    reason: str
-    interrupts: bool = False
-
-
-@dataclass(frozen=True)
-class Kill:
-    """SIGKILL to every process of the run. `interrupts`: the run is not at fault and goes on when the host is back."""
-
-    run: int
-    reason: str
-    interrupts: bool = False
-
-
-@dataclass(frozen=True)
-class KillDriver:
-    """SIGKILL to the driver alone: its workers write down their state, and the next attempt goes on from there. `interrupts`: see Kill."""
-
-    run: int
-    reason: str
-    interrupts: bool = False
-
-
-@dataclass(frozen=True)
-class KillWorkers:
-    """SIGKILL to the workers on slots that were asked back: the others go on without them."""
-
-    run: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Decline:
-    """It was to be stopped before it had ever been started: nothing to do but to say so."""
-
-    run: int
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Forget:
-    run: int
-    reason: str
-
-
-Action = Start | TellMembers | AskToStop | Terminate | Kill | KillDriver | KillWorkers | Decline | Forget
-
-
-@dataclass(frozen=True)
 class Decision:
     """`wake_at`: ask again at that time even if nothing has happened (None: no need)."""
 
@@ -185,11 +111,13 @@ def decide(
     rules: Rules,
     shutdown_since: float | None = None,
     storage: str = "",
+    lease: str = "",
 ) -> Decision:
     """What to do now. `wanted` is None until the studio has spoken: then nothing is started, stopped or forgotten, only cleared away.
 
     `storage`: why nothing can be written here, empty where it can. Until then nothing begins, and what runs holds no slot, whatever is
-    wanted: it is suspended, and goes on when there is room.
+    wanted: it is suspended, and goes on when there is room. `lease`: why the machine's lease on its slots is over, empty while it lasts:
+    the same, also before the studio has spoken, and who does not leave its slots is made to.
     """
     actions: list[Action] = []
     times: list[float] = []
@@ -198,10 +126,10 @@ def decide(
         if shutdown_since is not None:
             step = _shut_down(facts, now, rules, shutdown_since) if facts else None
         elif wanted is None:
-            step = _clear(facts, now, rules) if facts and facts.phase == "clearing" else None
+            step = _unled(facts, now, rules, lease) if facts else None
         else:
-            step = _settle(run, wanted.get(run), facts, now, rules, storage)
-        if isinstance(step, Start) and storage:
+            step = _settle(run, wanted.get(run), facts, now, rules, storage, lease)
+        if isinstance(step, Start) and (storage or lease):
             continue
         if isinstance(step, (int, float)):
             times.append(step)
@@ -213,7 +141,16 @@ def decide(
 Step = Action | float | None  # an action, or when to ask again, or nothing to do
 
 
-def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules, storage: str = "") -> Step:
+def _unled(facts: SeenRun, now: float, rules: Rules, lease: str) -> Step:
+    """What an earlier host has left, of which the studio has not spoken yet."""
+    if facts.phase == "clearing":
+        return _clear(facts, now, rules)
+    if lease and facts.phase == "alive":
+        return TellMembers(facts.run, (), lease) if facts.members != () and facts.connected else _take_back(facts, now, rules)
+    return None
+
+
+def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float, rules: Rules, storage: str = "", lease: str = "") -> Step:
     if facts is not None and facts.fenced and facts.phase != "ended":
         return _clear(facts, now, rules)
     if wish is None:
@@ -241,7 +178,7 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
         return _stop(facts, wish.reason, now, rules)
     if facts.doomed:
         return Kill(run, facts.doomed) if facts.killed_at is None else _clear(facts, now, rules)
-    slots, reason = ((), storage) if storage else (wish.slots, wish.reason)
+    slots, reason = ((), storage or lease) if storage or lease else (wish.slots, wish.reason)
     if facts.members != slots and facts.connected and facts.phase == "alive":
         return TellMembers(run, slots, reason)
     if facts.stopped_at is not None:

@@ -38,7 +38,8 @@ class Building:
 class Settings:
     """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS. `address`:
     where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines. `spares`:
-    how many processes may wait with the packages of an environment imported (see `spares`)."""
+    how many processes may wait with the packages of an environment imported (see `spares`). `lease_s`: so many seconds after the studio
+    was last heard of what runs here is suspended, since it may be given up for lost and go on elsewhere; 0: never."""
 
     home: Path
     node: str
@@ -53,6 +54,7 @@ class Settings:
     building: Building = field(default_factory=Building)
     disk: disk_values.Limits = field(default_factory=disk_values.Limits)
     spares: int = 2
+    lease_s: float = 0.0
 
     @property
     def folder(self) -> Path:
@@ -72,6 +74,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=environment.get("EDT_NODE_ADDRESS", ""),
         help="host name or IP under which other machines reach this one, for runs over several machines (default: EDT_NODE_ADDRESS)",
     )
+    parser.add_argument(
+        "--lease", type=float, default=0.0, help="seconds without a word of the studio after which runs are suspended (default: never)"
+    )
     parser.add_argument("--driver", default=DRIVER, help="package.module:function that runs in a driver process (default: %(default)s)")
     parser.add_argument("--preload", default=_PRELOAD, help="modules that the warm process imports (default: %(default)s)")
     given = parser.parse_args(arguments)
@@ -81,6 +86,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         parser.error(f"--driver {given.driver!r} is not of the form package.module:function")
     if given.slots is not None and given.slots < 1:
         parser.error(f"--slots {given.slots} must be at least 1")
+    if not 0 <= given.lease < 86400:
+        parser.error(f"--lease {given.lease:g} must be a number of seconds, at most a day")
     if not _ADDRESS.fullmatch(given.address):
         parser.error(f"--address {given.address!r} (or EDT_NODE_ADDRESS): one host name or IP address, without a port")
     if not given.home.is_dir():
@@ -108,6 +115,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         building,
         disk,
         spares,
+        given.lease,
     )
 
 

@@ -17,12 +17,13 @@ from pathlib import Path
 from training_runtime import storage, watchdog
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import reconcile
+from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.host.environments.builds import Environments
+from training_runtime.host.lease import Lease
 from training_runtime.host.meter.disk_watch import DiskWatch
 from training_runtime.host.meter.free_space import Watch
 from training_runtime.host.meter.utilization import meter_of
 from training_runtime.host.node import Node
-from training_runtime.host.reconcile import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.host.runs import begin, ending, script_environment, talk
 from training_runtime.host.runs.launch import Launch
 from training_runtime.host.runs.live import LiveRun
@@ -64,6 +65,7 @@ class Supervisor:
         self._room = room
         self._disk = DiskWatch(settings, node=node)
         self._meter = meter_of(facts.gpus)
+        self._lease = Lease(settings.lease_s, now=time.monotonic())
         self._pushed: Observation | None = None
         self._pushed_growth: dict[int, float] = {}
         self._signals = socket.socketpair()
@@ -123,7 +125,7 @@ class Supervisor:
     def _pause(self, wake_at: float | None) -> float:
         """Seconds until something is due by the clock."""
         due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
-        due += [self._disk.due, self._spares.due]
+        due += [self._disk.due, self._spares.due, self._lease.due(time.monotonic())]
         due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
@@ -145,8 +147,6 @@ class Supervisor:
             return 1
         log.info("the host ends, nothing is left running")
         return 0
-
-    # --- facts ----------------------------------------------------------------------------------------------------------------------------
 
     def _listen_to_signals(self) -> None:
         """A handler must be installed for a signal to reach the wake-up socket; it does nothing itself."""
@@ -205,6 +205,8 @@ class Supervisor:
         if message.revision < self._node.revision and self._wanted is not None:
             log.info("an older snapshot is ignored revision=%d seen=%d", message.revision, self._node.revision)
             return
+        if message.revision > self._node.revision or self._wanted is None:  # one that is repeated is no news of the studio
+            self._lease.renew(time.monotonic())
         self._node.revision = max(message.revision, self._node.revision)
         self._wanted = {wish.spec.run: wish for wish in message.runs}
         for run, wish in self._wanted.items():
@@ -232,6 +234,7 @@ class Supervisor:
                 rules=self._settings.rules,
                 shutdown_since=self._shutdown_since,
                 storage=self._room.problem or self._node.unsaved,
+                lease=self._lease.problem(now),
             )
             if not decision.actions:
                 return decision.wake_at
@@ -341,8 +344,6 @@ class Supervisor:
         if self._room.look(now, unsaved=self._node.unsaved):
             self._node.changed = True
 
-    # --- the warm process -----------------------------------------------------------------------------------------------------------------
-
     def _start_warm(self) -> None:
         self._warm.start()
         self._node.warm_pid = self._warm.pid
@@ -357,8 +358,6 @@ class Supervisor:
             for run in self._in_phase("launching"):
                 if run.gate is None and not run.pid:
                     self._launch_if_possible(run)
-
-    # --- telling --------------------------------------------------------------------------------------------------------------------------
 
     def _observation(self, *, measured: bool = True) -> Observation:
         runs = tuple(self._seen(run, measured=measured) for _, run in sorted(self._node.runs.items()))

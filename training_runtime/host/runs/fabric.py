@@ -13,7 +13,7 @@ import training_runtime
 _PACKAGE = Path(training_runtime.__path__[0]).resolve()
 SOURCES = _PACKAGE / "fabric" / "path"
 HELPERS = "fabric/helpers"  # below the runtime
-COMMAND = "import sys\n\nfrom edt_client.cli.main import main\n\nsys.exit(main())\n"
+COMMANDS = {"edt": "edt_client.cli.main", "edt-node": "training_runtime.node.__main__"}  # where each one's main() is
 
 
 def folder(host_folder: Path) -> Path:
@@ -60,16 +60,17 @@ def build(host_folder: Path, sources: Path = SOURCES) -> Path:
 
 def let_scripts_import(venv: Path) -> None:
     """In this interpreter's environment, the folder `venv`, a script finds `fabric_model`, the helpers and FABRIC_HOME as in a run; the
-    command `edt` is there too."""
+    commands `edt` and `edt-node` are there too."""
     home = build(venv)
     lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
     lines.append("import training_runtime.fabric.torchvision_ops as ops; ops.install()")
     lines.append("import training_runtime.elastic.keras.finder as finder; finder.install()")
     lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
     Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
-    command = Path(sysconfig.get_path("scripts"), "edt")
-    command.write_text(f"#!{sys.executable}\n{COMMAND}")
-    command.chmod(0o755)
+    for name, module in COMMANDS.items():
+        command = Path(sysconfig.get_path("scripts"), name)
+        command.write_text(f"#!{sys.executable}\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n")
+        command.chmod(0o755)
 
 
 if __name__ == "__main__":  # tools/setup.sh
