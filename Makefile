@@ -9,7 +9,7 @@ FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_memb
     tests/host/test_reconcile.py tests/host/test_reconcile_stations.py tests/client tests/notebooks/test_cell.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check lint bench packages tensorflow clean setup setup-test setup-bench browser
+.PHONY: help demo up node test check lint bench packages tensorflow clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -23,6 +23,9 @@ demo: setup ## set up, start and show it: two people's jobs share four slots (EX
 
 up: setup ## set up and start the studio at http://127.0.0.1:8000 (PORT=..., HOST=..., SLOTS=...)
 	@$(PY) manage.py studio --host $(HOST) --port $(PORT) $(if $(SLOTS),--slots $(SLOTS))
+
+node: setup ## share this machine's slots with a studio (STUDIO=https://... TOKEN=edtn_...; what page "Add a machine" says)
+	@$(PY) -m training_runtime.node join $(STUDIO) $(if $(TOKEN),--token $(TOKEN)) $(if $(SLOTS),--slots $(SLOTS))
 
 test: setup-test browser ## lint, types and every test, as continuous integration runs them
 	@tools/test.sh $(PY) $(WORKERS) $(ARGS)

@@ -13,6 +13,11 @@ def node(name: str) -> Operation[Node]:
     return read(Node, (yield Call("GET", f"/nodes/{part(name)}")).said())
 
 
+def add(name: str, *, slots: int | None = None) -> Operation[dict[str, Any]]:
+    """A token with which one machine joins as the node of this name: `token`, shown this once, and `command` to run there."""
+    return dict((yield Call("POST", "/nodes", json={"name": name, "slots": slots}, key="add")).said())
+
+
 def drain(name: str, *, draining: bool, slot: str = "", reason: str = "") -> Operation[Node]:
     """The machine takes no new runs, or takes them again; `slot`: one of its slots alone, by its name ("GPU 3") or number."""
     where = f"/nodes/{part(name)}"

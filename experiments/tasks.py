@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from celery import shared_task
 from django.conf import settings
 
 from experiments import triggers
-from experiments.cluster import agent, evictions, scheduling, slot_health
+from experiments.cluster import agent, evictions, leases, scheduling, slot_health
 from experiments.files import diskuse, pruning
 from experiments.live import notify
 from experiments.metrics import ingest
@@ -36,6 +37,12 @@ def schedule() -> None:
 def look_at_slots() -> None:
     """Take slots out of service on which workers keep dying."""
     slot_health.look(clock.now())
+
+
+@shared_task
+def end_leases() -> None:
+    """Free what machines hold that have joined and are not heard of any more: they have stopped by themselves."""
+    leases.end_overdue(clock.now(), monotonic=time.monotonic())
 
 
 @shared_task

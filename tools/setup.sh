@@ -39,7 +39,7 @@ install() {
         stop "packages that pip could not install (the lines above say why): check the network and run it again."
 }
 
-# The user's `from fabric_model import FabricModel` works in this environment, as it does in a run.
+# The user's `from fabric_model import FabricModel` works in this environment, as it does in a run; `edt` and `edt-node` are there too.
 let_scripts_import_fabric() {
     "$venv/bin/python" -m training_runtime.host.runs.fabric "$PWD/$venv" || stop "to write to $venv (the lines above say why)."
 }

@@ -18,11 +18,13 @@ from django.utils import timezone
 django = get_asgi_application()
 
 from experiments.accounts import passwords  # noqa: E402  (models must be loaded first)
+from experiments.cluster import gateway  # noqa: E402
 from experiments.live.consumers import websocket_urlpatterns  # noqa: E402
 from experiments.views import uploads  # noqa: E402
 from experiments.wmla import callers  # noqa: E402
+from training_runtime.node.messages import STREAM  # noqa: E402
 from webapp.origin import OwnPagesOnly  # noqa: E402
-from webapp.request_limits import App, Limits, RequestLimits, Scope  # noqa: E402
+from webapp.request_limits import App, Limits, Receive, RequestLimits, Scope, Send  # noqa: E402
 from webapp.socket_tokens import ByToken  # noqa: E402
 
 FORM_BYTES = 1 << 20  # what a form says beside its file
@@ -77,5 +79,12 @@ def person_of(scope: Scope) -> int | None:
 limits = Limits(small_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE, large=large_body)
 http = RequestLimits(cast(App, django), limits=limits, person=person_of)
 sockets = URLRouter(websocket_urlpatterns)
-websocket = ByToken(sockets, others=OwnPagesOnly(AuthMiddlewareStack(sockets)))
+pages = ByToken(sockets, others=OwnPagesOnly(AuthMiddlewareStack(sockets)))
+nodes = URLRouter(gateway.websocket_urlpatterns)  # it looks at the token of a machine itself; no page has one
+
+
+async def websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    await (nodes if scope["path"] == STREAM else pages)(scope, receive, send)
+
+
 application = ProtocolTypeRouter({"http": http, "websocket": websocket})

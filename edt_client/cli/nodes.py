@@ -21,7 +21,7 @@ reason_option = click.option("--reason", default="", help="Everybody can read it
 @as_json
 @with_studio
 def nodes(studio: Studio, as_json: bool) -> None:
-    """The machines; drain, resume, put-back, rename, lost and remove are for administrators of the cluster.
+    """The machines; add, drain, resume, put-back, rename, lost and remove are for administrators of the cluster.
 
     \b
     Example: edt nodes
@@ -47,6 +47,24 @@ def nodes(studio: Studio, as_json: bool) -> None:
     shown.table(("machine", "state", "slots", "processors", "GPUs", "memory", "box"), rows)
     for each in found:
         _say_ill(each)
+
+
+@nodes.command("add")
+@name_argument
+@click.option("--slots", type=int, default=None, help="How many it shares out. Default: one for each of its GPUs, else 4.")
+@as_json
+@with_studio
+def add(studio: Studio, name: str, slots: int | None, as_json: bool) -> None:
+    """Print the one command with which a machine joins as NAME. The token in it is shown this once and waits a day.
+
+    \b
+    Example: edt nodes add beta --slots 8
+    """
+    made = studio.do(machines.add(name, slots=slots))
+    if as_json:
+        say_json(made)
+        return
+    click.echo(made["command"])
 
 
 @nodes.command("drain")

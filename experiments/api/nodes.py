@@ -55,6 +55,22 @@ class Node(Schema):
     slots: list[NodeSlot]
 
 
+class Adding(Body):
+    """`slots`: how many it shares out; none: one for each of its GPUs, or as the machine says."""
+
+    name: str
+    slots: int | None = Field(None, ge=1, le=10_000)
+
+
+class NewNode(Schema):
+    """`command`: what is run on the machine."""
+
+    name: str
+    token: str
+    expires_at: dt.datetime | None
+    command: str
+
+
 class Drain(Body):
     draining: bool
     reason: str = ""
@@ -107,6 +123,16 @@ def _slot(slot: Slot) -> NodeSlot:
 def nodes(request: HttpRequest) -> Page[Node]:
     person(request)
     return whole([_shown(row) for row in Row.objects.filter(removed_at=None).order_by("name")])
+
+
+@router.post("/nodes", response={201: NewNode})
+def add_node(request: HttpRequest, body: Adding) -> Status[NewNode]:
+    """A token with which one machine joins as the node of this name, shown this once. One that it had before is over."""
+    user = person(request)
+    access.rules(user, need="admin")
+    token, secret = services.add_node(by=user, name=body.name, slots=body.slots)
+    line = services.join_line(request.build_absolute_uri("/"), secret)
+    return Status(201, NewNode(name=token.node_name, token=secret, expires_at=token.expires_at, command=line))
 
 
 @router.get("/nodes/{str:name}", response=Node)

@@ -113,12 +113,12 @@ def desired_state(node: Node, *, now: dt.datetime) -> Apply:
 
 
 @notify.together()
-def record(observation: Observation, *, now: dt.datetime) -> Node:
-    """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended.
+def record(observation: Observation, *, now: dt.datetime, slots: int | None = None) -> Node:
+    """Take in what a node host saw: facts, slots that became free, runs whose processes have all ended. `slots`: see `register`.
 
     What one that was declared lost had then counts no more: until it has heard of that, only that it is there is taken in.
     """
-    node = register(observation.node, now=now)
+    node = register(observation.node, now=now, slots=slots)
     _note_storage(node, observation.storage_problem)
     slot_health.take_in(node, observation.gpus, now=now)
     environments.take_in(node, observation.environments, observation.folders, now=now)

@@ -8,6 +8,7 @@ Every path is walked one part at a time from the run's folder (openat, O_NOFOLLO
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import itertools
@@ -30,6 +31,7 @@ CODE = "_submitted_code"  # with the working folder in it
 DRIVER_LOG = "log/driver/console.log"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe without a writer would hold the reader for ever
+NO_FILE = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # of a file, a link or a pipe in the place of a folder or a file
 MAX_DEPTH = 32
 MOST_LOGS = 1000
 MOST_LOOKED = 10_000  # entries of folders that a listing looks at
@@ -40,11 +42,16 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class Found:
-    """A regular file: its path below the run's folder, its size and when it was last written (Unix seconds)."""
+    """A regular file: its path below the run's folder, its size and when it was last written (nanoseconds of Unix time)."""
 
     path: str
     size_bytes: int
-    modified: float
+    mtime_ns: int
+
+    @property
+    def modified(self) -> float:
+        """Unix seconds."""
+        return self.mtime_ns / 1e9
 
 
 @dataclass
@@ -155,31 +162,51 @@ class TooLarge(Exception):
 def write(run: TrainingRun, path: str, body: IO[bytes] | io.BufferedIOBase, *, most_bytes: int) -> None:
     """A regular file below the folder of a run that no user code writes to, with the folders above it; whole or not at all. Raises
     FileNotFoundError for a path that is no name of a file there, TooLarge for more bytes than that."""
-    parts = path.split("/")
-    if len(parts) > MAX_DEPTH or _UNNAMEABLE.search(path) or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
-        raise FileNotFoundError(path)
     with contextlib.ExitStack() as cleanup:
-        try:
-            at = os.open(folder(run), _FOLDER)
-            cleanup.callback(os.close, at)
-            for part in parts[:-1]:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=at)
-                at = os.open(part, _FOLDER, dir_fd=at)
-                cleanup.callback(os.close, at)
-        except NotADirectoryError:  # a file, or a link
-            raise FileNotFoundError(path) from None
+        at, name = parent_of(run, path, cleanup)
         beside = f".{uuid.uuid4().hex}"
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=at), "wb") as file:
             try:
                 _copy(body, file, most_bytes)
-                os.rename(beside, parts[-1], src_dir_fd=at, dst_dir_fd=at)
+                os.rename(beside, name, src_dir_fd=at, dst_dir_fd=at)
             except IsADirectoryError:
                 os.unlink(beside, dir_fd=at)
                 raise FileNotFoundError(path) from None
             except BaseException:
                 os.unlink(beside, dir_fd=at)
                 raise
+
+
+def checked(path: str) -> list[str]:
+    """The parts of a path that a file of a run can have. Raises FileNotFoundError for any other."""
+    parts = path.split("/")
+    if len(parts) > MAX_DEPTH or _UNNAMEABLE.search(path) or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
+        raise FileNotFoundError(path)
+    return parts
+
+
+def parent_of(run: TrainingRun, path: str, cleanup: contextlib.ExitStack, *, owned: bool = False) -> tuple[int, str]:
+    """A descriptor of the folder that a file of this path belongs in, made where it is not there and reached without a link, and the file's
+    name. Raises FileNotFoundError for a path that is no name of a file. `owned`: folders that are made belong to who owns the run's."""
+    parts = checked(path)
+    try:
+        at = os.open(folder(run), _FOLDER)
+        cleanup.callback(os.close, at)
+        owner = os.fstat(at)
+        for part in parts[:-1]:
+            made = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=at)
+                made = True
+            at = os.open(part, _FOLDER, dir_fd=at)
+            cleanup.callback(os.close, at)
+            if made and owned and os.geteuid() == 0:
+                os.fchown(at, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise FileNotFoundError(path) from None
+        raise
+    return at, parts[-1]
 
 
 def _copy(body: IO[bytes] | io.BufferedIOBase, file: IO[bytes], most_bytes: int) -> None:
@@ -253,7 +280,7 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
         if _UNNAMEABLE.search(path):
             found.unnameable += 1
         else:
-            found.files.append(Found(path, facts.st_size, facts.st_mtime))
+            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from django.core.cache import cache
 from django.db import connection, transaction
 
 from experiments.live.page_layer import PageLayer
-from experiments.models import TrainingRun
+from experiments.models import Node, TrainingRun
 from webapp.celery import app
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,18 @@ def nudge_schedule() -> None:
 def nudge_node(name: str) -> None:
     """Ask the node's agent to make what runs there equal to what the database grants.
 
-    It does not expire: that would be judged by the clock of whoever takes it in. An agent that comes back empties its queue first.
+    It does not expire: that would be judged by the clock of whoever takes it in. An agent that comes back empties its queue first. A
+    machine that has joined has no agent: whoever holds its stream hears of it.
     """
+    if Node.objects.filter(name=name, joined=True).exists():
+        _send(stream(name), {"type": "apply"})
+        return
     _task(Task("experiments.tasks.apply_node", (name,), f"node.{name}", expires=None))
+
+
+def stream(node: str) -> str:
+    """The topic of the stream of a machine that has joined, which no page is let in to."""
+    return f"stream-{node}"
 
 
 def nudge_ingest(run_id: int) -> None:

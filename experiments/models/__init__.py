@@ -34,6 +34,7 @@ from experiments.models.history import (
     StateDigest,
 )
 from experiments.models.installation import Installation, Tombstone
+from experiments.models.joining import NodeToken
 from experiments.models.named_environments import NamedEnvironment, NamedVersion
 from experiments.models.notifications import Delivery, ExperimentWatch, MetricWatch, Notification, NotificationKind, Webhook
 from experiments.models.projects import Membership, Permit, Project, Role, User
@@ -84,6 +85,7 @@ __all__ = [
     "NamedEnvironment",
     "NamedVersion",
     "Node",
+    "NodeToken",
     "Notification",
     "NotificationKind",
     "PastGrant",

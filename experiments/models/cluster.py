@@ -22,6 +22,7 @@ class Node(models.Model):
     sandbox_level = models.CharField(max_length=64, blank=True)
     sandbox_notes = models.JSONField(default=list)
     processor = models.CharField(max_length=255, blank=True)  # name, generation and vector instructions
+    joined = models.BooleanField(default=False)  # by `edt-node join`: files travel to it, and it has a lease
     address = models.CharField(max_length=255, blank=True)  # where other machines reach it; empty: it shares no run with them
     draining = models.BooleanField(default=False)
     storage_problem = models.CharField(max_length=500, blank=True)  # why runs cannot write there now, as its host says; empty: they can

@@ -1,5 +1,6 @@
 """Reads for pages, a module for each kind of page: tables of runs, the timeline, curves, files. Nothing here writes or checks rights."""
 
+from experiments.selectors.arriving import Arriving, arriving
 from experiments.selectors.curves import Curve, NewPoints, points_after, series
 from experiments.selectors.experiment_runs import (
     ExperimentTables,
@@ -15,6 +16,7 @@ from experiments.selectors.jobs import JobFilter, JobRow, generations, jobs, las
 from experiments.selectors.timeline import Bar, FeedItem, Lane, feed, lanes
 
 __all__ = [
+    "Arriving",
     "Bar",
     "Curve",
     "ExperimentTables",
@@ -28,6 +30,7 @@ __all__ = [
     "RunFilter",
     "RunRow",
     "RunTable",
+    "arriving",
     "experiment_tables",
     "feed",
     "files",

@@ -49,6 +49,7 @@ from experiments.services.experiments import (
     run_experiment,
 )
 from experiments.services.git import add_version_from_git, create_definition_from_git, fetch_again
+from experiments.services.joining import add_node, join_line
 from experiments.services.named_environments import (
     build_named_environment,
     change_named_environment,
@@ -93,6 +94,7 @@ from experiments.services.variables import delete_variable, set_variable
 __all__ = [
     "add_data",
     "add_member",
+    "add_node",
     "add_package",
     "add_version",
     "add_version_from_git",
@@ -142,6 +144,7 @@ __all__ = [
     "finish_kept",
     "finish_upload",
     "has_checkpoint",
+    "join_line",
     "keep_files",
     "make_sample",
     "mark_read",

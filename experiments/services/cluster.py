@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments.cluster import fleet, losses, slot_health, snapshot
+from experiments.cluster import fleet, joining, losses, slot_health, snapshot
 from experiments.live import notify
 from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
@@ -106,6 +106,7 @@ def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | No
             raise ValidationError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
         if node.removed_at is None:
             note(by, [f"removed node {node.name}"], reason=reason, now=now)
+            joining.end(node.name)
             fleet.remove_node(node, now=now)
 
 

@@ -17,6 +17,7 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
+RUNTIME_FACE += ("training_runtime.node.messages", "training_runtime.node.places")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
@@ -28,7 +29,13 @@ PURE += (
     "training_runtime.host.meter.disk_values",
     "training_runtime.host.spares.spare_plan",
 )
-PURE += ("training_runtime.elastic.torchrun.decide", "training_runtime.gpu_health")
+PURE += (
+    "training_runtime.elastic.torchrun.decide",
+    "training_runtime.gpu_health",
+    "training_runtime.host.lease",
+    "training_runtime.host.actions",
+)
+PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting")
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
@@ -46,7 +53,7 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "live.consumers", "tasks", "management", "cluster.agent", "api", "wmla", "mlflow"),
+    ("views", "live.consumers", "tasks", "management", "cluster.agent", "cluster.gateway", "api", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms", "triggers"),
     ("access",),
@@ -57,6 +64,8 @@ LAYERS = (
         "cluster.environments",
         "cluster.plan_preview",
         "cluster.fleet",
+        "cluster.joining",
+        "cluster.leases",
         "cluster.utilization",
         "files.diskuse",
         "metrics.ingest",

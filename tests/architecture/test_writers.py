@@ -39,6 +39,7 @@ WRITERS = {
     "cluster.agent": "Node",
     "cluster.environments": "Environment EnvironmentBuild TrainingRun",
     "cluster.fleet": "Node Slot TrainingRun",
+    "cluster.joining": "Node NodeToken",
     "cluster.losses": "TrainingRun",
     "cluster.remote_workers": "Station TrainingRun",
     "cluster.scheduling": "Grant PastGrant",

@@ -34,8 +34,8 @@ def printed() -> set[str]:
     return {re.sub(r"^(\w+=\S+ )+", "", line) for line in typed}
 
 
-def test_there_is_a_unit_for_the_studio_and_two_for_a_further_machine() -> None:
-    assert [unit.name for unit in UNITS] == ["edt-agent.service", "edt-host.service", "edt-studio.service"]
+def test_there_is_a_unit_for_the_studio_one_for_a_machine_that_joins_and_two_for_one_that_shares_folders() -> None:
+    assert [unit.name for unit in UNITS] == ["edt-agent.service", "edt-host.service", "edt-node.service", "edt-studio.service"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
@@ -58,7 +58,7 @@ def test_the_host_gets_no_password() -> None:
     assert not settings(host, "Environment")
 
 
-@pytest.mark.parametrize("name", ["edt-studio", "edt-host"])
+@pytest.mark.parametrize("name", ["edt-studio", "edt-host", "edt-node"])
 def test_a_stop_waits_for_runs_that_write_their_state_and_kills_no_training(name: str) -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == name]
     assert float(settings(unit, "TimeoutStopSec")[0]) >= HOST_STOP_S + HOST_WRITES_S + 10

@@ -45,7 +45,7 @@ CLUSTER_ADMINS = {
     ("PATCH", "/cluster/rules"),
     ("PATCH", "/cluster/prices"), ("POST", "/cluster/rules/preview"), ("DELETE", "/nodes/{name}"), ("POST", "/nodes/{name}/drain"),
     ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
-    ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"),
+    ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"), ("POST", "/nodes"),
     ("GET", "/environments"),
     ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),
     ("POST", "/offered-environments/{offered}/renew"), ("POST", "/offered-environments/{offered}/build"),
@@ -80,6 +80,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/nodes/{name}/slots/{slot}/drain"): {"draining": True},
     ("POST", "/nodes/{name}/slots/{slot}/back"): {"reason": "n"},
     ("PATCH", "/nodes/{name}"): {"title": "n"},
+    ("POST", "/nodes"): {"name": "beta"},
 }
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",

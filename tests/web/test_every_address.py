@@ -57,7 +57,7 @@ PRIVATE = {
     "project_import", "import_piece", "finish_import", "drop_import",
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
-    "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back",
+    "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back", "new_node",
     "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",
@@ -242,8 +242,8 @@ def sample(name: str, studio: Seeded) -> str:
 
 
 def test_every_address_is_in_the_table() -> None:
-    # Of those of scripts: test_wmla_addresses.py, test_mlflow.py.
-    named = {each.name for _, each in pages() if not str(each.name).startswith(("wmla_", "mlflow_"))}
+    # Of those of scripts and machines: test_wmla_addresses.py, test_mlflow.py, test_files_of_machines.py.
+    named = {each.name for _, each in pages() if not str(each.name).startswith(("wmla_", "mlflow_", "machine_"))}
     assert None not in named
     assert named == PUBLIC | EVERYBODY | PRIVATE | CLUSTER_ADMINS | MEMBERS, "say in this file who may open a new address"
 

@@ -1,0 +1,162 @@
+"""The studio's end of the stream of a machine that has joined: says every few seconds, and when something has changed, what is wanted
+there, and takes in what was seen.
+
+A machine that has not been heard of for the time of its lease is told nothing more: its lease must end no later than the studio can know
+that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from typing import Any
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.db.utils import Error as DatabaseError
+from django.urls import path
+
+from experiments.cluster import fleet, joining
+from experiments.live import notify
+from experiments.models import NodeToken
+from experiments.ops import clock
+from training_runtime.errors import ProtocolError
+from training_runtime.node.messages import STREAM, Hello, Message, Refused, Seen, Welcome, decode, encode
+
+log = logging.getLogger(__name__)
+WANTED_SHARE = 0.3  # of a lease, after which it is renewed
+HELLO_S = 30.0
+GONE, TOO_LATE = 4401, 4408
+OVER = Refused("This machine has joined anew since, or its token is over.", final=True)
+
+in_threads = functools.partial(database_sync_to_async, thread_sensitive=False)
+
+
+class NodeSocket(AsyncWebsocketConsumer):
+    """The stream of one machine. `latest`: what was seen last and is not taken in yet; each is all that there is, so older ones go."""
+
+    async def connect(self) -> None:
+        self.welcome: Welcome | None = None
+        self.latest: Seen | None = None
+        self.news, self.due = asyncio.Event(), asyncio.Event()
+        self.heard_at = time.monotonic()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.token = await in_threads(joining.find)(_sent_token(self.scope), now=await in_threads(clock.now)())
+        await self.accept()
+        if self.token is None:
+            await self._refuse(Refused("The studio does not know this token, or it is over: make another one on its page.", final=True))
+            return
+        self.tasks.append(asyncio.create_task(self._expect_hello()))
+
+    async def disconnect(self, code: int) -> None:  # noqa: ARG002  (Channels names it)
+        for task in self.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        if self.welcome is not None:
+            await self.channel_layer.group_discard(notify.group(notify.stream(self.welcome.name)), self.channel_name)
+            log.info("The stream of node %s is over.", self.welcome.name)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
+        try:
+            message = decode(text_data or "")
+        except ProtocolError as error:
+            await self._refuse(Refused(f"This is no message of a node: {error}"))
+            return
+        self.heard_at = time.monotonic()
+        if self.welcome is None and isinstance(message, Hello) and self.token is not None:
+            await self._greet(self.token, message)
+        elif self.welcome is not None and isinstance(message, Seen):
+            self.latest = message
+            self.news.set()
+        else:
+            await self._refuse(Refused(f"A {message.type} is not expected here."))
+
+    async def push(self, event: dict[str, Any]) -> None:
+        """Something has changed that concerns this machine."""
+        if event["message"].get("type") == "apply":
+            self.due.set()
+        elif not await self._is_current():
+            await self._refuse(OVER)
+
+    async def _greet(self, token: NodeToken, hello: Hello) -> None:
+        address = str((self.scope.get("client") or ("",))[0])
+        answer = await in_threads(joining.begin)(token.pk, hello, address=address, now=await in_threads(clock.now)())
+        if isinstance(answer, Refused):
+            await self._refuse(answer)
+            return
+        self.welcome = answer
+        await self.channel_layer.group_add(notify.group(notify.stream(answer.name)), self.channel_name)
+        await self._say(answer)
+        self.tasks += [asyncio.create_task(self._tell()), asyncio.create_task(self._take_in())]
+        log.info("Node %s has joined from %s, incarnation %d.", answer.name, address, answer.incarnation)
+
+    async def _expect_hello(self) -> None:
+        await asyncio.sleep(HELLO_S)
+        if self.welcome is None:
+            await self.close(TOO_LATE)
+
+    async def _tell(self) -> None:
+        """Task: what is wanted, for as long as the machine is heard of."""
+        assert self.welcome is not None
+        while True:
+            self.due.clear()
+            if time.monotonic() - self.heard_at > settings.EDT_NODE_LEASE_S:
+                await self._refuse(Refused("Nothing was heard of this machine: it joins anew."))
+                return
+            try:
+                await self._say(await in_threads(joining.wanted)(self.welcome.name, now=await in_threads(clock.now)()))
+            except (DatabaseError, ProtocolError, OSError) as error:
+                log.warning("Node %s cannot be told what is wanted now: %s", self.welcome.name, error)
+            except Exception:  # the edge of the task: a row nobody thought of
+                log.exception("Node %s cannot be told what is wanted; it is tried again.", self.welcome.name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.due.wait(), settings.EDT_NODE_LEASE_S * WANTED_SHARE)
+
+    async def _take_in(self) -> None:
+        """Task: the latest that was seen, one at a time."""
+        assert self.welcome is not None
+        assert self.token is not None
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            seen, self.latest = self.latest, None
+            if seen is None or seen.observation.node.name != self.welcome.name:
+                continue
+            try:
+                if not await self._is_current():
+                    await self._refuse(OVER)
+                    return
+                slots = self.welcome.slots
+                await in_threads(joining.take_in)(self.token.pk, seen.observation, slots=slots, now=await in_threads(clock.now)())
+            except fleet.AnotherHost as error:
+                await self._refuse(Refused(str(error)))
+            except (DatabaseError, OSError) as error:
+                log.warning("What node %s has seen cannot be taken in now: %s", self.welcome.name, error)
+            except Exception:  # as above
+                log.exception("What node %s has seen could not be taken in.", self.welcome.name)
+
+    async def _is_current(self) -> bool:
+        if self.welcome is None or self.token is None:
+            return True
+        return bool(await in_threads(joining.is_current)(self.token.pk, self.welcome.incarnation))
+
+    async def _say(self, message: Message) -> None:
+        await self.send(text_data=encode(message))
+
+    async def _refuse(self, refusal: Refused) -> None:
+        with contextlib.suppress(Exception):  # it may have gone already
+            await self._say(refusal)
+            await self.close(GONE)
+
+
+def _sent_token(scope: Any) -> str:
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    kind, _, token = headers.get(b"authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+websocket_urlpatterns = [path(STREAM.lstrip("/"), NodeSocket.as_asgi())]

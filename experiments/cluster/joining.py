@@ -1,0 +1,114 @@
+"""Machines that have joined with `edt-node join`: who may, what each is told, and for how long it may use its slots without a word. The
+only writer of NodeToken.
+
+A machine has one token, kept as a hash. Whoever joins with it gets an incarnation; what an older one sends counts no more, so a copy of a
+machine, or a link that was thought dead, cannot write into a run that is elsewhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import secrets
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from experiments.cluster import fleet
+from experiments.live import notify
+from experiments.models import Node, NodeToken, TrainingRun, User
+from training_runtime.node import places
+from training_runtime.node.messages import VERSION, Hello, Refused, RunFolder, Wanted, Welcome
+from training_runtime.protocol import Apply, Observation
+
+PREFIX = "edtn_"
+LONGEST = 128
+HINT_LENGTH = len(PREFIX) + 4
+UNUSED = dt.timedelta(days=1)  # for which a token waits for its machine
+
+
+def make(name: str, *, slots: int | None, by: User, now: dt.datetime) -> tuple[NodeToken, str]:
+    """The token of the machine of that name, and the token itself, which nobody can look up again. One that it had before is over."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    facts = {"digest": _digest(secret), "hint": secret[:HINT_LENGTH], "slots": slots, "made_by": by, "created_at": now}
+    fresh = {"expires_at": now + UNUSED, "identity": "", "boot": "", "address": "", "joined_at": None, "seen_at": None}
+    token, _ = NodeToken.objects.update_or_create(node_name=name, defaults={**facts, **fresh})
+    notify.changed(notify.stream(name), "token")
+    return token, secret
+
+
+def end(name: str) -> None:
+    """The machine of that name, if it has a token, is let in no more."""
+    NodeToken.objects.filter(node_name=name).delete()
+    notify.changed(notify.stream(name), "token")
+
+
+def find(secret: str, *, now: dt.datetime) -> NodeToken | None:
+    """The token that was sent; None for one that is unknown or over."""
+    if not secret.startswith(PREFIX) or len(secret) > LONGEST:
+        return None
+    return NodeToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), digest=_digest(secret)).first()
+
+
+def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welcome | Refused:
+    """Let the machine in that says hello with the token of that number, or say why not."""
+    if hello.version != VERSION:
+        return Refused(
+            f"The studio speaks version {VERSION} of this stream and this machine {hello.version}: install the same release.", True
+        )
+    with transaction.atomic():
+        token = NodeToken.objects.select_for_update().filter(pk=number).first()
+        if token is None:
+            return Refused("This token is over.", final=True)
+        if token.identity not in ("", hello.identity):
+            return Refused(f"Another machine has joined with this token as {token.node_name}: make one of its own for this machine.", True)
+        there = token.seen_at is not None and now - token.seen_at < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
+        if there and token.boot != hello.boot:
+            return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
+        node, _ = Node.objects.select_for_update().get_or_create(name=token.node_name)
+        Node.objects.filter(pk=node.pk).update(joined=True)
+        token.identity, token.boot, token.address = hello.identity[:64], hello.boot[:64], address[:64]
+        token.incarnation, token.expires_at, token.seen_at = token.incarnation + 1, None, now
+        token.joined_at = token.joined_at or now
+        token.save()
+        notify.changed(notify.stream(token.node_name), "token")  # an older link of it is closed
+        notify.changed("cluster", "nodes")
+    return Welcome(token.node_name, token.incarnation, settings.EDT_NODE_LEASE_S, token.slots if token.slots is not None else hello.slots)
+
+
+def is_current(number: int, incarnation: int) -> bool:
+    """Whether what this incarnation says still counts."""
+    return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
+
+
+def wanted(name: str, *, now: dt.datetime) -> Wanted:
+    """What should run on the machine, its paths as names that mean something there."""
+    apply = fleet.desired_state(Node.objects.get(name=name), now=now)
+    numbers = [wish.spec.run for wish in apply.runs]
+    folders = tuple(
+        RunFolder(run.pk, run.folder, term_of(run)) for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
+    )
+    return Wanted(_abroad(apply), folders)
+
+
+def term_of(run: TrainingRun) -> str:
+    """Of the run's stay on the machine where it is; another stay is another term."""
+    return run.moved_at.isoformat() if run.moved_at is not None else "first"
+
+
+def take_in(number: int, observation: Observation, *, slots: int | None, now: dt.datetime) -> None:
+    """What the machine with that token has seen; for its own name alone."""
+    NodeToken.objects.filter(pk=number).update(seen_at=now)
+    fleet.record(observation, now=now, slots=slots or len(observation.node.gpus) or fleet.CPU_SLOTS)
+
+
+def _abroad(apply: Apply) -> Apply:
+    home, data = str(settings.EDT_HOME), str(settings.EDT_DATA_ROOT)
+    return places.translated(apply, lambda path: places.place_of(str(Path(path)) if path else "", home=home, data=data))
+
+
+def _digest(secret: str) -> str:
+    """A hash without salt or work factor is enough: the token has 256 random bits."""
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,40 @@
+"""Machines that have joined and are not heard of any more. Each has stopped by itself when its lease was over
+(`training_runtime.host.lease`), so nobody has to say that it is lost: its slots are freed, and its runs go on elsewhere from the last
+state that has arrived here.
+
+Whoever was away itself cannot tell: a process that has just begun waits for as long as it would wait for a machine.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from django.conf import settings
+
+from experiments.cluster import losses
+from experiments.models import Grant, Node, TrainingRun
+from experiments.models.runs import LIVE
+
+log = logging.getLogger(__name__)
+LEASES = 6  # of silence: the studio stops telling it what is wanted after one lease, its own is over after another; the rest is for leaving
+_watching_since: list[float] = []
+
+
+def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
+    """The names of the machines that were given up."""
+    if not _watching_since:
+        _watching_since.append(monotonic)
+    lost_after_s = LEASES * settings.EDT_NODE_LEASE_S
+    if monotonic < _watching_since[0] + lost_after_s:
+        return []
+    ended = []
+    for node in Node.objects.filter(joined=True, last_seen_at__lt=now - dt.timedelta(seconds=lost_after_s)):
+        held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
+        if not held and not TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+            continue
+        reason = f"{node.name} has not been heard of for {lost_after_s:g} s, so its lease is over."
+        runs, _ = losses.give_up(node, now=now, reason=reason)
+        log.warning("%s runs=%d", reason, runs)
+        ended.append(node.name)
+    return ended

@@ -1,0 +1,168 @@
+"""Files of machines that have joined, over HTTP with their token: trees of code, data and runs go to them, what runs write comes from them.
+
+A machine gets what the runs need whose home it is, and writes into the folders of these for the term of their stay. JSON in and out; no
+page.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from experiments.cluster import joining
+from experiments.files import bundles, datastore, mirrored, runfiles
+from experiments.files.mirrored import WrongOffset
+from experiments.live import notify
+from experiments.models import NodeToken, TrainingRun
+from experiments.models.runs import LIVE
+from experiments.ops import clock
+from experiments.views.downloads import attachment
+from training_runtime.journal import FILE_NAME as JOURNAL
+
+MOST_FILES = 200_000
+CHECKPOINT = "checkpoint/engine.pt"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NUMBER = re.compile(r"[0-9]{1,19}")
+View = Callable[..., HttpResponseBase]
+
+
+def by_node(view: View) -> View:
+    """`view` with the token of the machine that asks: 401 for one that is unknown or over, 403 for an older incarnation."""
+
+    @csrf_exempt
+    @login_not_required
+    @wraps(view)
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        kind, _, secret = request.headers.get("Authorization", "").partition(" ")
+        token = joining.find(secret.strip(), now=clock.now()) if kind.lower() == "bearer" else None
+        if token is None:
+            return _refused(401, "The studio does not know this token, or it is over.")
+        if request.headers.get("X-EDT-Incarnation", "") != str(token.incarnation):
+            return _refused(403, f"{token.node_name} has joined anew since.")
+        return view(request, token, *args, **kwargs)
+
+    return answered
+
+
+@by_node
+@require_safe
+def tree(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpResponseBase:  # noqa: ARG001  (Django passes it)
+    """{"files": [{"path", "size", "mtime_ns"}, ...]} of a folder."""
+    found = _tree(token, room, name)
+    if found is None:
+        return _refused(404, "No run of this machine needs that.")
+    return JsonResponse({"files": [{"path": path, "size": size, "mtime_ns": mtime_ns} for path, size, mtime_ns in _listed(found)]})
+
+
+@by_node
+@require_safe
+def tree_file(request: HttpRequest, token: NodeToken, room: str, name: str, path: str) -> HttpResponseBase:
+    """A file of such a folder, or the part of it that is asked for."""
+    found = _tree(token, room, name)
+    try:
+        if found is None or (isinstance(found, Borrowed) and path != CHECKPOINT):
+            raise FileNotFoundError(path)
+        opened = runfiles.open_below(found, path) if isinstance(found, Path) else runfiles.open_regular(found.run, path)
+    except FileNotFoundError:
+        return _refused(404, "There is no such file.")
+    return attachment(request, os.fdopen(opened, "rb"), name=path.rsplit("/", 1)[-1])
+
+
+@by_node
+@require_http_methods(["PUT", "DELETE"])
+def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> HttpResponseBase:
+    """Of a run that is this machine's for the term ?term=. PUT with ?size= and ?mtime_ns=: a piece of a file that is sent whole; without:
+    of one that grows. ?offset=: where it belongs: 200 {"size"}, or 409 {"size"} where that is not where what has arrived ends."""
+    run = TrainingRun.objects.filter(home__name=token.node_name, folder=name, state__in=LIVE).first()
+    if run is None or joining.term_of(run) != request.GET.get("term"):
+        return _refused(410, "This run is not on this machine any more.")
+    runfiles.make(run)
+    try:
+        if request.method == "DELETE":
+            mirrored.remove(run, path)
+            return JsonResponse({})
+        return JsonResponse({"size": _written(request, run, path)})
+    except WrongOffset as wrong:
+        return JsonResponse({"size": wrong.size}, status=409)
+    except FileNotFoundError:
+        return _refused(400, f"{path!r} cannot be the name of a file of a run.")
+    except OSError as error:
+        if error.errno in FULL:
+            return _refused(507, "The studio's disk is full.")
+        raise
+
+
+def _written(request: HttpRequest, run: TrainingRun, path: str) -> int:
+    said = {name: int(value) for name in ("offset", "size", "mtime_ns") if _NUMBER.fullmatch(value := str(request.GET.get(name, "")))}
+    if "size" in said:
+        facts = {"size": said["size"], "mtime_ns": said.get("mtime_ns", 0)}
+        return mirrored.receive(run, path, request.body, offset=said.get("offset", 0), **facts)
+    size = mirrored.append(run, path, request.body, offset=said.get("offset", 0))
+    if path == JOURNAL:
+        notify.nudge_ingest(run.pk)
+    return size
+
+
+class Own:
+    """The folder of a run of this machine."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+
+
+class Borrowed(Own):
+    """Of another run, with whose checkpoint one of this machine begins: that and nothing else."""
+
+
+def _tree(token: NodeToken, room: str, name: str) -> Path | Own | None:
+    """The folder, if a live run of the machine needs it."""
+    mine = TrainingRun.objects.filter(home__name=token.node_name, state__in=LIVE)
+    if room == "code":
+        run = mine.filter(version__bundle__sha256=name).select_related("version__bundle").first()
+        if run is None:
+            return None
+        bundles.unpacked(run.version.bundle)
+        return bundles.code_dir(run.version.bundle) if not run.version.bundle.root else bundles.code_dir(run.version.bundle).parent
+    if room == "assets":
+        found = [run for run in mine.exclude(experiment__data_asset=None).select_related("experiment__data_asset")]
+        assets = [run.experiment.data_asset for run in found if run.experiment.data_asset is not None]
+        asset = next((asset for asset in assets if asset.key.hex == name), None)
+        return datastore.root(asset) if asset is not None else None
+    if room == "runs":
+        own = mine.filter(folder=name).select_related("version__bundle").first()
+        other = TrainingRun.objects.filter(folder=name, pk__in=mine.values("continues")).first() if own is None else None
+        return Own(own) if own is not None else Borrowed(other) if other is not None else None
+    return None
+
+
+def _listed(found: Path | Own) -> list[tuple[str, int, int]]:
+    if isinstance(found, Borrowed):
+        return [each for each in _of_run(found.run) if each[0] == CHECKPOINT]
+    if isinstance(found, Own):
+        return _of_run(found.run)
+    listed = []
+    for folder, _, names, at in os.fwalk(found, follow_symlinks=False):
+        below = os.path.relpath(folder, found)
+        for name in names:
+            facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+            listed.append((name if below == "." else f"{below}/{name}", facts.st_size, facts.st_mtime_ns))
+    return listed
+
+
+def _of_run(run: TrainingRun) -> list[tuple[str, int, int]]:
+    return [(each.path, each.size_bytes, each.mtime_ns) for each in runfiles.walk(run, limit=MOST_FILES).files]
+
+
+def _refused(status: int, why: str) -> HttpResponse:
+    return JsonResponse({"detail": why}, status=status)

@@ -1,0 +1,172 @@
+"""Machines that join with one command: who is let in, and what becomes of the runs of one that is not heard of any more."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from experiments import services
+from experiments.cluster import fleet, joining, leases, scheduling
+from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
+from tests import cast
+from training_runtime.node.messages import Hello, Refused, Welcome
+from training_runtime.protocol import Observation
+
+pytestmark = pytest.mark.django_db
+NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+HELLO = Hello("id-1", "boot-1")
+SEEN = Observation(revision=1, node=cast.facts("beta"), runs=())
+
+
+@pytest.fixture
+def token(dora: User) -> NodeToken:
+    return services.add_node(by=dora, name="beta", slots="2", now=NOW)[0]
+
+
+def greet(token: NodeToken, hello: Hello = HELLO, *, now: dt.datetime = NOW) -> Welcome | Refused:
+    return joining.begin(token.pk, hello, address="10.0.0.7", now=now)
+
+
+def test_a_token_is_kept_as_a_hash_and_waits_a_day_for_its_machine(dora: User) -> None:
+    token, secret = services.add_node(by=dora, name="beta", now=NOW)
+    assert secret not in str(NodeToken.objects.values().get())
+    assert joining.find(secret, now=NOW + 23 * 3600 * SECOND) == token
+    assert joining.find(secret, now=NOW + 25 * 3600 * SECOND) is None
+    assert joining.find("edt_" + secret[5:], now=NOW) is None
+    assert ClusterChange.objects.get().text == "dora made a token for machine beta to join with"
+
+
+def test_once_it_has_joined_a_machine_may_come_back_at_any_time(dora: User) -> None:
+    token, secret = services.add_node(by=dora, name="beta", now=NOW)
+    greet(token)
+    assert joining.find(secret, now=NOW + 400 * 86400 * SECOND) == token
+
+
+def test_each_joining_is_another_incarnation_and_only_the_last_counts(token: NodeToken) -> None:
+    first, second = greet(token), greet(token)
+    assert isinstance(first, Welcome)
+    assert isinstance(second, Welcome)
+    assert (first.name, first.slots, second.incarnation) == ("beta", 2, first.incarnation + 1)
+    assert not joining.is_current(token.pk, first.incarnation)
+    assert joining.is_current(token.pk, second.incarnation)
+
+
+def test_another_machine_with_the_same_token_is_refused_for_good(token: NodeToken) -> None:
+    greet(token)
+    refused = greet(token, Hello("id-2", "boot-2"), now=NOW + 3600 * SECOND)
+    assert isinstance(refused, Refused)
+    assert refused.final
+    assert "Another machine has joined with this token as beta" in refused.reason
+
+
+def test_a_copied_home_is_refused_while_the_machine_is_at_work_and_a_rebooted_one_is_not(token: NodeToken) -> None:
+    greet(token)
+    copied = greet(token, Hello("id-1", "boot-2"), now=NOW + SECOND)
+    assert isinstance(copied, Refused)
+    assert not copied.final
+    assert isinstance(greet(token, Hello("id-1", "boot-2"), now=NOW + 60 * SECOND), Welcome)
+
+
+def test_a_machine_of_another_version_is_told_so(token: NodeToken) -> None:
+    refused = greet(token, Hello("id-1", "boot-1", version=99))
+    assert isinstance(refused, Refused)
+    assert "install the same release" in refused.reason
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 64])
+def test_a_name_that_no_machine_can_have_is_refused(dora: User, name: str) -> None:
+    with pytest.raises(ValidationError, match="Letters, digits"):
+        services.add_node(by=dora, name=name, now=NOW)
+
+
+def test_a_machine_with_the_studios_folders_or_at_work_gets_no_token(dora: User, token: NodeToken) -> None:
+    cast.node("local", now=NOW)
+    with pytest.raises(ValidationError, match="shares the studio's folders"):
+        services.add_node(by=dora, name="local", now=NOW)
+    greet(token)
+    joining.take_in(token.pk, SEEN, slots=2, now=NOW)
+    with pytest.raises(ValidationError, match="end edt-node there"):
+        services.add_node(by=dora, name="beta", now=NOW + SECOND)
+    assert NodeToken.objects.get(node_name="beta").digest == token.digest
+
+
+def test_a_machine_that_is_removed_is_let_in_no_more(dora: User, token: NodeToken) -> None:
+    greet(token)
+    services.remove_node(Node.objects.get(name="beta"), by=dora, now=NOW + 3600 * SECOND)
+    assert isinstance(greet(token, now=NOW + 3600 * SECOND), Refused)
+
+
+def test_paths_go_as_places_and_a_stay_has_a_term(token: NodeToken, project: Project, alice: User) -> None:
+    greet(token)
+    cast.node("beta", now=NOW)
+    run = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    run.refresh_from_db()
+    wanted = joining.wanted("beta", now=NOW)
+    (wish,) = wanted.apply.runs
+    assert wish.spec.result_dir == f"runs/{run.folder}"
+    assert wish.spec.code_dir.startswith(f"code/{run.version.bundle.sha256}")
+    assert wish.spec.data_root == "data"
+    assert [(each.run, each.folder, each.term) for each in wanted.folders] == [(run.pk, run.folder, run.moved_at.isoformat())]
+
+
+@pytest.fixture
+def run(token: NodeToken, project: Project, alice: User) -> TrainingRun:
+    """At work on the joined machine, which is heard of until NOW."""
+    greet(token)
+    host = cast.Host(cast.node("beta", now=NOW))
+    made = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    host.apply(NOW)
+    made.refresh_from_db()
+    assert made.home == Node.objects.get(name="beta")
+    return made
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_watching_since", [])
+
+
+@pytest.mark.usefixtures("watching")
+def test_the_runs_of_a_machine_that_is_not_heard_of_go_on_elsewhere_without_anybody_saying_so(run: TrainingRun) -> None:
+    assert leases.end_overdue(NOW, monotonic=0) == []
+    assert leases.end_overdue(NOW + 59 * SECOND, monotonic=100) == []
+    assert leases.end_overdue(NOW + 61 * SECOND, monotonic=100) == ["beta"]
+    run.refresh_from_db()
+    assert (run.home, run.attempt) == (None, 2)
+    assert cast.slots_of(run) == set()
+    assert leases.end_overdue(NOW + 62 * SECOND, monotonic=101) == [], "once"
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_studio_that_was_away_itself_waits_before_it_concludes(run: TrainingRun) -> None:
+    assert leases.end_overdue(NOW + 3600 * SECOND, monotonic=5000) == []
+    assert leases.end_overdue(NOW + 3659 * SECOND, monotonic=5059) == []
+    run.refresh_from_db()
+    assert run.state != RunState.SUSPENDED
+    assert leases.end_overdue(NOW + 3661 * SECOND, monotonic=5061) == ["beta"]
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_machine_without_a_lease_keeps_its_runs_however_long_it_is_silent(project: Project, alice: User) -> None:
+    host = cast.Host(cast.node("local", now=NOW))
+    run = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    host.apply(NOW)
+    leases.end_overdue(NOW, monotonic=0)
+    assert leases.end_overdue(NOW + 86400 * SECOND, monotonic=86400) == []
+    assert len(cast.slots_of(run)) == 4
+
+
+def test_how_many_slots_it_shares_is_said_by_its_token_and_not_by_the_studios_settings(
+    token: NodeToken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDT_SLOTS", "9")
+    greet(token)
+    joining.take_in(token.pk, SEEN, slots=2, now=NOW)
+    assert Node.objects.get(name="beta").slots.filter(retired=False).count() == 2
+    assert fleet.CPU_SLOTS == 4

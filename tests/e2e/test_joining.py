@@ -1,0 +1,195 @@
+"""A machine joins with one command and shares nothing with the studio but that: an administrator adds it, jobs run on it, move to it and
+back, and outlive it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.joined import Joined, line_for
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_machines import machine_of
+from tests.e2e.test_mishaps import run_definition, state
+from tests.e2e.test_story import journal, make_project, steps_in_journal
+from tests.engine.harness import weights
+from training_runtime.node.folders import look
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+SUBMIT = """
+from experiments import services
+from experiments.models import Node, TrainingRun, User
+alice = User.objects.get(username="alice")
+project = services.create_project(by=alice, name="Joined", description="")
+with open({code!r}, "rb") as upload:
+    version = services.create_definition(project, by=alice, name="digits", upload=upload, file_name="digits.zip", command={command!r})
+services.create_and_run(project, by=alice, name="digits", versions=[version], source_folder="digits")
+print(TrainingRun.objects.order_by("pk").last().pk)
+"""
+DRAIN = """
+from experiments import services
+from experiments.models import Node, User
+admin = User.objects.get(username="admin")
+for name, draining in {nodes!r}.items():
+    services.set_node_draining(Node.objects.get(name=name), by=admin, draining=draining)
+"""
+
+
+@pytest.fixture
+def studio() -> Iterator[Studio]:
+    """Two slots, and machines that are given up after twelve seconds."""
+    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2"})
+    try:
+        studio.start()
+        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+        yield studio
+    finally:
+        studio.close()
+
+
+@pytest.fixture
+def joined(studio: Studio) -> Iterator[Callable[..., Joined]]:
+    """`joined(name, line)`: a machine; all of it is gone when the test ends."""
+    machines: list[Joined] = []
+
+    def make(name: str, line: str) -> Joined:
+        machines.append(Joined(studio, name, line, data=studio.home / "data"))
+        return machines[-1]
+
+    try:
+        yield make
+    finally:
+        for machine in machines:
+            machine.close()
+
+
+def drains(studio: Studio, **nodes: bool) -> None:
+    studio.manage("shell", "--no-imports", "-c", DRAIN.format(nodes=nodes))
+
+
+def submits(studio: Studio, code: Path, *, command: str) -> int:
+    said = studio.manage("shell", "--no-imports", "-c", SUBMIT.format(code=str(code), command=command))
+    return int(said.strip().splitlines()[-1])
+
+
+def gets_on(studio: Studio, run: int, *, on: str, steps: int = 4) -> None:
+    before = len(steps_in_journal(studio, run))
+    wait_until(lambda: machine_of(studio, run) == {on}, lambda: f"the run is on {on}, not {machine_of(studio, run)}\n{studio.tail()}")
+    wait_until(lambda: len(steps_in_journal(studio, run)) > before + steps, lambda: f"it gets on on {on}\n{studio.tail()}")
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """Of each file of a run's folder that is to be the same in the studio and on the machine."""
+    return {file.path: hashlib.sha256((folder / file.path).read_bytes()).hexdigest() for file in look(folder)}
+
+
+def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
+    studio: Studio, person: Callable[..., Page], joined: Callable[..., Joined], tmp_path: Path
+) -> None:
+    admin, alice = person("admin", staff=True), person("alice")
+    admin.goto(f"{studio.url}/cluster/")
+    admin.get_by_role("link", name="Add a machine").click()
+    admin.get_by_label("Name").fill("beta")
+    admin.get_by_role("button", name="Make its token").click()
+    expect(admin.locator("#arriving")).to_contain_text("Nothing has called with this token yet")
+    line = admin.locator("#line").inner_text()
+    machine = joined("beta", line)
+    machine.arrives()
+    expect(admin.locator("#arriving")).to_contain_text("beta has joined from 127.0.0.1 with 4 slots", timeout=20_000)
+    admin.reload()
+    expect(admin.locator("#arriving")).to_contain_text("beta has joined")
+    assert line not in admin.content(), "the token is shown once"
+
+    drains(studio, local=True)
+    make_project(alice, "Far away", "")
+    project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
+    run = run_definition(
+        alice, studio, project, name="digits", code=digits(tmp_path, part_s=0.01), command="main.py --epochs 3", folder="digits"
+    )
+    wait_until(lambda: state(studio, run) == "completed", lambda: f"it has completed\n{studio.tail()}\n{machine.tail()}", deadline_s=120)
+    assert not (studio.home / "host" / "local").joinpath(f"run-{run}.1.sock").exists(), "the studio's own machine had nothing to do with it"
+    there = sums(machine.folder(run))
+    assert sums(studio.folder(run)) == there
+    assert {"journal.jsonl", "checkpoint/engine.pt", "log/driver/console.log"} <= there.keys()
+    alice.goto(f"{studio.url}/runs/{run}/")
+    expect(alice.locator("#head")).to_contain_text("Completed")
+    alice.goto(f"{studio.url}/runs/{run}/results/")
+    expect(alice.get_by_text("console.log").first).to_be_visible()
+    assert machine.leaves() == 0
+
+
+def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
+    studio: Studio, joined: Callable[..., Joined], tmp_path: Path
+) -> None:
+    machine = joined("beta", line_for(studio, "beta", slots=2))
+    machine.arrives()
+    drains(studio, beta=True)
+    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 8")
+    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=120)
+
+    moved = submits(studio, digits(tmp_path, part_s=0.2), command="main.py --epochs 8")
+    gets_on(studio, moved, on="local")
+    drains(studio, local=True, beta=False)
+    gets_on(studio, moved, on="beta")
+    assert machine.folder(moved).is_dir()
+    drains(studio, local=False, beta=True)
+    gets_on(studio, moved, on="local")
+    steps = steps_in_journal(studio, moved)
+    assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
+    drains(studio, local=True, beta=False)
+    gets_on(studio, moved, on="beta")
+
+    drains(studio, local=False)
+    machine.burns()
+    gets_on(studio, moved, on="local")
+    assert [event["kind"] for event in journal(studio, moved)].count("resumed") == 4
+    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{studio.tail()}", deadline_s=180)
+    steps = steps_in_journal(studio, moved)
+    assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
+    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    words = [reason for (reason,) in studio.rows("SELECT reason FROM experiments_runtransition WHERE run_id = ?", moved)]
+    assert any("has not been heard of for 12 s, so its lease is over. It goes on elsewhere" in reason for reason in words), words
+
+    machine.arrives()  # with what it had, which counts no more
+    wait_until(lambda: not machine.folder(moved).exists() or state(studio, moved) == "completed", "it has put away what it had")
+    assert studio.held() == {}
+
+
+def test_a_machine_that_is_cut_off_stops_by_itself_and_goes_on_when_it_is_heard_again(
+    studio: Studio, joined: Callable[..., Joined], tmp_path: Path
+) -> None:
+    machine = joined("beta", line_for(studio, "beta", slots=2))
+    machine.arrives()
+    drains(studio, local=True)
+    run = submits(studio, digits(tmp_path, part_s=0.05), command="main.py --epochs 60")
+    gets_on(studio, run, on="beta")
+    assert machine.process is not None
+    machine.process.send_signal(signal.SIGSTOP)
+
+    def here() -> list[dict[str, object]]:
+        lines = (machine.folder(run) / "journal.jsonl").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    wait_until(lambda: here()[-1]["kind"] == "suspended" or "suspended" in str(here()[-3:]), lambda: f"it suspends\n{here()[-3:]}")
+    done = len([event for event in here() if event["kind"] == "train"])
+    copy = joined("beta", machine.line)
+    copy.home.rmdir()
+    shutil.copytree(machine.home, copy.home, ignore=shutil.ignore_patterns("*.sock", "runs", "host", "link.log", "identity"))
+    copy.start()
+    assert copy.process is not None
+    assert copy.process.wait(60) == 1, copy.tail()
+    assert "Another machine has joined with this token as beta" in copy.tail()
+
+    machine.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: len(steps_in_journal(studio, run)) > done + 3, lambda: f"it goes on\n{machine.tail()}\n{studio.tail()}")
+    steps = steps_in_journal(studio, run)
+    assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
+    assert state(studio, run) == "running"

@@ -1,0 +1,45 @@
+"""The command line of `edt-node join`."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from training_runtime.node.settings import parse
+
+
+def test_what_is_said_once_is_known_the_next_time_and_to_this_user_alone(tmp_path: Path):
+    parse(["join", "https://studio.example.org/", "--token", "edtn_x", "--slots", "3", "--home", str(tmp_path)], {}).write_down("beta")
+    again = parse(["join", "--home", str(tmp_path)], {})
+    assert (again.studio, again.token, again.slots, again.name) == ("https://studio.example.org", "edtn_x", 3, "beta")
+    assert stat.S_IMODE((tmp_path / "node.json").stat().st_mode) == 0o600
+    assert parse(["join", "--token", "edtn_y", "--home", str(tmp_path)], {}).name == "", "another token is another name"
+
+
+def test_the_token_is_not_in_what_is_printed_of_settings(tmp_path: Path):
+    assert "edtn_x" not in repr(parse(["join", "http://127.0.0.1:8000", "--home", str(tmp_path)], {"EDT_NODE_TOKEN": "edtn_x"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["join", "--token", "x"], "the studio's address is needed"),
+        (["join", "studio.example.org", "--token", "x"], "write it as https://studio.example.org"),
+        (["join", "http://studio.example.org", "--token", "x"], "has no TLS"),
+        (["join", "https://studio.example.org"], "a token is needed"),
+        (["join", "https://studio.example.org", "--token", "x", "--slots", "0"], "from 1 to 10000"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse([*arguments, "--home", str(tmp_path)], {})
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_note_that_is_no_json_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "node.json").write_text("{")
+    with pytest.raises(SystemExit):
+        parse(["join", "https://studio.example.org", "--token", "x", "--home", str(tmp_path)], {})
+    assert str(tmp_path) in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""What a joined machine and the studio say to each other on their stream: frozen records, a JSON text each.
+
+    node -> studio   Hello, Seen
+    studio -> node   Welcome, Wanted, Refused
+
+The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A Wanted comes every few seconds and whenever something
+has changed; it is the whole of what is wanted, so one that is lost is made up for by the next. Fields that are not known are ignored and
+those that are missing have their defaults, so that versions one apart understand each other; where that is not enough, VERSION is raised.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from training_runtime import protocol
+from training_runtime.errors import ProtocolError
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Observation
+
+VERSION = 1
+STREAM = "/ws/node/"
+FILES = "/node/v1"
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Node -> studio, first. `identity`: made once and kept in the node's home; `boot`: of this start of the machine. `slots`: how many it
+    offers; None: what the studio says."""
+
+    identity: str
+    boot: str = ""
+    slots: int | None = None
+    version: int = VERSION
+    type: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Studio -> node. `incarnation`: grows with every joining, and goes with all that the node sends from now on: what an older one sends
+    is refused. `lease_s`: so long after the last Wanted the node may use its slots. `slots`: how many it shares out."""
+
+    name: str
+    incarnation: int
+    lease_s: float
+    slots: int | None = None
+    version: int = VERSION
+    type: Literal["welcome"] = "welcome"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the files of a wanted run are. `folder`: its name among those of runs. `term`: of the run's stay on this machine; a folder that
+    is here from an earlier stay is out of date."""
+
+    run: int
+    folder: str
+    term: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Studio -> node: what should run there. The paths in it are places (see `places`)."""
+
+    apply: Apply
+    folders: tuple[RunFolder, ...] = ()
+    type: Literal["wanted"] = "wanted"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Node -> studio: what the node's host sees, as far as its files have arrived: a run whose last file is still on its way has not ended
+    yet."""
+
+    observation: Observation
+    type: Literal["seen"] = "seen"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Studio -> node, before it closes the stream. `final`: trying again will not help."""
+
+    reason: str
+    final: bool = False
+    type: Literal["refused"] = "refused"
+
+
+Message = Hello | Welcome | Wanted | Seen | Refused
+_TYPES: dict[str, type[Any]] = {str(each.__dataclass_fields__["type"].default): each for each in get_args(Message)}
+
+
+def encode(message: Message) -> str:
+    return json.dumps(dataclasses.asdict(message), separators=(",", ":"))
+
+
+def decode(text: str | bytes) -> Message:
+    """The record that a message holds. Raises ProtocolError for anything else."""
+    if len(text) > MAX_STUDIO_LINE_BYTES:
+        raise ProtocolError(f"a message of {len(text)} bytes is longer than {MAX_STUDIO_LINE_BYTES}")
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
+    if cls is None:
+        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+    message: Message = protocol.build(cls, raw, lenient=True)
+    return message

@@ -1,0 +1,55 @@
+"""What the studio is told of this machine: what its host sees, as far as the files of it have arrived in the studio. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from training_runtime.protocol import Observation, RunObservation
+
+COPIED_BACK = "its last files are being copied to the studio"
+COPIED_HERE = "its files are being copied to this machine"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """How far the studio's copy of a run's folder is. `complete`: it has all that there is of a run that has ended."""
+
+    run: int
+    attempt: int
+    journal_bytes: int
+    complete: bool
+
+
+def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, tuple[int, str]]) -> Observation:
+    """`copies`: of the runs whose folders are this machine's. `coming`: of runs that are wanted and not begun, since files of theirs are on
+    their way here: (attempt, how far).
+
+    A run has ended, for the studio, when its last file is there; one that the host has forgotten is still here until then. Slots that are
+    free are free at once.
+    """
+    known = {copy.run: copy for copy in copies}
+    runs = [_reported(run, known.get(run.run)) for run in seen.runs]
+    there = {run.run for run in seen.runs}
+    runs += [_held_back(copy) for copy in known.values() if copy.run not in there and not copy.complete]
+    there |= known.keys()
+    runs += [
+        RunObservation(run, attempt, "starting", (), detail=f"{COPIED_HERE}{how_far}", busy_s=0.0)
+        for run, (attempt, how_far) in coming.items()
+        if run not in there
+    ]
+    return dataclasses.replace(seen, runs=tuple(sorted(runs, key=lambda run: run.run)))
+
+
+def _reported(run: RunObservation, copy: Copy | None) -> RunObservation:
+    if copy is None:
+        return run
+    run = dataclasses.replace(run, journal_bytes=min(run.journal_bytes, copy.journal_bytes))
+    if run.exit_code is None or copy.complete:
+        return run
+    return dataclasses.replace(run, state="stopping", exit_code=None, detail=COPIED_BACK)
+
+
+def _held_back(copy: Copy) -> RunObservation:
+    return RunObservation(copy.run, copy.attempt, "stopping", (), journal_bytes=copy.journal_bytes, detail=COPIED_BACK, busy_s=0.0)

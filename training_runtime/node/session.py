@@ -1,0 +1,216 @@
+"""One connection of a joined machine to its studio: a Wanted comes down and is given to the host once the files are here, what the host
+sees goes up as far as its files have arrived there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from training_runtime.errors import HostUnavailable, ProtocolError
+from training_runtime.host import client
+from training_runtime.node import places
+from training_runtime.node.fetching import fetch_run, fetch_tree, is_here
+from training_runtime.node.files import Files, NotOurs, Unreachable
+from training_runtime.node.folders import Folder, Folders
+from training_runtime.node.messages import Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.mirroring import Mirroring
+from training_runtime.node.reporting import reported
+from training_runtime.node.settings import Settings
+from training_runtime.protocol import Observation, RunSpec, WantedRun
+
+log = logging.getLogger(__name__)
+SAY_PAUSE_S = 0.05
+HOST_TIMEOUT_S = 10.0
+RETRY_S = 1.0
+
+
+class Stream(Protocol):
+    """As `websockets.sync.client.ClientConnection` is."""
+
+    def send(self, message: str) -> None: ...
+
+    def recv(self, timeout: float | None = None) -> str | bytes: ...
+
+    def close(self) -> None: ...
+
+
+class TurnedAway(Exception):
+    """The studio does not take this machine, and will not."""
+
+
+class Session:
+    """`run` returns when the connection is over. `host`: of the machine, by its home and name."""
+
+    def __init__(self, settings: Settings, stream: Stream, welcome: Welcome, *, files: Files, folders: Folders) -> None:
+        self._settings, self._stream, self._welcome = settings, stream, welcome
+        self._files, self._folders = files, folders
+        self._wanted: Wanted | None = None
+        self._seen: Observation | None = None
+        self._coming: dict[int, tuple[RunSpec, RunFolder, str]] = {}
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._news = threading.Event()
+        self._needed = threading.Event()
+        self._mirror = Mirroring(files, folders, live=self._live, changed=self._news.set)
+
+    def run(self) -> None:
+        """Raises what the stream raises at its end, TurnedAway, and ProtocolError for nonsense."""
+        threads = [threading.Thread(target=each, daemon=True, name=each.__name__) for each in (self._listen, self._tell, self._fetch)]
+        for thread in (*threads, self._mirror):
+            thread.start()
+        try:
+            while True:
+                message = decode(self._stream.recv())
+                if isinstance(message, Refused):
+                    raise (TurnedAway if message.final else ProtocolError)(message.reason)
+                if isinstance(message, Wanted):
+                    with self._lock:
+                        self._wanted = message
+                    self._apply()
+        finally:
+            self._over.set()
+            self._mirror.stop.set()
+            for event in (self._news, self._needed):
+                event.set()
+            self._mirror.wake()
+            for thread in (*threads, self._mirror):
+                thread.join(timeout=60)
+
+    def wait_for_files(self, patience_s: float) -> None:
+        """Until two looks have found nothing to send, or the connection is over."""
+        self._mirror.quiet_looks = 0
+        end = time.monotonic() + patience_s
+        while self._mirror.quiet_looks < 2 and not self._over.is_set() and time.monotonic() < end:
+            self._over.wait(0.1)
+
+    # --- down -----------------------------------------------------------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        """Have the host make it so, without the runs whose files are not here yet."""
+        with self._lock:
+            wanted = self._wanted
+        if wanted is None:
+            return
+        where = {folder.run: folder for folder in wanted.folders}
+        begun: list[WantedRun] = []
+        with self._lock:
+            self._coming = {run: each for run, each in self._coming.items() if run in where}
+            for wish in wanted.apply.runs:
+                folder = where.get(wish.spec.run)
+                if folder is None or wish.stop or self._is_here(wish.spec, folder):
+                    self._coming.pop(wish.spec.run, None)
+                    begun.append(wish)
+                elif wish.spec.run not in self._coming:
+                    self._coming[wish.spec.run] = (wish.spec, folder, "")
+        apply = places.translated(dataclasses.replace(wanted.apply, runs=tuple(begun)), self._path)
+        try:
+            seen = client.apply(self._settings.home, self._welcome.name, apply, timeout_s=HOST_TIMEOUT_S)
+        except HostUnavailable as error:
+            log.warning("%s", error)
+            return
+        self._take(seen)
+        if self._coming:
+            self._needed.set()
+
+    def _is_here(self, spec: RunSpec, folder: RunFolder) -> bool:
+        known = self._folders.known.get(folder.folder)
+        if known is None or known.term != folder.term:
+            return False
+        known.attempt = max(known.attempt, spec.attempt)
+        return all(is_here(self._settings.home, room, name) for room, name in places.trees(spec))
+
+    def _path(self, place: str) -> str:
+        return places.path_of(place, home=str(self._settings.home), data=str(self._settings.data))
+
+    def _fetch(self) -> None:
+        """Thread: brings what wanted runs lack, one after the other."""
+        while not self._over.is_set():
+            self._needed.wait()
+            self._needed.clear()
+            with self._lock:
+                coming = list(self._coming.values())
+            for spec, folder, _ in coming:
+                if self._over.is_set():
+                    return
+                if (self._live() or {}).get(spec.run, True):  # else a process of an earlier stay is being ended
+                    self._bring(spec, folder)
+
+    def _bring(self, spec: RunSpec, folder: RunFolder) -> None:
+        def say(done: int, total: int) -> None:
+            how_far = f", {done >> 20} of {total >> 20} MiB" if total >> 20 else ""
+            with self._lock:
+                if spec.run in self._coming:
+                    self._coming[spec.run] = (spec, folder, how_far)
+            self._news.set()
+
+        home = self._settings.home
+        try:
+            for room, name in places.trees(spec):
+                if room == "runs" and name not in self._folders.known:
+                    self._folders.put_away(name)  # to continue from: it may have got on since
+                fetch_tree(self._files, home, room, name, say=say)
+            known = self._folders.known.get(folder.folder)
+            if known is None or known.term != folder.term:
+                new = Folder(spec.run, folder.folder, folder.term, spec.attempt)
+                fetch_run(self._files, self._folders, new, code=self._code(spec), say=say)
+        except (Unreachable, NotOurs, OSError, ValueError) as error:
+            log.warning("files of a run cannot be brought here now: %s run=%d", error, spec.run)
+            self._over.wait(RETRY_S)
+            return
+        self._apply()
+
+    def _code(self, spec: RunSpec) -> Path:
+        return Path(self._path(spec.code_dir))
+
+    # --- up -------------------------------------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Thread: what the host sees, as it comes."""
+        while not self._over.is_set():
+            with contextlib.suppress(HostUnavailable):
+                for seen in client.subscribe(self._settings.home, self._welcome.name, stop=self._over):
+                    self._take(seen)
+            self._over.wait(0.5)
+
+    def _take(self, seen: Observation) -> None:
+        with self._lock:
+            if self._seen is not None and seen.revision < self._seen.revision:
+                return
+            if seen.environments is None and self._seen is not None:  # only journals have grown: the rest is as it was
+                seen = dataclasses.replace(seen, environments=self._seen.environments, folders=self._seen.folders)
+            self._seen = seen
+            for run in seen.runs:
+                for folder in list(self._folders.known.values()):
+                    if folder.run == run.run:
+                        folder.attempt = max(folder.attempt, run.attempt)
+        self._mirror.wake()
+        self._news.set()
+
+    def _live(self) -> Mapping[int, bool] | None:
+        """Whether each run that the host knows has ended; None before the host was heard of."""
+        with self._lock:
+            return None if self._seen is None else {run.run: run.exit_code is not None for run in self._seen.runs}
+
+    def _tell(self) -> None:
+        """Thread: tells the studio what has changed, at most every SAY_PAUSE_S."""
+        told: Observation | None = None
+        while not self._over.is_set():
+            self._news.wait()
+            self._news.clear()
+            with self._lock:
+                seen = self._seen
+                coming = {run: (spec.attempt, how_far) for run, (spec, _, how_far) in self._coming.items()}
+            if seen is None or self._over.is_set():
+                continue
+            report = reported(seen, copies=self._mirror.copies(), coming=coming)
+            if report != told:
+                with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
+                    self._stream.send(encode(Seen(report)))
+                    told = report
+            self._over.wait(SAY_PAUSE_S)

@@ -1,0 +1,107 @@
+"""What a joined machine is told: by its command line, its environment, and what it has written down from before."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TOKEN = "EDT_NODE_TOKEN"  # noqa: S105 (its name)
+_USAGE = """\
+examples:
+  edt-node join https://studio.example.org --token edtn_...
+  edt-node join                  # again, as before: for a service that starts with the machine
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`home`: all that the machine keeps. `data`: where scripts find shared data. `slots`: how many it offers; None: what the studio says.
+    `name`: what the studio called it when it last joined; empty before."""
+
+    studio: str
+    home: Path
+    data: Path
+    token: str = field(repr=False)
+    slots: int | None = None
+    name: str = ""
+    verify: bool | str = True
+
+    @property
+    def note(self) -> Path:
+        return self.home / "node.json"
+
+    def write_down(self, name: str) -> None:
+        """For the next start, readable by this user alone: the token is in it."""
+        beside = self.note.with_suffix(".new")
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump({"studio": self.studio, "token": self.token, "name": name, "slots": self.slots, "data": str(self.data)}, file)
+        beside.replace(self.note)
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Ends the process with status 2 and one sentence when something is wrong, as argparse does."""
+    parser = argparse.ArgumentParser(
+        prog="edt-node",
+        description="This machine's slots for a studio.",
+        epilog=_USAGE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="join")
+    join = commands.add_parser("join", help="share this machine's slots, until it is told to end (SIGTERM, Ctrl-C)")
+    join.add_argument("studio", nargs="?", default="", help="the studio's address, as in a browser (default: as before)")
+    join.add_argument("--token", default=environment.get(TOKEN, ""), help=f'from the page "Add a machine"; - reads it from stdin ({TOKEN})')
+    join.add_argument("--home", type=Path, default=Path(environment.get("EDT_NODE_HOME") or Path.home() / ".edt-node"))
+    join.add_argument("--slots", type=int, help="how many slots to offer (default: as the page says, else one a GPU, else 4)")
+    join.add_argument("--data-root", type=Path, help="where scripts find shared data here (default: data/ of the home)")
+    join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
+    join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
+    given = parser.parse_args(arguments)
+    if given.slots is not None and not 1 <= given.slots <= 10_000:
+        join.error(f"--slots {given.slots}: from 1 to 10000")
+    home = given.home.expanduser().absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o755)
+        before = json.loads((home / "node.json").read_text()) if (home / "node.json").exists() else {}
+    except (OSError, ValueError) as error:
+        join.error(f"--home {home}: {error}")
+    studio, token = (given.studio or before.get("studio", "")).rstrip("/"), given.token or before.get("token", "")
+    if token == "-":  # noqa: S105
+        token = sys.stdin.readline().strip()
+    if problem := address_problem(studio, insecure=given.insecure):
+        join.error(problem)
+    if not token:
+        join.error('a token is needed: the page "Add a machine" of the studio shows it once')
+    data = given.data_root or Path(before.get("data") or home / "data")
+    slots = given.slots if given.slots is not None else before.get("slots")
+    name = before.get("name", "") if before.get("token") == token else ""
+    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True)
+
+
+def address_problem(studio: str, *, insecure: bool) -> str:
+    """Why a studio cannot be joined under this address; empty where it can. Secrets of runs travel on the stream."""
+    if not studio:
+        return "the studio's address is needed, as in https://studio.example.org"
+    parts = urlsplit(studio)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"{studio!r} is no address of a studio: write it as https://studio.example.org"
+    if parts.scheme == "http" and not insecure and not _is_here(parts.hostname):
+        return (
+            f"{studio} has no TLS, and the code and secrets of runs travel to this machine: use https, or --insecure in a network that you "
+            "trust"
+        )
+    return ""
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
