@@ -7,8 +7,9 @@ that: it may be of one project, and not everything in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeVar
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
@@ -286,26 +287,34 @@ def named_environment(user: AnyUser, pk: int, *, need: Need = "read") -> NamedEn
     return _fetch(NamedEnvironment.objects.all(), pk, "environment")
 
 
-def topic(user: AnyUser, name: str) -> bool:
-    """Whether the person may be sent what happens under a socket's topic: "project-2", "experiment-3", "run-7", "cluster" and "node-4",
-    which are everybody's, and "user-5" to that person alone."""
+def topics(user: AnyUser, names: Iterable[str]) -> set[str]:
+    """Those of a socket's topics whose news the person may be sent: "project-2", "experiment-3", "run-7", "cluster" and "node-4", which are
+    everybody's, and "user-5" to that person alone. A visit to the database for each kind, however many there are."""
     if not isinstance(user, User) or not user.is_active:
-        return False
-    if name == "cluster":
-        return True
-    kind, _, number = name.partition("-")
-    if kind == "user":
-        return number == str(user.pk)
-    fetch = {"project": project, "experiment": experiment, "run": run}.get(kind)
-    if (fetch is None and kind != "node") or not (number.isascii() and number.isdigit()) or len(number) > 18:
-        return False
-    if fetch is None:
-        return Node.objects.filter(pk=int(number)).exists()
-    try:
-        fetch(user, int(number), need="read")
-    except (Http404, PermissionDenied):
-        return False
-    return True
+        return set()
+    allowed, asked = set(), defaultdict[str, dict[str, int]](dict)
+    for name in names:
+        kind, _, number = name.partition("-")
+        if name == "cluster" or (kind == "user" and number == str(user.pk)):
+            allowed.add(name)
+        elif number.isascii() and number.isdigit() and len(number) <= 18:
+            asked[kind][name] = int(number)
+    mine = projects_for(user).values("pk")  # whose members may all read, whatever their role
+    open_to: dict[str, QuerySet[Any]] = {
+        "project": Project.objects.filter(pk__in=mine),
+        "experiment": Experiment.objects.filter(project__in=mine),
+        "run": TrainingRun.objects.filter(experiment__project__in=mine),
+        "node": Node.objects.all(),
+    }
+    for kind in asked.keys() & open_to:
+        found = set(open_to[kind].filter(pk__in=set(asked[kind].values())).values_list("pk", flat=True))
+        allowed |= {name for name, number in asked[kind].items() if number in found}
+    return allowed
+
+
+def topic(user: AnyUser, name: str) -> bool:
+    """Of one."""
+    return name in topics(user, [name])
 
 
 def _administers(user: AnyUser) -> bool:

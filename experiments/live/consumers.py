@@ -13,7 +13,7 @@ import functools
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,9 +93,12 @@ def _answers(questions: Iterable[Question]) -> dict[Question, str]:
     asked = list(questions)
     people = passwords.logged_in(each.login for each in asked)
     valid = {each for each in asked if each.login in people and people[each.login].pk == each.user}
-    same = {each: (each.user, people[each.login].permit, each.topic) for each in valid}  # asked once, however many logins ask it
-    allowed = {same[each]: access.topic(people[each.login], each.topic) for each in {same[one]: one for one in valid}.values()}
-    return {each: "logged out" if each not in valid else "yes" if allowed[same[each]] else "refused" for each in asked}
+    same = {each: (each.user, people[each.login].permit) for each in valid}  # asked once, however many logins ask it
+    topics: dict[object, set[str]] = defaultdict(set)
+    for each in valid:
+        topics[same[each]].add(each.topic)
+    allowed = {who: access.topics(people[each.login], topics[who]) for who, each in {same[one]: one for one in valid}.items()}
+    return {each: "logged out" if each not in valid else "yes" if each.topic in allowed[same[each]] else "refused" for each in asked}
 
 
 class Shared:
@@ -164,24 +167,28 @@ class PageSocket(AsyncWebsocketConsumer):
         if self.asked > MOST_REQUESTS or text_data is None or len(text_data) > LONGEST_MESSAGE:
             await self.close(TOO_MUCH)
             return
-        added = []
-        for topic in wanted:
-            if log := following.parse(topic):
-                await self._follow(log)
-            elif topic not in self.topics and await self._subscribe(topic):
-                added.append(topic)
-        if added:  # what happened before this moment, and after the page was rendered, the page has to ask for
+        for log in filter(None, map(following.parse, wanted)):
+            await self._follow(log)
+        topics = [topic for topic in dict.fromkeys(wanted) if not following.parse(topic) and topic not in self.topics]
+        if added := await self._subscribe(topics):  # what happened before this moment, and after the page was rendered, it has to ask for
             await self._say({"type": "subscribed", "topics": added})
 
-    async def _subscribe(self, topic: str) -> bool:
-        full = len(self.topics) >= MOST_TOPICS or self.shared.topics[self.user_id] >= MOST_TOPICS_OF_PERSON
-        if full or await self._answer(topic) != "yes":
-            await self._say({"type": "refused", "topic": topic})
-            return False
-        self.topics[topic] = time.monotonic()
-        self.shared.topics[self.user_id] += 1
-        await self.channel_layer.group_add(notify.group(topic), self.channel_name)
-        return True
+    async def _subscribe(self, topics: list[str]) -> list[str]:
+        """Those of them that the page hears from now on. They are asked for together: a page that compares runs has a hundred."""
+        answers = {} if self._full() else dict(zip(topics, await asyncio.gather(*map(self._answer, topics)), strict=True))
+        added = []
+        for topic in topics:
+            if self._full() or answers.get(topic) != "yes":
+                await self._say({"type": "refused", "topic": topic})
+                continue
+            self.topics[topic] = time.monotonic()
+            self.shared.topics[self.user_id] += 1
+            await self.channel_layer.group_add(notify.group(topic), self.channel_name)
+            added.append(topic)
+        return added
+
+    def _full(self) -> bool:
+        return len(self.topics) >= MOST_TOPICS or self.shared.topics[self.user_id] >= MOST_TOPICS_OF_PERSON
 
     async def _follow(self, log: following.LogTopic) -> None:
         """Once for each log: a page that asks again goes on with what it is being sent."""

@@ -117,3 +117,11 @@ def test_topics_follow_the_same_rules(owned: dict[str, Any], project: Project, v
 @pytest.mark.parametrize("topic", ["", "run", "run-", "run-x", "run--1", "run-1e3", "run-٣", "run-" + "9" * 40, "node-1", "cluster-1"])
 def test_nonsense_is_no_topic(alice: User, topic: str) -> None:
     assert not access.topic(alice, topic)
+
+
+def test_many_topics_are_looked_up_together(project: Project, alice: User, charlie: User, django_assert_max_num_queries: Any) -> None:
+    runs = [cast.run(project, by=alice) for _ in range(6)]
+    names = [*(f"run-{run.pk}" for run in runs), f"project-{project.pk}", f"user-{alice.pk}", "cluster", "run-0", "planet-1"]
+    with django_assert_max_num_queries(2):
+        assert access.topics(alice, names) == set(names) - {"run-0", "planet-1"}
+    assert access.topics(charlie, names) == {"cluster"}

@@ -267,15 +267,28 @@ async def test_pages_that_ask_at_once_whether_they_may_still_hear_are_answered_t
     pages = [await connected("bob") for _ in range(6)]
     for page in pages:
         await subscribed(page, f"run-{run.pk}")
-    asked: list[str] = []
-    check = access.topic
-    monkeypatch.setattr(access, "topic", lambda user, name: [asked.append(name), check(user, name)][1])
+    asked: list[set[str]] = []
+    check = access.topics
+    monkeypatch.setattr(access, "topics", lambda user, names: [asked.append(names), check(user, names)][1])
     monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
     await tell_points(run, after=0, seq=1, value=1.0)
     assert {(await heard(page))["seq"] for page in pages} == {1}
     assert 1 <= len(asked) <= 3, "a visit to the database for the first, and one for those that came meanwhile"
     for page in pages:
         await page.disconnect()
+
+
+async def test_a_page_of_many_runs_asks_for_all_of_them_together(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+    check = access.topics
+    monkeypatch.setattr(access, "topics", lambda user, names: [asked.append(names), check(user, names)][1])
+    runs = await sync_to_async(lambda: [cast.run(run.experiment.project, by=run.submitted_by) for _ in range(8)])()
+    page = await connected("victor")
+    await subscribed(page, *(f"run-{each.pk}" for each in runs), "cluster")
+    assert len(asked) <= 2, "a visit to the database for the first, and one for those that came meanwhile"
+    await tell_points(runs[-1], after=0, seq=1, value=1.0)
+    assert (await heard(page))["topic"] == f"run-{runs[-1].pk}"
+    await page.disconnect()
 
 
 async def test_what_a_browser_sends_is_bounded_and_never_believed(run: TrainingRun) -> None:
