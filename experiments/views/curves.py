@@ -89,7 +89,7 @@ def series(request: HttpRequest, pk: int) -> JsonResponse:
 @require_safe
 def compared(request: HttpRequest) -> HttpResponse:
     """?run=1,2&metric=train+loss&metric=...: what of these several runs have, in one answer. `metrics`: all that any of them has; without
-    ?metric= the first of those is sent.
+    ?metric= the first of those is sent, and with an empty one no curve: the page asks how far the runs are.
 
     A run that the person may not see is left out, as if there were none.
     """
@@ -106,7 +106,7 @@ def compared(request: HttpRequest) -> HttpResponse:
 
 
 def _compared(run: TrainingRun, found: RunCurves, began: run_pages.Began | None) -> dict[str, object]:
-    """Values as they are: what is no number becomes null where it is written."""
+    """Times and values as they are: what is no number becomes null where it is written."""
     return {
         "run": run.pk,
         "seq": found.seq,
@@ -117,7 +117,7 @@ def _compared(run: TrainingRun, found: RunCurves, began: run_pages.Began | None)
             {
                 "name": f"{curve.group} {curve.name}",
                 "steps": curve.steps,
-                "times": [round(t, 3) for t in curve.times],
+                "times": curve.times,
                 "values": curve.values,
             }
             for curve in found.curves

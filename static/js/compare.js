@@ -161,6 +161,7 @@ function follow(item) {
     item.addEventListener(event, () => overlays.forEach((overlay) => overlay.focus(which)));
   run.reload = feed.follow(number, {
     points: item.dataset.points || '',
+    line: () => answers.line(number),
     load: async () => {
       const answer = await answers.of(number);
       run.curves = new Map(answer.curves.map((c) => [c.name, c]));

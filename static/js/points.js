@@ -10,8 +10,9 @@ const YEARS_S = 10 * 365 * 86400; // an end that is farther away is not said
 /**
  * Follow a run's points.
  * @param {number} run
- * @param {{load: () => Promise<number>, points: string, add: (points: any[]) => boolean, progress?: (p: any) => void, changed?: (what: string[]) => boolean}} page
- *   load: fetch everything, answer with the journal line it reaches; add: take points in, true when they have become too many.
+ * @param {{load: () => Promise<number>, points: string, add: (points: any[]) => boolean, progress?: (p: any) => void, changed?: (what: string[]) => boolean, line?: () => Promise<number>}} page
+ *   load: fetch everything, answer with the journal line it reaches; add: take points in, true when they have become too many; line: the last
+ *   journal line that the server has, which a page of many runs asks of all of them at once, so that only those with more are asked for points.
  * @returns {() => void} fetches everything anew
  */
 export function follow(run, page) {
@@ -48,10 +49,7 @@ export function follow(run, page) {
     fetching = true;
     let far = false;
     try {
-      const response = await fetch(`${page.points}?after=${seq}`, { headers: { Accept: 'application/json' } });
-      const answer = await response.json();
-      far = Boolean(answer.reload);
-      if (!far) take(answer);
+      far = !(page.line && (await page.line()) === seq) && (await more());
     } catch {
       again = false; // the next message, or the next connection, asks again
     } finally {
@@ -59,6 +57,14 @@ export function follow(run, page) {
     }
     if (far) anew = true;
     goOn();
+  }
+
+  /** Takes the points of later lines in; true where they are too many. */
+  async function more() {
+    const response = await fetch(`${page.points}?after=${seq}`, { headers: { Accept: 'application/json' } });
+    const answer = await response.json();
+    if (!answer.reload) take(answer);
+    return Boolean(answer.reload);
   }
 
   /** The curves may have been loaded with these lines already, and the progress that they brought is not on the page yet. @param {any} message */

@@ -40,6 +40,17 @@ def test_several_metrics_are_drawn_at_once_and_say_their_values_at_the_pointer(v
     assert legend(page) == last, "nothing is pointed at"
 
 
+def test_a_page_asks_once_whether_any_of_its_runs_has_more_points(visit: Visit, site: Site) -> None:
+    page = visit()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response(lambda response: response.url.endswith("&metric=")) as answered:  # once it has been subscribed to them
+        go(page, site, "compare")
+    assert len(answered.value.json()["runs"]) == 3
+    expect(page.locator(".plot canvas")).to_have_count(1)
+    assert not [url for url in asked if "/points?after=" in url]
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
 def test_runs_are_scattered_and_held_against_a_baseline(width: int, theme: str, visit: Visit, site: Site) -> None:
     page = visit(width=width, theme=theme)

@@ -97,6 +97,8 @@ def test_the_answer_names_all_metrics_and_has_those_that_were_asked_for(
     assert answer["runs"][1]["start"] == pytest.approx(long.events.get(kind="started").at.timestamp())
     asked = client.get(address, {**both, "metric": ["train accuracy", *["test loss"] * MOST_METRICS]}).json()
     assert [[curve["name"] for curve in each["curves"]] for each in asked["runs"]] == [[], ["train accuracy"]]
+    lines = client.get(address, {**both, "metric": ""}).json()["runs"]
+    assert [(each["seq"], each["curves"]) for each in lines] == [(each["seq"], []) for each in answer["runs"]], "only how far they are"
     assert client.get(address).json() == {"metrics": [], "runs": []}
     assert client.get(address, {"run": "x,,9" + "9" * 30, "max": "-1"}).json()["runs"] == []
 

@@ -243,6 +243,26 @@ def test_several_runs_share_one_answer_and_the_first_is_on_its_way_already(page:
     assert asked == ["/series?first=1", "/series?run=9&metric=train+loss"]
 
 
+def test_the_lines_that_several_runs_have_reached_are_one_answer_without_curves(page: Page) -> None:
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url.removeprefix(AT))
+        route.fulfill(json={"metrics": ["train loss"], "runs": [{"run": run, "seq": 10 * run, "curves": []} for run in (7, 8)]})
+
+    page.route(f"{AT}/series*", answer)
+    found = page.evaluate(
+        """async () => {
+            const { Answers } = await import('/answers.js');
+            const answers = new Answers('/series', () => ['train loss'], '/series?first=1');
+            const gone = (error) => error.message;
+            return Promise.all([7, 8, 9].map((run) => answers.line(run).catch(gone)));
+        }"""
+    )
+    assert found == [70, 80, "nothing of run 9"]
+    assert asked == ["/series?run=7%2C8%2C9&metric="]
+
+
 def test_what_a_sent_file_holds_is_called_by_its_name_without_the_ending(call: Call) -> None:
     sent = ["a.zip", "b.tar.gz", "c.py", "d.modelDir.tar", "e.tgz", "f.txt"]
     assert call("sending.js", "(m, names) => names.map(m.plain)", sent) == ["a", "b", "c", "d", "e", "f.txt"]
