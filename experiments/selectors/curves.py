@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import operator
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from experiments.live.notify import Point
 from experiments.metrics.ingest import progress_of
@@ -20,7 +22,9 @@ MOST_READ = 300_000  # points of several runs' curves, at once: what is more is 
 MIN_POINTS = 20
 CHUNK = 500
 MOST_STEPS = 2**62
-Row = tuple[int, float, float | None]  # step, Unix seconds, value
+Columns = tuple[list[int], list[float], list[float | None]]  # steps, Unix seconds, values: parallel, as pages get them
+ROLLUP = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
+AT_ONCE = 5000  # rows of a cursor: tuples that do not live long are not looked at by the garbage collector
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,10 @@ def of_runs(runs: Collection[TrainingRun], *, names: Collection[str], max_points
         known[one.run_id].append(one)
     wanted = [one for found in known.values() for one in found if _name(one) in names]
     most = max(MIN_POINTS, min(max_points, MOST_POINTS // max(1, len(wanted))))
-    rows = _rows_of(wanted)
+    found = _columns_of(wanted)
     curves: dict[int, list[Curve]] = defaultdict(list)
     for one in wanted:
-        curves[one.run_id].append(_thinned(one, rows.get(one.pk, []), most=most))
+        curves[one.run_id].append(_thinned(one, found.get(one.pk, ([], [], [])), most=most))
     return {run.pk: RunCurves(lines.get(run.pk, 0), [_name(one) for one in known[run.pk]], curves[run.pk]) for run in runs}
 
 
@@ -98,24 +102,43 @@ def _name(one: MetricSeries) -> str:
     return f"{one.group} {one.name}"
 
 
-def _rows_of(wanted: list[MetricSeries]) -> Mapping[int, list[Row]]:
-    """By curve: its points, or the extremes of its rollups and the points after those where it has many."""
-    rows: dict[int, list[Row]] = defaultdict(list)
+def _columns_of(wanted: list[MetricSeries]) -> Mapping[int, Columns]:
+    """By curve: its points, or the extremes of its finished rollups and the points after those where it has many."""
     whole = max(4 * MetricRollup.STEPS, MOST_READ // max(1, len(wanted)))
-    few = [one for one in wanted if one.points <= whole]
-    long = [one for one in wanted if one.points > whole]
-    of_few = Metric.objects.filter(series__in=few).order_by("series_id", "step")
-    for series, step, t, value in of_few.values_list("series_id", "step", "t", "value"):
-        rows[series].append((step, t, value))
-    columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
-    begun = F("series__last_step") / MetricRollup.STEPS
-    rollups = MetricRollup.objects.filter(series__in=long, index__lt=begun).order_by("series_id", "index")
-    for series, *row in rollups.values_list("series_id", *columns):
-        rows[series] += _both(row)
-    tail = Metric.objects.filter(series__in=long, step__gte=begun * MetricRollup.STEPS).order_by("series_id", "step")
-    for series, step, t, value in tail.values_list("series_id", "step", "t", "value"):
-        rows[series].append((step, t, value))
-    return rows
+    few = [one.pk for one in wanted if one.points <= whole]
+    long = [one.pk for one in wanted if one.points > whole]
+    of_few = Metric.objects.filter(series__in=few).order_by("series_id", "step").values_list("series_id", "step", "t", "value")
+    columns = {series: _columns(rows) for series, rows in _by_series(of_few)}
+    # Before the rollups, which may have grown since: where these begin, those end. And no join there, so that nothing has to be sorted.
+    begun = F("series__last_step") / MetricRollup.STEPS * MetricRollup.STEPS
+    tail = Metric.objects.filter(series__in=long, step__gte=begun).order_by("series_id", "step")
+    for series, rows in _by_series(tail.values_list("series_id", "step", "t", "value")):
+        columns[series] = _columns(rows)
+    rollups = MetricRollup.objects.filter(series__in=long).order_by("series_id", "index").values_list("series_id", *ROLLUP)
+    for series, rows in _by_series(rollups):
+        last = columns.get(series, ([], [], []))
+        columns[series] = _joined(_cut(_extremes_in(rows), end=min(last[0], default=MOST_STEPS)), last)
+    return columns
+
+
+def _by_series(rows: QuerySet[Any, tuple[Any, ...]]) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
+    return itertools.groupby(rows.iterator(chunk_size=AT_ONCE), key=operator.itemgetter(0))
+
+
+def _columns(rows: Iterable[tuple[Any, ...]]) -> Columns:
+    """Of rows that end with step, time and value."""
+    steps, times, values = ([list(column) for column in zip(*rows, strict=True)] or [[], [], []])[-3:]
+    return steps, times, values
+
+
+def _cut(found: Columns, *, begin: int = 0, end: int) -> Columns:
+    """Those from the step `begin` to before the step `end`."""
+    first, after = bisect_left(found[0], begin), bisect_left(found[0], end)
+    return found[0][first:after], found[1][first:after], found[2][first:after]
+
+
+def _joined(first: Columns, then: Columns) -> Columns:
+    return first[0] + then[0], first[1] + then[1], first[2] + then[2]
 
 
 def points_after(run: TrainingRun, *, seq: int, limit: int = 5000) -> NewPoints:
@@ -140,67 +163,69 @@ def _seq(run: TrainingRun) -> int:
 def _curve(one: MetricSeries, *, seq: int, most: int, x: Literal["step", "time"], steps: tuple[int, int]) -> Curve:
     shown = min(1.0, (steps[1] - steps[0] + 1) / max(1, one.last_step))  # a curve's points are about equally far apart
     many = one.points * shown > most * MetricRollup.STEPS // 2  # then the rollups are still finer than what will be shown
-    rows = _extremes(one, seq=seq, steps=steps) if many else _points(one, seq=seq, steps=steps)
-    return _thinned(one, rows, most=most, x=x)
+    found = _extremes(one, seq=seq, steps=steps) if many else _points(one, seq=seq, steps=steps)
+    return _thinned(one, found, most=most, x=x)
 
 
-def _thinned(one: MetricSeries, rows: list[Row], *, most: int, x: Literal["step", "time"] = "step") -> Curve:
-    sampled = len(rows) > most
-    axis = [float(row[0]) for row in rows] if x == "step" else [row[1] for row in rows]
-    kept = _thin(rows, axis, count=most // 2) if sampled else rows
-    return Curve(
-        group=one.group,
-        name=one.name,
-        steps=[row[0] for row in kept],
-        times=[row[1] for row in kept],
-        values=[row[2] for row in kept],
-        total=one.points,
-        sampled=sampled,
-    )
+def _thinned(one: MetricSeries, found: Columns, *, most: int, x: Literal["step", "time"] = "step") -> Curve:
+    steps, times, values = found
+    if sampled := len(steps) > most:
+        places = _thin(steps if x == "step" else times, values, count=most // 2)
+        steps, times, values = [steps[place] for place in places], [times[place] for place in places], [values[place] for place in places]
+    return Curve(group=one.group, name=one.name, steps=steps, times=times, values=values, total=one.points, sampled=sampled)
 
 
-def _points(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]:
+def _points(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> Columns:
     found = Metric.objects.filter(series=one, seq__lte=seq, step__gte=steps[0], step__lte=steps[1])
-    return list(found.order_by("step").values_list("step", "t", "value"))
+    return _columns(found.order_by("step").values_list("step", "t", "value"))
 
 
-def _extremes(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> list[Row]:
+def _extremes(one: MetricSeries, *, seq: int, steps: tuple[int, int]) -> Columns:
     """The least and the greatest point of each finished rollup, and the points of the last one up to `seq`: those within the steps."""
     last = Metric.objects.filter(series=one, seq__lte=seq).order_by("-step").values_list("step", flat=True).first() or 0
     begun = last // MetricRollup.STEPS
-    columns = ("least_step", "least_t", "least", "greatest_step", "greatest_t", "greatest")
     first, end = (step // MetricRollup.STEPS for step in steps)
     finished = MetricRollup.objects.filter(series=one, index__gte=first, index__lte=end, index__lt=begun).order_by("index")
-    rows: list[Row] = []
-    for found in finished.values_list(*columns):
-        rows += _both(found)
-    within = [row for row in rows if steps[0] <= row[0] <= steps[1]]
-    return within + _points(one, seq=seq, steps=(max(steps[0], begun * MetricRollup.STEPS), steps[1]))
+    within = _cut(_extremes_in(finished.values_list("series_id", *ROLLUP)), begin=steps[0], end=steps[1] + 1)
+    return _joined(within, _points(one, seq=seq, steps=(max(steps[0], begun * MetricRollup.STEPS), steps[1])))
 
 
-def _both(found: Sequence[Any]) -> list[Row]:
-    """A rollup's least and greatest point in the order of their steps; where they are the same point, that one."""
-    least, greatest = (found[0], found[1], found[2]), (found[3], found[4], found[5])
-    if least[0] == greatest[0]:
-        return [least]
-    return [least, greatest] if least[0] < greatest[0] else [greatest, least]
+def _extremes_in(rollups: Iterable[tuple[Any, ...]]) -> Columns:
+    """The least and the greatest point of each row (a series and ROLLUP), in the order of their steps; where they are one, that."""
+    steps: list[int] = []
+    times: list[float] = []
+    values: list[float | None] = []
+    for _, least_step, least_t, least, greatest_step, greatest_t, greatest in rollups:
+        if least_step < greatest_step:
+            steps += (least_step, greatest_step)
+            times += (least_t, greatest_t)
+            values += (least, greatest)
+        elif least_step > greatest_step:
+            steps += (greatest_step, least_step)
+            times += (greatest_t, least_t)
+            values += (greatest, least)
+        else:
+            steps.append(least_step)
+            times.append(least_t)
+            values.append(least)
+    return steps, times, values
 
 
-def _thin(rows: list[Row], axis: list[float], *, count: int) -> list[Row]:
-    """The least and the greatest of the rows in each of `count` equal buckets of the axis, and both ends."""
+def _thin(axis: Sequence[float], values: Sequence[float | None], *, count: int) -> list[int]:
+    """The places of the least and the greatest of the values in each of `count` equal buckets of the axis, and both ends."""
     width = (axis[-1] - axis[0]) / count or 1.0
-    kept = {0, len(rows) - 1}
+    kept = {0, len(axis) - 1}
     least = greatest = bucket = -1
-    for place, row in enumerate(rows):
+    for place, here in enumerate(values):
         if (at := int((axis[place] - axis[0]) / width)) != bucket:
             kept |= {least, greatest}
             bucket, least, greatest = at, place, place
-        elif row[2] is not None:
-            if (value := rows[least][2]) is None or row[2] < value:
+        elif here is not None:
+            if (value := values[least]) is None or here < value:
                 least = place
-            if (value := rows[greatest][2]) is None or row[2] > value:
+            if (value := values[greatest]) is None or here > value:
                 greatest = place
-    return [rows[place] for place in sorted((kept | {least, greatest}) - {-1})]
+    return sorted((kept | {least, greatest}) - {-1})
 
 
 def _newest(one: MetricSeries, *, after: int, upto: int, limit: int) -> list[tuple[int, Point]]:
