@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.urls import reverse
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from training_runtime.host import settings as host_settings
-from webapp.studio import checks, log
+from webapp.studio import checks, launch, log
 from webapp.studio.checks import Refusal
 from webapp.studio.log import Tail, Terminal
 from webapp.studio.programs import host_environment
@@ -136,6 +137,15 @@ def test_a_celery_worker_loads_neither_pages_nor_the_api() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
     assert "experiments.tasks" in loaded
     assert not {"experiments.api", "experiments.views", "ninja"}.intersection(loaded)
+
+
+def test_the_supervisor_loads_neither_pages_nor_the_api() -> None:
+    """Likewise, just while the web process does so on what may be two cores."""
+    code = "import django, sys; django.setup(); import experiments.management.commands.studio; print(*sys.modules)"
+    environment, command = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings_test"}, [sys.executable, "-c", code]
+    loaded = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True).stdout
+    assert not {"experiments.api", "experiments.views", "ninja"}.intersection(loaded.split())
+    assert reverse("login") == launch.FIRST_PAGE, "which is not asked for by its name, since that would load them"
 
 
 # The set-up

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
-from django.urls import reverse
 
 from webapp.studio import broker, checks, prepare, programs
 from webapp.studio.log import Terminal
 from webapp.studio.processes import clear_leftovers
 from webapp.studio.supervisor import Supervisor
 from webapp.studio.watchdog import SILENT_S
+
+FIRST_PAGE = "/login/"  # written out: asking for it by its name loads every page, for which this process has no use
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
         # The Celery workers come after the first page: all at once would make a person wait for four imports on two cores.
         supervisor.start(until="web")
         port = int(listener.getsockname()[1])
-        up = supervisor.await_first_page(listener, reverse("login"))
+        up = supervisor.await_first_page(listener, FIRST_PAGE)
         supervisor.start()
         yield Running(_address(options.host, port), supervisor) if up else None
 
