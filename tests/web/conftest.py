@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
-from django.utils import timezone
 
 from experiments.models import User
 from tests import cast
 from tests.conftest import Said
-from tests.web import seed
+from tests.web import seed, seeded
 from tests.web.browsing import browser, site, visit
 
 As = Callable[[User], Client]
@@ -36,7 +35,7 @@ def as_() -> As:
 @pytest.fixture
 def studio(db: None, home: Any, said: Said) -> seed.Seeded:
     """Two projects with runs in every state; nothing is sent outward."""
-    made = seed.studio(now=timezone.now(), steps=60)
+    made = seeded.studio(home)
     said.clear()
     return made
 
