@@ -14,6 +14,7 @@ from webapp.studio import backup
 
 class Command(BaseCommand):
     help = "Write database, code, data, results and keys into a new folder. The studio may run meanwhile, and jobs may train."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="a folder that is not there yet")

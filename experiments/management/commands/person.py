@@ -15,6 +15,7 @@ from training_runtime.scheduling.apart import REMEDY
 
 class Command(BaseCommand):
     help = "Make an account, or give an existing one a new password; prints the password once."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username")

@@ -16,6 +16,7 @@ from experiments.ops import installation
 
 class Command(BaseCommand):
     help = "Remove what was deleted and what has expired. What belongs to nothing in the database is listed, and kept."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and what belongs to nothing; remove nothing")
