@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import time
-from typing import Any
 
 from training_runtime import journal
 from training_runtime.elastic.comm.segment import CLOSED, COMMITTED, ORPHANED, RETIRED, STATE, STATE_LEFT, GenerationRecord, Segment
@@ -25,7 +24,8 @@ from training_runtime.elastic.driver.recorder_feed import Published, RecorderFee
 from training_runtime.elastic.driver.supervision import Supervision
 from training_runtime.elastic.driver.worker_table import WorkerTable
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.multinode.remote_nodes import WORDS, RemoteNodes
+from training_runtime.elastic.multinode.remote_nodes import RemoteNodes
+from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.becoming import at_the_end
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.state import checkpoint, digest
@@ -53,7 +53,7 @@ class Coordinator:
         self.segment: Segment | None = None
         self.fork_server: ForkServer | None = None
         self.fork_server_deaths = Recent(WITHIN_S)
-        self.unforkable: dict[str, Any] | None = None
+        self.unforkable: reports.Unforkable | None = None
         self.supervision = Supervision(time.monotonic())
 
     # -- life
@@ -169,7 +169,7 @@ class Coordinator:
             self._begin_again(why)
         return None
 
-    def _start_fresh(self, fork_server: ForkServer, report: dict[str, Any]) -> None:
+    def _start_fresh(self, fork_server: ForkServer, report: reports.Unforkable) -> None:
         """The datasets function has made a fork of its process unsafe."""
         self.unforkable = None
         self.recorder.write(journal.Warned(fork_server.start_fresh(report)))
@@ -206,50 +206,50 @@ class Coordinator:
             for worker_id in self.record.members[:1]:
                 self.segment.bells[worker_id].ring()  # it may wait for room
 
-    def _handle(self, report: dict[str, Any]) -> None:
-        """One report of the fork server (worker id -1) or of a worker."""
-        kind, worker_id = report["kind"], report.get("worker_id", -1)
-        if kind == "sized":
-            if self.segment is None:
-                self._lay_out(report["samples"], report["test_samples"])
-        elif kind == "unforkable":
-            self.unforkable = report
-        elif kind == "forked":
-            self.worker_table.forked(worker_id, report["pid"])
-            self._tell_holding()
-        elif kind == "ready":
-            self.worker_table.ready(worker_id, time.monotonic())
-        elif kind == "begun":
-            self.recorder_feed.begun(report["generation"], report["tick"], redone=report["redone"], stood_s=report["stood_s"])
-            self._begun(report["generation"])
-        elif kind == "suspended":
-            self.recorder_feed.suspended(self.record.number, report, stopping=bool(self.stopping))
-            self.begun = self.has_state = True
-            self.worker_table.settle()
-            self._discard_newcomers()
-        elif kind == "exited":
-            self._exited(worker_id, report["code"])
-        elif kind in ("error", "dying") and worker_id >= 0:
-            self.supervision.deaths.note(worker_id, report)
-        elif kind == "error":
-            self.failure.add(report["where"], report["traceback"], advice=report.get("advice", ""), no_room=bool(report.get("no_room")))
-        elif kind == "diverged":
-            self.recorder.exactness([f"after step {report['step']} the workers did not hold the same state any more"])
-            self.failure.add("workers", "", digest.sentence(report, lambda worker_id: self.worker_table[worker_id].slot.id))
-        elif kind in WORDS:
-            self.reason = self.remote_nodes.receive(report) or self.reason
-        elif kind == "lost_machine":
-            self._lose(report["machine"])
-        elif kind == "pull_limit":
-            self.worker_table.gives_up(worker_id)
-        elif kind == "retired":
-            self.worker_table.retires(worker_id)
-            self._retire(RETIRED, report["tick"])
-        elif kind == "done":
-            self._done(report["tick"])
-        else:
-            self.recorder_feed.note(report)
-            self.remote_nodes.acknowledge(report)
+    def _handle(self, report: reports.Report) -> None:
+        """One report of the fork server, of a worker, or of another machine."""
+        match report:
+            case reports.Sized(samples, test_samples):
+                if self.segment is None:
+                    self._lay_out(samples, test_samples)
+            case reports.Unforkable():
+                self.unforkable = report
+            case reports.Forked(worker_id, pid):
+                self.worker_table.forked(worker_id, pid)
+                self._tell_holding()
+            case reports.Ready(worker_id):
+                self.worker_table.ready(worker_id, time.monotonic())
+            case reports.Begun():
+                self.recorder_feed.begun(report)
+                self._begun(report.generation)
+            case reports.Suspended():
+                self.recorder_feed.suspended(self.record.number, report, stopping=bool(self.stopping))
+                self.begun = self.has_state = True
+                self.worker_table.settle()
+                self._discard_newcomers()
+            case reports.Exited(worker_id, code):
+                self._exited(worker_id, code)
+            case reports.Dying():
+                self.supervision.deaths.note(report)
+            case reports.ForkServerFailed():
+                self.failure.add(report.where, report.traceback, advice=report.advice)
+            case reports.Diverged():
+                self.recorder.exactness([f"after step {report.step} the workers did not hold the same state any more"])
+                self.failure.add("workers", "", digest.sentence(report, lambda worker_id: self.worker_table[worker_id].slot.id))
+            case reports.StartAsked() | reports.Joined() | reports.Offered():
+                self.reason = self.remote_nodes.receive(report) or self.reason
+            case reports.MachineLost(machine):
+                self._lose(machine)
+            case reports.PullLimit(worker_id):
+                self.worker_table.gives_up(worker_id)
+            case reports.Retired(worker_id, tick):
+                self.worker_table.retires(worker_id)
+                self._retire(RETIRED, tick)
+            case reports.Done(tick):
+                self._done(tick)
+            case _:  # lines of the journal: the type checker sees that no other kind is left
+                self.recorder_feed.note(report)
+                self.remote_nodes.acknowledge(report)
 
     def _begun(self, generation: int) -> None:
         if generation == self.record.number:  # else an abort has overtaken it

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from training_runtime.elastic.driver.failures import Cause
+from training_runtime.elastic.processes.reports import Dying
 
 EXHAUSTED, DISCONNECTED = 86, 87  # status of a worker that had no memory left; of one that cannot speak to its driver any more
 FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS}
@@ -25,7 +24,7 @@ class FailureCauses:
     """Those of one run. `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:
-        self._told: dict[int, Mapping[str, Any]] = {}
+        self._reports: dict[int, Dying] = {}
         self._before = self._lately = (now, kernel_kills())
 
     def look(self, now: float) -> None:
@@ -33,21 +32,21 @@ class FailureCauses:
         if now > self._lately[0] + _LATELY_S:
             self._before, self._lately = self._lately, (now, kernel_kills())
 
-    def note(self, worker_id: int, report: Mapping[str, Any]) -> None:
-        """A worker says what it is about to die of ("error" or "dying")."""
-        self._told[worker_id] = report
+    def note(self, report: Dying) -> None:
+        """A worker says what it is about to die of."""
+        self._reports[report.worker_id] = report
 
     def cause(self, worker_id: int, code: int) -> Cause | None:
         """What the worker of `worker_id` died of, by its exit code (-N: signal N); None where nothing points to itself."""
-        report = self._told.pop(worker_id, {})
-        traceback, summary = report.get("traceback", ""), report.get("summary", "").rpartition(".errors.")[2]
+        report = self._reports.pop(worker_id, None)
+        traceback, summary = (report.traceback, report.summary.rpartition(".errors.")[2]) if report is not None else ("", "")
         if code == EXHAUSTED:
             return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback, no_memory=True)
         if code == DISCONNECTED:
             return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
-        if report:
-            final, no_room = report["final"], report["no_room"]
-            return Cause(f"raised {summary}", True, traceback, raised=summary.split(":")[0], final=final, no_room=no_room)
+        if report is not None:
+            kind = summary.split(":")[0]
+            return Cause(f"raised {summary}", True, traceback, raised=kind, final=report.final, no_room=report.no_room)
         if code > 0:
             return Cause(f"exited with status {code}", True, raised=f"status {code}")
         if code == -signal.SIGKILL and kernel_kills() > self._before[1]:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
 from training_runtime import journal, storage
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.data.sampler import Shape
 from training_runtime.elastic.driver.driver_logger import DriverLogger, EpochMeans
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes.reports import LoggedLine
 from training_runtime.fabric.dispatch import Logger
 
 FLUSH_S = 0.05
@@ -253,28 +254,28 @@ class Recorder:
             f"step {event.step}: {event.workers_before} -> {len(event.members)} workers, {event.reason}, {1000 * pause_s:.0f} ms"
         )
 
-    def test(self, step: int, epoch: int, vector: list[float]) -> None:
+    def test(self, step: int, epoch: int, vector: Sequence[float]) -> None:
         if step <= self._last_test:
             return
         self._last_test = step
-        metrics = self._job.means(vector)
+        metrics = self._job.means(list(vector))
         self.metrics.update({f"test {k}": v for k, v in metrics.items()})
         self.write(journal.Test(step, epoch, metrics, int(vector[0])))
         shown = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items())
         self._screen.say(f"epoch {epoch} test: {shown}")
 
-    def logged(self, at: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    def logged(self, at: int, lines: Sequence[LoggedLine]) -> None:
         """What the body of the script's loop has logged in step `at`; once, also where two workers tell it. Names that the engine measures
         are left to it. (After a driver's death some may be told again: that is one point all the same.)"""
         if at <= self._last_logged:
             return
         self._last_logged = at
+        own = self._job.metric_names()
         for line in lines:
-            own = self._job.metric_names()
-            values = {name: float(value) for name, value in line["values"].items() if name not in own}
+            values = {name: value for name, value in line.values.items() if name not in own}
             if values:
-                self._writer.write(journal.Logged(line["group"], int(line["step"]), values))
-                self.metrics.update({f"{line['group']} {name}": value for name, value in values.items()})
+                self._writer.write(journal.Logged(line.group, line.step, values))
+                self.metrics.update({f"{line.group} {name}": value for name, value in values.items()})
                 self._dirty = True
 
     def checkpoint(self, event: journal.Checkpoint) -> None:

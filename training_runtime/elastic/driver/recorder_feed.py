@@ -8,13 +8,14 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from training_runtime import journal
 from training_runtime.elastic.comm.segment import RING, RING_GENERATION, RING_READ, RING_WRITTEN, GenerationRecord, Segment
 from training_runtime.elastic.data.sampler import Shape
 from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes import reports
 from training_runtime.elastic.state import checkpoint, emergency_checkpoint
 
 
@@ -87,21 +88,23 @@ class RecorderFeed:
         event = journal.Generation(word["generation"], step, epoch, members, word["before"], word["reason"], 0.0, 0)
         self._recorder.generation(event, stood_s=0.0, work_ratio=1.0)
 
-    def note(self, report: Mapping[str, Any]) -> None:
+    def note(self, report: reports.Journaled | reports.Exactness) -> None:
         """A report that is a line in the journal and nothing more."""
-        if report["kind"] == "tested":
-            self._recorder.test(report["step"], report["epoch"], report["row"])
-        elif report["kind"] == "checkpoint":
-            paths = tuple(report["paths"])
-            self._recorder.checkpoint(journal.Checkpoint(report["step"], report["epoch"], report["role"], paths, report["size_bytes"]))
-        elif report["kind"] == "digest":
-            self._recorder.digest(journal.Digest(report["step"], report["epoch"], report["digest"]))
-        elif report["kind"] == "exactness":
-            self._recorder.exactness(report["reasons"], checked=report["checked"])
-        elif report["kind"] == "logged":
-            self._recorder.logged(report["at"], report["lines"])
-        elif report["kind"] == "warning":
-            self._recorder.write(journal.Warned(report["message"]))
+        match report:
+            case reports.Tested():
+                self._recorder.test(report.step, report.epoch, report.row)
+            case reports.Checkpoint():
+                self._recorder.checkpoint(journal.Checkpoint(report.step, report.epoch, report.role, report.paths, report.size_bytes))
+            case reports.Digest():
+                self._recorder.digest(journal.Digest(report.step, report.epoch, report.digest))
+            case reports.Exactness():
+                self._recorder.exactness(report.reasons, checked=report.checked)
+            case reports.Logged():
+                self._recorder.logged(report.at, report.lines)
+            case reports.Warned():
+                self._recorder.write(journal.Warned(report.message))
+            case _:
+                assert_never(report)
 
     def steps(self, segment: Segment) -> bool:
         """Hand finished steps to the recorder, up to the first of a generation whose beginning has not been reported yet; whether any left
@@ -118,26 +121,26 @@ class RecorderFeed:
             segment.words[RING_READ] = first + len(rows) - 1
         return bool(rows)
 
-    def begun(self, generation: int, tick: int, *, redone: int, stood_s: float) -> None:
+    def begun(self, report: reports.Begun) -> None:
         """A generation works. It may have been overtaken by an abort already; its steps are in the ring all the same."""
-        published = self.published[generation]
+        generation, published = report.generation, self.published[report.generation]
         before, now = self.workers, len(published.record.members)
-        step, epoch = self.shape.step_at(tick), self.shape.epoch_at(tick)
+        step, epoch = self.shape.step_at(report.tick), self.shape.epoch_at(report.tick)
         if self.resumed:
             self._recorder.write(journal.Resumed(step, epoch, published.reason if self.resumed == "resumed" else self.resumed))
             self.resumed = ""
         members = tuple(journal.Member(rank, *published.identities[s]) for rank, s in enumerate(published.record.members))
-        event = journal.Generation(generation, step + 1, epoch, members, before, published.reason, 0.0, redone)
+        event = journal.Generation(generation, step + 1, epoch, members, before, published.reason, 0.0, report.redone)
         ratio = -(-self._job.engines // now) / -(-self._job.engines // before) if before else 1.0
-        self._recorder.generation(event, stood_s=stood_s, work_ratio=ratio)
+        self._recorder.generation(event, stood_s=report.stood_s, work_ratio=ratio)
         self.workers, self.begun_number = now, generation
         for number in [n for n in self.published if n < generation]:
             del self.published[number]
 
-    def suspended(self, generation: int, report: Mapping[str, Any], *, stopping: bool) -> None:
+    def suspended(self, generation: int, report: reports.Suspended, *, stopping: bool) -> None:
         """The state is on the disk and nobody works on it."""
-        step, epoch = self.shape.step_at(report["tick"]), self.shape.epoch_at(report["tick"])
-        self._recorder.write(journal.Checkpoint(step, epoch, "engine", tuple(report["paths"]), report["size_bytes"]))
+        step, epoch = self.shape.step_at(report.tick), self.shape.epoch_at(report.tick)
+        self._recorder.write(journal.Checkpoint(step, epoch, "engine", report.paths, report.size_bytes))
         if not stopping:
             self._recorder.write(journal.Suspended(step, epoch, self.published[generation].reason))
         self._recorder.keep_place(step)

@@ -7,7 +7,7 @@ the one goes that has started it, or when its only wire is cut. What a worker ha
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import secrets
 import select
@@ -19,15 +19,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
+from training_runtime.elastic.multinode import admission
+from training_runtime.elastic.multinode.admission import Admission
 from training_runtime.elastic.multinode.replication import HOME, Piece, Replication
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.processes import commands
+from training_runtime.elastic.processes import commands, json_object, reports
+from training_runtime.elastic.processes.commands import Command
 from training_runtime.elastic.processes.process_handles import die_with_parent
-from training_runtime.elastic.processes.reports import Inbox
-from training_runtime.elastic.state import emergency_checkpoint
+from training_runtime.elastic.processes.report_socket import Inbox
+from training_runtime.elastic.processes.reports import Report
 from training_runtime.errors import ProtocolError
 
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
@@ -36,7 +38,17 @@ LAST_S = 5.0  # for passing on what was said last
 MAX_SAID = 1 << 20
 
 
-Message = dict[str, Any]
+Message = Command | Report
+
+
+def encode(message: Message) -> bytes:
+    return reports.encode(message) if isinstance(message, Report) else commands.encode(message)
+
+
+def decode(raw: bytes) -> Message:
+    """A report, which goes to the driver, or a command, which comes from it. Raises ProtocolError."""
+    found = json_object.parse(raw)
+    return commands.read(found) if "do" in found else reports.read(found)
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,7 @@ class Line:
         for piece in arrived:
             self._send(piece)
         for message in said:
-            self._wire.say(message)
+            self._wire.say(encode(message))
         if not made and not arrived and not said and not ending:
             self._bell.wait(LOOK_S)
         return not ending
@@ -137,8 +149,8 @@ class Line:
         """What workers have said. It stays where it is until the driver has it, if it belongs into a journal: should this process end
         before that, somebody else finds it."""
         for report in self._inbox.handled() if self._inbox is not None else ():
-            self._wire.say(report)
-            if report["kind"] in emergency_checkpoint.JOURNALED:
+            self._wire.say(encode(report))
+            if isinstance(report, reports.Journaled):
                 self._heard.acquire()
         self._read.set()
 
@@ -161,7 +173,7 @@ class Line:
             elif kind == "words":
                 replication.apply_words(wire.data(length))
             elif kind == "said":
-                self._hear(wire.said(length))
+                self._hear(decode(wire.said(length)))
             elif kind == "ring":
                 replication.apply_ring(at)
             elif kind == "marks":
@@ -172,18 +184,18 @@ class Line:
                 raise ProtocolError(f"{kind!r} came when the training had begun")
 
     def _hear(self, message: Message) -> None:
-        if "do" in message and isinstance(commands.read(message), commands.Acknowledge):
+        if isinstance(message, commands.Acknowledge):
             self._heard.release()
-            return
-        self._deliver(message)
+        else:
+            self._deliver(message)
 
 
 class Home:
-    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `config` is what each of them is told
+    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `welcome` is what each of them is told
     first, `start_fd` holds the state that all workers begin with. What stations say goes to `to_driver`."""
 
-    def __init__(self, ends: Ends, *, token: str, config: Message, start_fd: int, to_driver: Callable[[Message], None]) -> None:
-        self._ends, self._token, self._config, self._start_fd, self._to_driver = ends, token, config, start_fd, to_driver
+    def __init__(self, ends: Ends, *, token: str, welcome: Admission, start_fd: int, to_driver: Callable[[Report], None]) -> None:
+        self._ends, self._token, self._welcome, self._start_fd, self._to_driver = ends, token, welcome, start_fd, to_driver
         self._segment = Segment(ends.segment_fd, ends.layout)
         self._lines: dict[int, Line] = {}
         self._start_is_there = threading.Event()
@@ -219,7 +231,7 @@ class Home:
             return True
         for machine, line in lines.items():
             if to in (machine, HOME):
-                line.cut() if isinstance(command, commands.Cut) else line.post(commands.plain(command))
+                line.cut() if isinstance(command, commands.Cut) else line.post(command)
         return True
 
     def _attend(self, connection: socket.socket) -> None:
@@ -228,9 +240,10 @@ class Home:
         try:
             wire.greet(self._token, listens=True)
             machine = self._number()
-            wire.say({**self._config, "machine": machine, "refused": "" if machine else "no more machines can take part in this run"})
+            refused = "" if machine else "no more machines can take part in this run"
+            wire.say(admission.encode(self._welcome.answer(machine, refused)))
             if machine:
-                self._to_driver({"kind": "asked"})
+                self._to_driver(reports.StartAsked())
                 if not self._start_is_there.wait(START_S):
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
@@ -262,18 +275,20 @@ class Home:
             self._lines[machine] = line
 
     def _deliver(self, machine: int, message: Message) -> None:
-        if message["kind"] == "joined":
+        if not isinstance(message, Report):
+            raise ProtocolError(f"a station does not command: {message.do}")
+        if isinstance(message, reports.Joined):
             with self._lock:
                 self._lines[machine].begin()
-        self._to_driver(
-            {**message, "machine": machine} if message["kind"] in ("joined", "slots", *emergency_checkpoint.JOURNALED) else message
-        )
+        if isinstance(message, reports.Joined | reports.Offered | reports.Journaled):
+            message = dataclasses.replace(message, machine=machine)
+        self._to_driver(message)
 
     def _lose(self, machine: int, line: Line) -> None:
         with self._lock:
             self._segment.words[BRIDGED] &= ~(1 << machine)
         line.finish()
-        self._to_driver({"kind": "lost_machine", "machine": machine})
+        self._to_driver(reports.MachineLost(machine))
         with self._lock:
             del self._lines[machine]
 
@@ -283,16 +298,16 @@ def home(
     listener: socket.socket,
     *,
     token: str,
-    config: Message,
+    welcome: Admission,
     start_fd: int,
-    to_driver: Callable[[Message], None],
+    to_driver: Callable[[Report], None],
     leave: Callable[[], None],
 ) -> int:
     """Fork the driver's bridge; its pid. `leave`, in the bridge, lets go of what is the driver's own."""
 
     def live() -> None:
         leave()
-        Home(ends, token=token, config=config, start_fd=start_fd, to_driver=to_driver).serve(listener)
+        Home(ends, token=token, welcome=welcome, start_fd=start_fd, to_driver=to_driver).serve(listener)
 
     return _fork(live)
 
@@ -336,11 +351,11 @@ def _pass_on(control: socket.socket, inbox: Inbox, line: Line) -> None:
             raw = control.recv(MAX_SAID)
             if not raw:
                 return
-            line.post(json.loads(raw))
+            line.post(reports.decode(raw))
 
 
 def _hand(control: socket.socket, message: Message) -> None:
-    control.send(json.dumps(message).encode())
+    control.send(encode(message))
 
 
 def _fork(live: Callable[[], None]) -> int:

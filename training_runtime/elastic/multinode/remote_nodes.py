@@ -11,22 +11,19 @@ import ipaddress
 import os
 import socket
 import time
-from typing import Any
 
-from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.multinode import bridge, rendezvous
+from training_runtime.elastic.multinode import admission, bridge, rendezvous
 from training_runtime.elastic.multinode.bridge import Ends
 from training_runtime.elastic.multinode.replication import HOME
-from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.commands import Acknowledge, Command, Cut, End, Kill, Start, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.state import capture, transfer
-from training_runtime.protocol import SlotRef, build
+from training_runtime.protocol import SlotRef
 
 MACHINES = 8  # that may take part in a run, home included
-WORDS = ("asked", "joined", "slots")
 UNRESPONSIVE_S = 15.0  # how long a machine may take to end a worker before it is abandoned itself
 _END_S = 6.0
 
@@ -77,9 +74,9 @@ class RemoteNodes:
                 ends,
                 listener,
                 token=token,
-                config=self._config(layout, lengths),
+                welcome=admission.of_run(job.config, layout, lengths),
                 start_fd=fork_server.start_fd,
-                to_driver=fork_server.tell,
+                to_driver=fork_server.report,
                 leave=self._leave,
             )
             self.handles = (os.pidfd_open(self._pid),)
@@ -91,11 +88,6 @@ class RemoteNodes:
         if self._control is not None:
             self._control.close()
 
-    def _config(self, layout: Layout, lengths: tuple[int, int]) -> dict[str, Any]:
-        config = self._job.config
-        told = {"engines": config.engines, "seed": config.seed, "max_workers": config.max_workers, "machines": config.machines}
-        return {**told, "lengths": lengths, "build": same_build(), "layout": repr(layout)}
-
     # -- what they offer
 
     def slots(self) -> tuple[SlotRef, ...]:
@@ -104,13 +96,13 @@ class RemoteNodes:
     def machine_of(self, slot: SlotRef) -> int:
         return next((machine for machine, offered in self._slots.items() if slot in offered), 0)
 
-    def receive(self, report: dict[str, Any]) -> str:
-        """What a machine says of itself (one of WORDS); why it says so, if it does."""
-        if report["kind"] == "asked":
+    def receive(self, report: reports.OfMachine) -> str:
+        """What a machine says of itself; why it says so, if it does."""
+        if isinstance(report, reports.StartAsked):
             self._send_start()
-        else:
-            self._set_slots(report["machine"], report["slots"])
-        return str(report.get("reason", ""))
+            return ""
+        self._set_slots(report.machine, report.slots)
+        return report.reason
 
     def _send_start(self) -> None:
         """Another machine wants the state that all begin with. It is laid out for the first one."""
@@ -119,9 +111,8 @@ class RemoteNodes:
             transfer.pack(fd, capture.capture(job.live), 0, 1)
         self.command(HOME, Start())
 
-    def _set_slots(self, machine: int, slots: list[dict[str, Any]]) -> None:
+    def _set_slots(self, machine: int, offered: tuple[SlotRef, ...]) -> None:
         """Which slots it has for this run. Without the studio their numbers are only its own."""
-        offered = tuple(build(SlotRef, slot) for slot in slots)
         if not self._job.in_studio:
             offered = tuple(dataclasses.replace(slot, id=1000 * machine + slot.id) for slot in offered)
         self._slots[machine] = offered
@@ -140,10 +131,10 @@ class RemoteNodes:
         if isinstance(command, Kill):
             self._killed.setdefault(machine, time.monotonic())
 
-    def acknowledge(self, report: dict[str, Any]) -> None:
+    def acknowledge(self, report: reports.Journaled | reports.Exactness) -> None:
         """Word of another machine is in the journal: it need not keep it any more."""
-        if report.get("machine"):
-            self.command(report["machine"], Acknowledge())
+        if not isinstance(report, reports.Exactness) and report.machine:
+            self.command(report.machine, Acknowledge())
 
     def worker_ended(self, machine: int) -> None:
         """A worker has ended there."""

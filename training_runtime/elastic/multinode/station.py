@@ -9,28 +9,27 @@ workers write down what they know, and it goes, for its host to start it again.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 import select
 import socket
 import sys
 import time
-from typing import Any
 
-from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.driver.hang_rules import STOPPED_S, Patience
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.multinode import admission as admissions
 from training_runtime.elastic.multinode import bridge, rendezvous
+from training_runtime.elastic.multinode.admission import Admission, describe_build
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.becoming import at_the_end
 from training_runtime.elastic.processes.commands import Command, End, Fork, Kill, decode, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.processes.process_handles import start_ticks
+from training_runtime.elastic.processes.reports import Report
 from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.errors import ProtocolError, UserError
 from training_runtime.protocol import SlotRef, Worker
@@ -70,22 +69,23 @@ class Station:
         if not emergency_checkpoint.has_locks(self._job.result_dir):
             raise UserError(_NO_LOCKS)
         try:
-            wire, config = self._find()
+            found = self._find()
         except Lost as lost:
             return self._say(AGAIN, str(lost))
-        if wire is None:
+        if found is None:
             return OVER
+        wire, admission = found
         try:
-            self._load_start(wire, config)
-            return self._take_part(wire, config)
+            self._load_start(wire, admission)
+            return self._take_part(wire, admission)
         except (OSError, EOFError, ProtocolError) as error:
             return self._say(AGAIN, f"the driver was lost: {error}")
 
-    def _take_part(self, wire: Wire, config: dict[str, Any]) -> int:
+    def _take_part(self, wire: Wire, admission: Admission) -> int:
         fork_server = self._fork_server = ForkServer(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
         with at_the_end(lambda: self._end(fork_server)):
-            self._lay_out(fork_server, config)
-            return self._serve(fork_server, wire, config["machine"])
+            self._lay_out(fork_server, admission)
+            return self._serve(fork_server, wire, admission.machine)
 
     def _end(self, fork_server: ForkServer) -> None:
         fork_server.end(self._workers.values())
@@ -104,35 +104,35 @@ class Station:
 
     # -- to the driver
 
-    def _find(self) -> tuple[Wire | None, dict[str, Any]]:
+    def _find(self) -> tuple[Wire, Admission] | None:
         """A connection to the driver and what it says of the run; None where this machine is to go before there is one."""
         end = time.monotonic() + FIND_S
         why = "its folder says of no driver that other machines could reach"
         while time.monotonic() < end:
             self._hear_host(_LOOK_S)
             if self._leaving:
-                return None, {}
+                return None
             found = rendezvous.read(self._job.result_dir)
             if found is None:
                 continue
             try:
                 wire = Wire(socket.create_connection((found.address, found.port), timeout=_LOOK_S * 10))
                 wire.greet(found.token, listens=False)
-                config = wire.hear()
+                admission = admissions.decode(wire.hear())
             except (OSError, EOFError, ProtocolError) as error:
                 why = f"{found.address} port {found.port}: {error}"
                 continue
-            if config["refused"]:
-                raise Lost(f"the driver refuses: {config['refused']}")
-            return wire, config
+            if admission.refused:
+                raise Lost(f"the driver refuses: {admission.refused}")
+            return wire, admission
         raise Lost(f"the driver was not found within {FIND_S:g} s: {why}")
 
-    def _load_start(self, wire: Wire, config: dict[str, Any]) -> None:
+    def _load_start(self, wire: Wire, admission: Admission) -> None:
         """Make what the script has made here equal to what it has made there."""
-        if config["build"] != same_build():
-            raise UserError(f"the driver's machine has {config['build']}, this one {same_build()}: they would not compute the same")
+        if admission.build != (own := describe_build()):
+            raise UserError(f"the driver's machine has {admission.build}, this one {own}: they would not compute the same")
         job = self._job
-        job.config = dataclasses.replace(job.config, **{name: config[name] for name in ("engines", "seed", "max_workers", "machines")})
+        job.config = admission.configure(job.config)
         kind, _, length = wire.header()
         if kind != "start":
             raise ProtocolError(f"{kind!r} came instead of the state to begin with")
@@ -142,24 +142,25 @@ class Station:
             raise UserError(_DIFFERENT)
         os.close(fd)
 
-    def _lay_out(self, fork_server: ForkServer, config: dict[str, Any]) -> None:
+    def _lay_out(self, fork_server: ForkServer, admission: Admission) -> None:
         """An segment like the driver's, when the fork server has the datasets."""
         lengths = self._sized(fork_server)
         layout = self._job.layout(self._job.shape(*lengths))
-        if list(lengths) != config["lengths"] or repr(layout) != config["layout"]:
-            raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {config['lengths']})")
+        if lengths != admission.lengths or repr(layout) != admission.layout:
+            raise UserError(f"{_DIFFERENT} (samples {list(lengths)} and {list(admission.lengths)})")
         self._segment = Segment(fork_server.segment_fd, layout, create=True)
 
     def _sized(self, fork_server: ForkServer) -> tuple[int, int]:
         while True:
             self._wait((fork_server.fork_server_inbox.fileno(), fork_server.handle), None)
             for report in fork_server.fork_server_inbox.receive():
-                if report["kind"] == "sized":
-                    return report["samples"], report["test_samples"]
-                if report["kind"] == "error":
-                    raise UserError(f"{report['where']}:\n{report['traceback']}")
-                if report["kind"] == "unforkable":
-                    self._say(OVER, fork_server.start_fresh(report))
+                match report:
+                    case reports.Sized(samples, test_samples):
+                        return samples, test_samples
+                    case reports.ForkServerFailed(where, traceback):
+                        raise UserError(f"{where}:\n{traceback}")
+                    case reports.Unforkable():
+                        self._say(OVER, fork_server.start_fresh(report))
             if process_handles.has_ended(fork_server.handle):
                 raise UserError("the process that workers are forked from died")
 
@@ -179,7 +180,7 @@ class Station:
         wire.socket.close()
         handle = os.pidfd_open(pid)
         try:
-            self._offer(control, "joined")
+            _send(control, reports.Joined(self._offered(), self._reason))
             self._say(OVER, "this machine takes part in the training")
             code = self._attend(fork_server, control, handle)
         finally:
@@ -229,7 +230,7 @@ class Station:
         before = (self._slots, self._leaving)
         self._hear_host(0)
         if control is not None and before != (self._slots, self._leaving):
-            self._offer(control, "slots")
+            _send(control, reports.Offered(self._offered(), self._reason))
         return ready
 
     def _hear_host(self, timeout_s: float) -> None:
@@ -245,17 +246,16 @@ class Station:
         if self._link.stop is not None:
             self._leaving, self._reason = True, self._link.stop.reason
 
-    def _offer(self, control: socket.socket, kind: str) -> None:
-        slots = () if self._leaving else self._slots
-        _send(control, {"kind": kind, "slots": [dataclasses.asdict(slot) for slot in slots], "reason": self._reason})
+    def _offered(self) -> tuple[SlotRef, ...]:
+        return () if self._leaving else self._slots
 
-    def _note(self, report: dict[str, Any]) -> None:
+    def _note(self, report: Report) -> None:
         """Which processes there are on which slots, for the host."""
-        if report["kind"] == "forked":
-            worker = self._workers[report["worker_id"]]
-            worker.pid, worker.ticks = report["pid"], start_ticks(report["pid"])
-        elif report["kind"] == "exited":
-            self._workers.pop(report["worker_id"], None)
+        if isinstance(report, reports.Forked):
+            worker = self._workers[report.worker_id]
+            worker.pid, worker.ticks = report.pid, start_ticks(report.pid)
+        elif isinstance(report, reports.Exited):
+            self._workers.pop(report.worker_id, None)
         self._tell_host()
 
     def _tell_host(self) -> None:
@@ -300,7 +300,7 @@ class Station:
         return self._say(AGAIN, why)
 
 
-def _send(control: socket.socket, message: dict[str, Any]) -> None:
+def _send(control: socket.socket, report: Report) -> None:
     """To the bridge; one that has just died is about to be noticed."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        control.send(json.dumps(message).encode())
+        control.send(reports.encode(report))

@@ -10,6 +10,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from training_runtime.elastic.processes import json_object
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import Device, build
 
@@ -80,28 +81,18 @@ def plain(command: Command) -> dict[str, Any]:
 
 def decode(raw: bytes) -> Command:
     """Raises ProtocolError for what is no command."""
-    return read(_object(raw))
+    return read(json_object.parse(raw))
 
 
 def decode_addressed(raw: bytes) -> tuple[int, Command]:
     """(for which machine, what), as the bridge gets it. Raises ProtocolError."""
-    said = _object(raw)
+    said = json_object.parse(raw)
     return build(_Address, said, lenient=True).machine, read(said)
 
 
 @dataclass(frozen=True)
 class _Address:
     machine: int
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ProtocolError(f"no command: {str(said)[:80]!r}")
-    return said
 
 
 def read(said: dict[str, Any]) -> Command:

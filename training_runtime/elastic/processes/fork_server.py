@@ -15,15 +15,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 from training_runtime import console
 from training_runtime.elastic.comm.segment import BEAT, Segment
 from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job, RespawnSpec
-from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, reports, script
+from training_runtime.elastic.processes import fork_server_process, fork_server_spawned, process_handles, report_socket, script
 from training_runtime.elastic.processes.commands import Fork
+from training_runtime.elastic.processes.reports import Report, Unforkable
 from training_runtime.elastic.processes.worker_context import context_of
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import main as worker_main
@@ -48,21 +48,20 @@ class ForkServer:
     def start(self) -> None:
         """A fork server, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have
         been shut down."""
-        self.inbox, self._outbox = reports.pair(self.driver)
-        self.fork_server_inbox, self._fork_server_outbox = reports.pair(self.driver) if self._apart else (self.inbox, self._outbox)
+        self.inbox, self._outbox = report_socket.pair(self.driver)
+        self.fork_server_inbox, self._fork_server_outbox = report_socket.pair(self.driver) if self._apart else (self.inbox, self._outbox)
         if self._job.respawn is None:
             self.pid, self.commands = fork_server_process.start(self._job, self, self._fork_server_outbox)
         else:
             self.pid, self.commands = self._start_fresh(self._job.respawn)
         self.handle = os.pidfd_open(self.pid)
 
-    def start_fresh(self, report: dict[str, Any]) -> str:
+    def start_fresh(self, report: Unforkable) -> str:
         """Another fork server, from which workers run the script, instead of one that says it must not fork any; what a person should know
         of that."""
         assert self._job.fallback is not None
-        samples, test_samples = report["lengths"]
-        why = f"after the datasets function {report['why']}"
-        self._job.respawn = dataclasses.replace(self._job.fallback, why=why, lengths=(samples, test_samples))
+        why = f"after the datasets function {report.why}"
+        self._job.respawn = dataclasses.replace(self._job.fallback, why=why, lengths=(report.samples, report.test_samples))
         self._end_fork_server()
         self.close_reports()
         self.start()
@@ -110,9 +109,9 @@ class ForkServer:
         for worker in workers:
             process_handles.end(worker.pid, worker.ticks)
 
-    def tell(self, report: dict[str, Any]) -> None:
-        """The driver, as fork server and workers do."""
-        self._outbox.send(**report)
+    def report(self, report: Report) -> None:
+        """To the driver, as fork server and workers do."""
+        self._outbox.send(report)
 
     def close_reports(self) -> None:
         """Close the socket for reports, when all that was said has been read."""

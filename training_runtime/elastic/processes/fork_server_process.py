@@ -26,7 +26,8 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.becoming import Becomes
 from training_runtime.elastic.processes.commands import LIMIT_BYTES, Fork, Kill, decode
 from training_runtime.elastic.processes.process_handles import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
-from training_runtime.elastic.processes.reports import Outbox
+from training_runtime.elastic.processes.report_socket import Outbox
+from training_runtime.elastic.processes.reports import Exited, Forked, ForkServerFailed, Sized, Unforkable
 from training_runtime.elastic.processes.script import why_not_fork
 from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.errors import ProtocolError
@@ -64,7 +65,7 @@ def start(job: Job, child: Child, to_driver: Outbox) -> tuple[int, socket.socket
     def prepare() -> tuple[tuple[int, int], Layout]:
         lengths = job.prepare_datasets()
         if job.fallback is not None and (why := why_not_fork()):
-            to_driver.send("unforkable", why=why, lengths=lengths)
+            to_driver.send(Unforkable(why, *lengths))
             theirs.recv(1)  # until the driver ends this process, for another one
         gc.collect()
         gc.freeze()
@@ -92,7 +93,7 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the driver decides
         lengths, layout = prepare()
         outlive_parent()
-        to_driver.send("sized", samples=lengths[0], test_samples=lengths[1])
+        to_driver.send(Sized(*lengths))
         alive = _serve(child, commands, to_driver, lengths)
         if alive and wait(child.driver, _DYING_S):
             _drain(alive, Segment(child.segment_fd, layout))
@@ -101,7 +102,7 @@ def run(
         raise
     except BaseException as error:
         try:
-            to_driver.send("error", worker_id=-1, where=where, traceback=traceback.format_exc(), advice=advice.after(error))
+            to_driver.send(ForkServerFailed(where, traceback.format_exc(), advice.after(error)))
         finally:
             _exit(code)
     _exit(code)
@@ -123,7 +124,7 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
                 poll.unregister(fd)
                 os.close(fd)
                 _, status = os.waitpid(pid, 0)
-                to_driver.send("exited", worker_id=worker_id, pid=pid, code=os.waitstatus_to_exitcode(status))
+                to_driver.send(Exited(worker_id, os.waitstatus_to_exitcode(status)))
                 untidy_until = time.monotonic() + _UNTIDY_S
                 continue
             raw = _receive(commands)
@@ -140,7 +141,7 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
             fd = os.pidfd_open(pid)
             alive[fd] = (pid, command.worker_id)
             poll.register(fd, select.POLLIN)
-            to_driver.send("forked", worker_id=command.worker_id, pid=pid)
+            to_driver.send(Forked(command.worker_id, pid))
         if to_driver.unsent and not has_ended(child.driver):
             raise ConnectionError("the socket for reports was shut down")
         if untidy:

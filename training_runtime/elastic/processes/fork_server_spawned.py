@@ -23,7 +23,7 @@ from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job, TrainConfig
 from training_runtime.elastic.processes import becoming, fork_server_process, script
 from training_runtime.elastic.processes.commands import Fork
-from training_runtime.elastic.processes.reports import Inbox, Outbox
+from training_runtime.elastic.processes.report_socket import Inbox, Outbox
 from training_runtime.elastic.processes.worker_context import WorkerContext, context_of
 from training_runtime.elastic.state import transfer
 from training_runtime.elastic.worker import main as worker

@@ -14,7 +14,8 @@ import torch
 from training_runtime import console
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.commands import Fork
-from training_runtime.elastic.processes.reports import Inbox, Outbox
+from training_runtime.elastic.processes.report_socket import Inbox, Outbox
+from training_runtime.elastic.processes.reports import Report
 
 DYING_S = 0.1
 OOM_SCORE = 600  # more than the driver and the fork server have
@@ -72,7 +73,7 @@ class WorkerContext:
         except OSError:
             return False
 
-    def unread(self) -> list[dict[str, Any]]:
+    def unread(self) -> list[Report]:
         """Take out the reports that no driver will read any more; none while it lives. One that is being killed has closed its sockets, by
         which its death is noticed, a moment before it has ended. What could not even be sent is nobody else's in any case."""
         return [*(self.inbox.receive() if process_handles.wait(self.driver, DYING_S) else ()), *self.reports.unsent]

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from training_runtime.elastic.comm.segment import DIGESTS, Segment
+from training_runtime.elastic.processes.reports import Diverged
 from training_runtime.errors import UserError
 
 EVERY_STEPS = 100  # a digest reads the state once, a step several times for each sample: less than one percent
@@ -106,12 +107,12 @@ HOLD_OTHERS = (
 )
 
 
-def sentence(report: Mapping[str, Any], slot_of: Callable[[int], int]) -> str:
+def sentence(report: Diverged, slot_of: Callable[[int], int]) -> str:
     """What a person is told of a worker's report that they differ."""
-    groups = " and ".join(_slots([slot_of(worker_id) for worker_id in group]) for group in report["groups"])
-    parts = ", ".join(part for part in report["parts"] if part != HELD)
+    groups = " and ".join(_slots([slot_of(worker_id) for worker_id in group]) for group in report.groups)
+    parts = ", ".join(part for part in report.parts if part != HELD)
     return (
-        f"after step {report['step']} the workers do not hold the same state any more: {parts} differ between {groups}. Something in the "
+        f"after step {report.step} the workers do not hold the same state any more: {parts} differ between {groups}. Something in the "
         "script changes the training on some workers only, or is not the same each time it is computed; docs/exactness.md says what it "
         "must not do"
     )

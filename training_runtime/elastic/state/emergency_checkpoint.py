@@ -25,12 +25,11 @@ from training_runtime import journal
 from training_runtime.elastic.comm.segment import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Segment
 from training_runtime.elastic.data.sampler import Shape
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes import process_handles, reports
+from training_runtime.elastic.processes.reports import Journaled, Once, Report
 from training_runtime.elastic.state import checkpoint
 
 Row = list[float]
-JOURNALED = ("digest", "tested", "checkpoint", "warning", "logged")  # the reports that are worth a line in whichever driver's journal
-ONCE = ("digest", "tested", "checkpoint")  # of these, those that a journal takes only once, however often it is given them
 _KEPT = 100  # reports of others
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -64,7 +63,7 @@ class Unwritten:
     that did those steps what was left word of."""
 
     rows: tuple[Row, ...] = ()
-    reports: tuple[dict[str, Any], ...] = ()
+    reports: tuple[Journaled, ...] = ()
     generations: tuple[dict[str, Any], ...] = ()
 
 
@@ -78,7 +77,11 @@ def read(result_dir: Path) -> Unwritten:
         raw = json.loads(path_of(result_dir).read_bytes())
     except (OSError, ValueError):
         return Unwritten()
-    return Unwritten(tuple(raw["rows"]), tuple(raw["reports"]), tuple(raw["generations"]))
+    return Unwritten(tuple(raw["rows"]), _journaled(reports.read(each) for each in raw["reports"]), tuple(raw["generations"]))
+
+
+def _journaled(found: Iterable[Report]) -> tuple[Journaled, ...]:
+    return tuple(report for report in found if isinstance(report, Journaled))
 
 
 def forget(result_dir: Path) -> None:
@@ -86,9 +89,9 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: Shape, segment: Segment, tick: int, told: Iterable[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
+def save(job: Job, shape: Shape, segment: Segment, tick: int, told: Iterable[Once]) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `told`: what it
-    has reported lately, of ONCE."""
+    has reported lately."""
     with one_at_a_time(job.result_dir, segment.fd):
         told = list(told)
         kept = [report for report in read(job.result_dir).reports if report not in told]
@@ -103,29 +106,27 @@ def load(job: Job, shape: Shape, segment: Segment, tick: int, warn: Callable[[st
         return checkpoint.load_engine(job, shape, tick, warn)
 
 
-def write_down(
-    job: Job, shape: Shape, segment: Segment, tick: int, *, row: Row | None, reports: Callable[[], Iterable[dict[str, Any]]]
-) -> None:
+def write_down(job: Job, shape: Shape, segment: Segment, tick: int, *, row: Row | None, unread: Callable[[], Iterable[Report]]) -> None:
     """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
-    state. `row`: of a finished step that is not in the ring. `reports` takes out those that no driver will read any more."""
+    state. `row`: of a finished step that is not in the ring. `unread` takes out the reports that no driver will read any more."""
     with one_at_a_time(
         job.result_dir, segment.fd
     ):  # also for taking the reports out: of two who did at once, each would get a part of them
-        said = [report for report in (*read(job.result_dir).reports, *reports()) if report["kind"] in JOURNALED]
-        _write(job.result_dir, segment, [row] if row else [], said)
+        known = (*read(job.result_dir).reports, *_journaled(unread()))
+        _write(job.result_dir, segment, [row] if row else [], known)
         if tick > (checkpoint.peek(job, shape) or 0):
             _sync_journal(job.result_dir)
             checkpoint.save_engine(job, shape, tick)
 
 
-def add(result_dir: Path, segment: Segment, reports: Iterable[dict[str, Any]]) -> None:
+def add(result_dir: Path, segment: Segment, unread: Iterable[Report]) -> None:
     """What was said and not heard, when the workers are gone. By the station of a machine that has lost its driver."""
-    if found := [report for report in reports if report["kind"] in JOURNALED]:
+    if found := _journaled(unread):
         with one_at_a_time(result_dir, segment.fd):
             _write(result_dir, segment, [], [*read(result_dir).reports, *found])
 
 
-def _write(result_dir: Path, segment: Segment, found: Sequence[Row], said: Sequence[dict[str, Any]]) -> None:
+def _write(result_dir: Path, segment: Segment, found: Sequence[Row], known: Sequence[Journaled]) -> None:
     """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
     before = read(result_dir)
     first, last = segment.words[RING_READ] + 1, segment.words[RING_WRITTEN]
@@ -133,7 +134,11 @@ def _write(result_dir: Path, segment: Segment, found: Sequence[Row], said: Seque
     rows = {int(row[0]): row for row in (*before.rows, *found, *ring) if row[0] >= first}
     words = {int(row[RING_GENERATION]): segment.noted(int(row[RING_GENERATION])) for row in rows.values()}
     generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
-    content = {"rows": [rows[step] for step in sorted(rows)], "reports": list(said), "generations": list(generations.values())}
+    content = {
+        "rows": [rows[step] for step in sorted(rows)],
+        "reports": [reports.plain(report) for report in known],
+        "generations": list(generations.values()),
+    }
     checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
 
 

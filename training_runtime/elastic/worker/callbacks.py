@@ -20,8 +20,8 @@ PRINT_EVERY_S = 1.0
 
 
 class WorkerHooks:
-    def __init__(self, job: Job, report: Callable[..., None]) -> None:
-        self._job, self._report = job, report
+    def __init__(self, job: Job, warn: Callable[[str], None]) -> None:
+        self._job, self._warn = job, warn
         self._logger = Logger(job.worker_logger) if job.worker_logger is not None else None
         self._prints = job.worker_logger is None and job.in_studio  # elsewhere all workers share one terminal
         self._printed = 0.0
@@ -99,7 +99,7 @@ class WorkerHooks:
     def _complain(self, message: str) -> None:
         if message:
             traceback.print_exc()
-            self._report("warning", message=message)
+            self._warn(message)
 
 
 def call(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

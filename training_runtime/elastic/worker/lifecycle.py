@@ -8,7 +8,6 @@ members hand their state to those behind, and goes on. When nobody leads the run
 from __future__ import annotations
 
 import functools
-import json
 import os
 import time
 import traceback
@@ -16,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -43,7 +42,7 @@ from training_runtime.elastic.comm.segment import (
 from training_runtime.elastic.data.sampler import Shape, Unit
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import payloads
-from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat
@@ -74,7 +73,7 @@ class Lifecycle(ABC):
             segment, job.trained, context.device(), apart=context.apart, others=job.untrained, own_step=job.train_function is not None
         )
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), apart=context.apart)
-        self.hooks = WorkerHooks(job, self._report)
+        self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
         self.pages = Prefault(segment)
         self.last_commit = self.last_unit_s = 0.0
@@ -85,7 +84,7 @@ class Lifecycle(ABC):
         self.unsaved = -1  # the end of an epoch whose model nobody was told to save
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
         self._passed = False  # a state was handed over: the memory that it went through can be freed
-        self.told: deque[dict[str, Any]] = deque(maxlen=TOLD)
+        self.told: deque[reports.Once] = deque(maxlen=TOLD)
 
     @abstractmethod
     def _train(self) -> None:
@@ -122,7 +121,7 @@ class Lifecycle(ABC):
         self._prepare()
         self._commit(self.tick)
         process_handles.outlive_parent()  # from here on it may be the last one who knows something
-        self._report("ready")
+        self._report(reports.Ready(self.worker_id))
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -132,7 +131,7 @@ class Lifecycle(ABC):
         except Left:
             self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except PullFailed:
-            self._report("pull_limit")
+            self._report(reports.PullLimit(self.worker_id))
             self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except emergency_checkpoint.Orphaned:
             self._write_down()
@@ -159,13 +158,11 @@ class Lifecycle(ABC):
         if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
             row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
         unread = functools.cache(self.context.unread)  # taken out once, however often they must be written
-        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, reports=unread))
+        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, unread=unread))
 
     def _take_up(self) -> None:
         """The state on the disk, as a newcomer takes that of the others: after on_train_begin, which would begin anew with it."""
-        if not emergency_checkpoint.load(
-            self.job, self.shape, self.segment, self.tick, lambda message: self._report("warning", message=message)
-        ):
+        if not emergency_checkpoint.load(self.job, self.shape, self.segment, self.tick, self._warn):
             self.tick = -1  # the journal knows the way to that one, not to another that came in between
         self.buffers.snapshot()
 
@@ -200,7 +197,6 @@ class Lifecycle(ABC):
         ticks = group.committed()
         top = max(ticks.values())
         if top < 0:
-            self._report("lost")
             raise Left
         sources = [worker_id for worker_id in record.worker_ids if ticks[worker_id] == top]
         if abort:
@@ -218,7 +214,7 @@ class Lifecycle(ABC):
         self.worked = group
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
-            self._report("begun", generation=number, tick=top, redone=redone, stood_s=stood_s)
+            self._report(reports.Begun(number, top, redone, stood_s))
 
     def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
@@ -248,7 +244,7 @@ class Lifecycle(ABC):
         if not record.members:
             if first:
                 paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, top, self.told))
-                self._report("suspended", tick=top, paths=paths, size_bytes=size)
+                self._report(reports.Suspended(top, paths, size))
             return 0
         machine = self.segment.layout.machine
         here, give = machine(self.worker_id), {machine(worker_id) for worker_id in sources}
@@ -349,11 +345,14 @@ class Lifecycle(ABC):
     def _say(self, message: str) -> None:
         """A line for people: in this worker's log and in the journal."""
         print(message, flush=True)  # noqa: T201
-        self._report("warning", message=message)
+        self._warn(message)
 
-    def _report(self, kind: str, **fields: Any) -> None:
-        self.context.reports.send(kind, worker_id=self.worker_id, **fields)
-        if kind in emergency_checkpoint.ONCE:
-            self.told.append(json.loads(json.dumps({"kind": kind, "worker_id": self.worker_id, **fields})))
+    def _warn(self, message: str) -> None:
+        self._report(reports.Warned(message))
+
+    def _report(self, report: reports.OfWorker) -> None:
+        self.context.reports.send(report)
+        if isinstance(report, reports.Once):
+            self.told.append(report)
         if self.context.reports.unsent:
             emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or fork server will read what we write down

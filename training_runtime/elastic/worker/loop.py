@@ -24,7 +24,7 @@ from training_runtime.elastic.comm.segment import EXCUSED, RING_WRITTEN, Generat
 from training_runtime.elastic.data.sampler import Shape, Unit
 from training_runtime.elastic.data.streams import Stream
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.processes import becoming
+from training_runtime.elastic.processes import becoming, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture
 from training_runtime.elastic.state.registered import Registered
@@ -85,8 +85,8 @@ class LoopWorker(Worker):
         self.optimizers: tuple[torch.optim.Optimizer, ...] = getattr(job.optimizer, "optimizers", (job.optimizer,))
         self.evaluated: dict[str, float] = job.registered["evaluated"].given["means"]  # type: ignore[attr-defined]
         self.ended: dict[str, int] = job.registered["ended"].given["by script"]  # type: ignore[attr-defined]
-        self._lines: list[dict[str, Any]] = []
-        self._logged: dict[str, Any] = {}
+        self._lines: list[reports.LoggedLine] = []
+        self._logged = reports.Logged(0, ())
         self._number = 0  # of the step whose body is run
 
     def _is_alone(self, _sizes: tuple[int, ...]) -> bool:
@@ -143,7 +143,7 @@ class LoopWorker(Worker):
         self.compute.refuse_changes()  # before anybody may get, or write down, a state that says nothing of it
         self.exchange.refuse_changes(self.job.optimizer)
         self.exchange.drop()
-        self._logged = {"at": unit.step, "lines": self._lines}
+        self._logged = reports.Logged(unit.step, tuple(self._lines))
         if step._kept is not None:
             step._kept.__exit__(None, None, None)
             self.buffers.snapshot()
@@ -165,7 +165,7 @@ class LoopWorker(Worker):
 
     def _finish(self) -> None:
         if self.group.rank == 0 and self.tick < self.shape.ticks:
-            self._report("warning", message=STOPPED.format(self.shape.step_at(self.tick), self.shape.step_at(self.shape.ticks)))
+            self._warn(STOPPED.format(self.shape.step_at(self.tick), self.shape.step_at(self.shape.ticks)))
         super()._finish()
 
     def parts(self, step: Step) -> Iterator[Batch]:
@@ -251,11 +251,11 @@ class LoopWorker(Worker):
     def log(self, group: str, step: int | None, figures: Mapping[str, float]) -> None:
         """Recorded when the step is done, once, whoever computes it."""
         at = self._number if step is None else step
-        self._lines.append({"group": "train" if group.startswith("train") else "test", "step": at, "values": dict(figures)})
+        self._lines.append(reports.LoggedLine("train" if group.startswith("train") else "test", int(at), dict(figures)))
 
     def _tell_logged(self) -> None:
-        if self._logged.get("lines"):
-            self._report("logged", **self._logged)
+        if self._logged.lines:
+            self._report(self._logged)
 
     # -- the end
 

@@ -19,6 +19,7 @@ from training_runtime.elastic.data.loading import Feed
 from training_runtime.elastic.data.sampler import Shape, Unit, derive, seed_everything
 from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
@@ -39,12 +40,12 @@ class Worker(Stepping):
         # First of all: it may fork, which is not safe any more once a device has been touched.
         twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, apart=context.apart)
         found = verify.look_twice(job, shape, context.device()) if twice else None
-        self.feed = Feed(job, shape, devices=context.apart, warn=lambda message: self._report("warning", message=message))
+        self.feed = Feed(job, shape, devices=context.apart, warn=self._warn)
         super().__init__(job, shape, context, segment)
         self.compute = self.computes(job, shape, context.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or context.apart else None
         self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=context.apart)
-        self.exactness = verify.Exactness(job, lambda reasons, checked: self._report("exactness", reasons=reasons, checked=checked))
+        self.exactness = verify.Exactness(job, lambda reasons, checked: self._report(reports.Exactness(tuple(reasons), checked)))
         self.exactness.begin(found, apart=context.apart)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas, self._warned = digest.Replicas(segment), False
@@ -149,13 +150,11 @@ class Worker(Stepping):
         self._sync()
         self._compare(unit.step)
         if self.group.rank == 0:
-            self._report("digest", step=unit.step, epoch=unit.epoch + 1, digest=digest.joined(parts))
+            self._report(reports.Digest(unit.step, unit.epoch + 1, digest.joined(parts)))
 
     def _save(self, name: str, unit: Unit) -> None:
-        paths, size = self._patiently(
-            lambda: checkpoint.save_model(self.job, name, lambda message: self._report("warning", message=message))
-        )
-        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="model", paths=paths, size_bytes=size)
+        paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name, self._warn))
+        self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "model", paths, size))
 
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
@@ -174,7 +173,7 @@ class Worker(Stepping):
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
                 module.training = mode
         if self.group.rank == 0:
-            self._report("tested", step=unit.step, epoch=unit.epoch + 1, row=vector)
+            self._report(reports.Tested(unit.step, unit.epoch + 1, tuple(vector)))
         self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
     def _test(self, unit: Unit) -> list[float]:
@@ -199,13 +198,13 @@ class Worker(Stepping):
         with self._excused():
             self.hooks.end()
         if self.group.rank:
-            self._take_leave("retired", RETIRED)
+            self._take_leave(reports.Retired(self.worker_id, self.tick), RETIRED)
         else:
-            self._take_leave("done", CLOSED)
+            self._take_leave(reports.Done(self.tick), CLOSED)
 
-    def _take_leave(self, kind: str, word: int) -> None:
+    def _take_leave(self, report: reports.Retired | reports.Done, word: int) -> None:
         """Not before the driver has read this and all that was said before."""
-        self._report(kind, tick=self.tick)
+        self._report(report)
         while not self.segment.words[word]:
             self.segment.bells[self.worker_id].wait(SLICE_S)
             emergency_checkpoint.look(self.segment, self.context.driver)
@@ -217,7 +216,7 @@ class Worker(Stepping):
             with self._excused():
                 checkpoint.save_example(self.job, self.compute.example(checkpoint.EXAMPLES))
         except Exception as error:
-            self._report("warning", message=f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
+            self._warn(f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 
 
 def run(job: Job, context: WorkerContext, lengths: tuple[int, int]) -> None:
@@ -243,13 +242,14 @@ def fail(context: WorkerContext, error: BaseException) -> NoReturn:
         raise SystemExit(failure_causes.DISCONNECTED)
     lacks = failure_causes.is_lack_of_memory(error)
     try:
-        said = {
-            "traceback": "".join(traceback.format_exception(error)),
-            "summary": "".join(traceback.format_exception_only(error)).partition("\n")[0] + advice.after(error),
-            "final": isinstance(error, RuntimeFailure),  # our own word on the script
-            "no_room": storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
-        }
-        context.reports.send("dying" if lacks else "error", worker_id=context.worker_id, where=f"worker on slot {context.slot}", **said)
+        report = reports.Dying(
+            context.worker_id,
+            traceback="".join(traceback.format_exception(error)),
+            summary="".join(traceback.format_exception_only(error)).partition("\n")[0] + advice.after(error),
+            final=isinstance(error, RuntimeFailure),  # our own word on the script
+            no_room=storage.lacks_room(error, Path(os.environ.get("RESULT_DIR", "."))),
+        )
+        context.reports.send(report)
     except MemoryError:
         lacks = True
     if lacks:

@@ -20,6 +20,7 @@ from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
 from training_runtime.elastic.data.sampler import Unit
 from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.processes import reports
 from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
@@ -166,9 +167,9 @@ class Stepping(Lifecycle):
         parts, groups = self.replicas.compare(self.group.record.members, self.group.parity)
         if parts == (digest.HELD,) and not self._warned:
             self._warned = True
-            self._report("warning", message=digest.HOLD_OTHERS.format(step))
+            self._warn(digest.HOLD_OTHERS.format(step))
         elif parts and parts != (digest.HELD,):
-            self._report("diverged", step=step, parts=parts, groups=groups)
+            self._report(reports.Diverged(step, parts, tuple(map(tuple, groups))))
             raise Left
 
     def _save_by_time(self, unit: Unit) -> None:
@@ -191,4 +192,4 @@ class Stepping(Lifecycle):
 
     def _saved(self, unit: Unit, paths: tuple[str, ...], size: int) -> None:
         self.saved_at = time.monotonic()
-        self._report("checkpoint", step=unit.step, epoch=unit.epoch + 1, role="engine", paths=paths, size_bytes=size)
+        self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "engine", paths, size))

@@ -1,0 +1,61 @@
+"""What a station is told first: whether it may take part, as which machine, and what the run is, to compare with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from training_runtime.elastic.build import same_build
+from training_runtime.elastic.comm.segment import Layout
+from training_runtime.elastic.job import TrainConfig
+from training_runtime.elastic.processes import json_object
+from training_runtime.protocol import build
+
+
+@dataclass(frozen=True)
+class Admission:
+    """`lengths`: samples of both datasets; `build`: what the driver's machine computes with; `layout`: of its segment. `refused`: why it
+    may not take part, if it may not."""
+
+    engines: int
+    seed: int
+    max_workers: int
+    machines: int
+    lengths: tuple[int, ...]
+    build: str
+    layout: str
+    machine: int = 0
+    refused: str = ""
+
+    def configure(self, own: TrainConfig) -> TrainConfig:
+        """The station's with what all machines of a run have in common."""
+        return dataclasses.replace(own, engines=self.engines, seed=self.seed, max_workers=self.max_workers, machines=self.machines)
+
+    def answer(self, machine: int, refused: str) -> Admission:
+        return dataclasses.replace(self, machine=machine, refused=refused)
+
+
+def of_run(config: TrainConfig, layout: Layout, lengths: tuple[int, int]) -> Admission:
+    return Admission(
+        engines=config.engines,
+        seed=config.seed,
+        max_workers=config.max_workers,
+        machines=config.machines,
+        lengths=lengths,
+        build=describe_build(),
+        layout=repr(layout),
+    )
+
+
+def describe_build() -> str:
+    return str(same_build())
+
+
+def encode(admission: Admission) -> bytes:
+    return json.dumps(vars(admission)).encode()
+
+
+def decode(raw: bytes) -> Admission:
+    """Raises ProtocolError for anything else."""
+    return build(Admission, json_object.parse(raw), lenient=True)

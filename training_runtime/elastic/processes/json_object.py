@@ -1,0 +1,19 @@
+"""An object of JSON, as processes of a run send it to one another."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from training_runtime.errors import ProtocolError
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """Raises ProtocolError for anything else."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ProtocolError(f"no object: {str(found)[:80]!r}")
+    return found
