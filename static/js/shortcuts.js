@@ -23,7 +23,7 @@ function tab(step) {
 
 /** The row of a table before or after the one that has the focus. @param {number} step */
 function row(step) {
-  const links = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main tbody th a, main .notice a, main .found a')]).filter((each) => each.offsetParent);
+  const links = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main tbody th a, main .notification a, main .found a')]).filter((each) => each.offsetParent);
   if (!links.length) return false;
   const at = links.indexOf(/** @type {HTMLElement} */ (document.activeElement));
   links[at < 0 ? (step > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + step))].focus();

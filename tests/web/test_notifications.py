@@ -205,7 +205,7 @@ def test_many_notices_are_shown_a_page_at_a_time(studio: Seeded, as_: As) -> Non
     more = [Notification(person=studio.alice, kind=NotificationKind.COMPLETED, at=timezone.now(), text=f"old {n}") for n in range(120)]
     Notification.objects.bulk_create(more)
     client = as_(studio.alice)
-    assert client.get(reverse("notifications")).content.decode().count('<li class="notice') == 50
+    assert client.get(reverse("notifications")).content.decode().count('<li class="notification') == 50
     assert "101–122 of 122" in client.get(reverse("notifications"), {"offset": 100}).content.decode()
     assert "99+" in client.get(reverse("projects")).content.decode()
 
