@@ -262,12 +262,12 @@ def tally(studio: Studio, jobs: Jobs, expected: dict[str, Outcome]) -> Counter[s
             print(f"run {run} ({jobs.sent[run]}) differs from the same without the studio: {found.doubled} steps doubled")
             same = f"weights {found.weights == wanted.weights}, journal {found.metrics == wanted.metrics}"
             print(f"  {same}, missing in the database: {missing[:20]}")
-            print(f"  {_told(run)}")
+            print(f"  {_describe_reading(run)}")
     count["open_grants"] = Grant.objects.filter(released_at__isnull=True).count()
     return count
 
 
-def _told(run: int) -> str:
+def _describe_reading(run: int) -> str:
     """What the database says of how it was read, and the rare events of the run."""
     from experiments.models import JournalCursor, RunEvent
 

@@ -41,7 +41,7 @@ class Answer:
     body: bytes
     wait_s: float = 0.0
 
-    def said(self) -> Any:
+    def json(self) -> Any:
         """Its JSON; None where it has none."""
         if not self.body:
             return None

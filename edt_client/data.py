@@ -26,7 +26,7 @@ def version_of(project: int, address: str, *, only: bool = False) -> Operation[D
     """The version that is meant by "digits@2", by "digits", which is its newest, or by a number, which is its id. Of several data sets of
     that name the one with the newest version; where it must be the `only` one, ClientError."""
     if address.isdigit():
-        return read(DataAsset, (yield Call("GET", f"/data/{address}")).said())
+        return read(DataAsset, (yield Call("GET", f"/data/{address}")).json())
     there = yield from sets(project)
     name, _, wanted = address.rpartition("@")
     if any(each.name == address for each in there) or not (name and wanted.removeprefix("v").isdigit()):
@@ -74,12 +74,12 @@ def _files(folder: Path) -> tuple[list[Path], list[dict[str, Any]]]:
 
 
 def _send(address: str, body: dict[str, Any], paths: list[Path]) -> Operation[DataAsset]:
-    begun = (yield Call("POST", address, json=body)).said()
+    begun = (yield Call("POST", address, json=body)).json()
     hashes = []
     for number, path in enumerate(paths):
         hashes.append((yield from _send_file(begun, number, path)))
     answer = yield Call("POST", f"/uploads/{begun['id']}/finish", json={"sha256": hashes}, key="finish")
-    return read(DataAsset, answer.said()["data"])
+    return read(DataAsset, answer.json()["data"])
 
 
 def _send_file(upload: dict[str, Any], number: int, path: Path) -> Operation[str]:

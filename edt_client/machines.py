@@ -10,7 +10,7 @@ from edt_client.things import Node, read
 
 
 def node(name: str) -> Operation[Node]:
-    return read(Node, (yield Call("GET", f"/nodes/{part(name)}")).said())
+    return read(Node, (yield Call("GET", f"/nodes/{part(name)}")).json())
 
 
 def add(name: str, *, slots: int | None = None) -> Operation[dict[str, Any]]:
@@ -23,23 +23,23 @@ def drain(name: str, *, draining: bool, slot: str = "", reason: str = "") -> Ope
     where = f"/nodes/{part(name)}"
     if slot:
         where += f"/slots/{_slot((yield from node(name)), slot)}"
-    return read(Node, (yield Call("POST", f"{where}/drain", json={"draining": draining, "reason": reason}, key="drain")).said())
+    return read(Node, (yield Call("POST", f"{where}/drain", json={"draining": draining, "reason": reason}, key="drain")).json())
 
 
 def put_back(name: str, slot: str, *, reason: str = "") -> Operation[Node]:
     """A slot that was taken out of service because it looked ill is used again."""
     where = f"/nodes/{part(name)}/slots/{_slot((yield from node(name)), slot)}/back"
-    return read(Node, (yield Call("POST", where, json={"reason": reason}, key="back")).said())
+    return read(Node, (yield Call("POST", where, json={"reason": reason}, key="back")).json())
 
 
 def declare_lost(name: str, *, confirm_name: str, reason: str = "") -> Operation[dict[str, Any]]:
     """How many `slots` were freed, and how many `runs` go on elsewhere or end."""
     body = {"confirm_name": confirm_name, "reason": reason}
-    return dict((yield Call("POST", f"/nodes/{part(name)}/lost", json=body, key="lost")).said())
+    return dict((yield Call("POST", f"/nodes/{part(name)}/lost", json=body, key="lost")).json())
 
 
 def rename(name: str, title: str) -> Operation[Node]:
-    return read(Node, (yield Call("PATCH", f"/nodes/{part(name)}", json={"title": title})).said())
+    return read(Node, (yield Call("PATCH", f"/nodes/{part(name)}", json={"title": title})).json())
 
 
 def remove(name: str, *, reason: str = "") -> Operation[None]:

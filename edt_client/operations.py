@@ -39,7 +39,7 @@ WHOLE_BYTES = 8 << 20  # code up to this size goes with its form
 
 
 def _object(answer: Answer) -> dict[str, Any]:
-    said = answer.said()
+    said = answer.json()
     if not isinstance(said, dict):
         raise NoAnswer(STRANGE)
     return said
@@ -61,12 +61,12 @@ def pages(kind: type[T], path: str, query: Mapping[str, Any], *, most: int) -> O
 
 def get(path: str, **query: Any) -> Operation[Any]:
     """Any call that reads, as plain JSON."""
-    return (yield Call("GET", path, query)).said()
+    return (yield Call("GET", path, query)).json()
 
 
 def send(method: str, path: str, body: Any) -> Operation[Any]:
     """Any call that changes something, as plain JSON."""
-    return (yield Call(method, path, json=body)).said()
+    return (yield Call(method, path, json=body)).json()
 
 
 def projects(*, q: str = "", most: int = 1000) -> Operation[list[Project]]:
@@ -84,7 +84,7 @@ def project_of(name: str, *, make: bool) -> Operation[Project]:
         return chosen[0]
     if not make:
         raise ClientError(f"You have no project named {name}: edt projects lists them, --project NAME chooses one.")
-    return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).said())
+    return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).json())
 
 
 def own_project() -> Operation[Project]:
@@ -116,9 +116,9 @@ def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str
     key = uuid.uuid4().hex
     if before is not None:
         answer = yield Call("POST", f"/definitions/{found[0].id}/versions", fields=fields, file=file, key=key)
-        return read(Version, answer.said()), True
+        return read(Version, answer.json()), True
     answer = yield Call("POST", f"/projects/{project}/definitions", fields={**fields, "name": name}, file=file, key=key)
-    return read(Definition, answer.said()).version, True
+    return read(Definition, answer.json()).version, True
 
 
 def upload_code(project: int, name: str, zip_: bytes) -> Operation[int]:
@@ -152,7 +152,7 @@ def send_project(archive: Path, *, name: str = "") -> Operation[Import]:
                 if refused.status != 409:  # else it had arrived, and the answer was lost
                     raise
                 offset = file.seek((yield from project_import(begun.id)).received)
-    return read(Import, (yield Call("POST", f"/projects/imports/{begun.id}/finish", json={}, key="finish")).said())
+    return read(Import, (yield Call("POST", f"/projects/imports/{begun.id}/finish", json={}, key="finish")).json())
 
 
 def _begun(file: str, size: int, name: str) -> Operation[Import]:
@@ -161,18 +161,18 @@ def _begun(file: str, size: int, name: str) -> Operation[Import]:
         if each.state == "arriving" and (each.file, each.size) == (file, size):
             return each
     body = {"file": file, "size": size, "name": name}
-    return read(Import, (yield Call("POST", "/projects/imports", json=body, key=uuid.uuid4().hex)).said())
+    return read(Import, (yield Call("POST", "/projects/imports", json=body, key=uuid.uuid4().hex)).json())
 
 
 def project_import(number: int) -> Operation[Import]:
-    return read(Import, (yield Call("GET", f"/projects/imports/{number}")).said())
+    return read(Import, (yield Call("GET", f"/projects/imports/{number}")).json())
 
 
 def imported(done: Import) -> Operation[Project]:
     """What came of an import that is over. Raises Refused."""
     if done.state != "done" or done.project is None:
         raise Refused(done.says or "The project was deleted meanwhile.", 400)
-    return read(Project, (yield Call("GET", f"/projects/{done.project}")).said())
+    return read(Project, (yield Call("GET", f"/projects/{done.project}")).json())
 
 
 def start(
@@ -188,7 +188,7 @@ def start(
     """Run a version, in an experiment of its own."""
     body = {"version": version, "command": command, "name": name, "data": data, "source_folder": source_folder}
     answer = yield Call("POST", f"/projects/{project}/runs", json={**body, "environment": dict(environment or {})}, key=uuid.uuid4().hex)
-    return read(RunFacts, answer.said())
+    return read(RunFacts, answer.json())
 
 
 def sweep(
@@ -221,29 +221,29 @@ def run_table(project: int, *, most: int = 50, **wanted: Any) -> Operation[list[
 
 
 def run(number: int) -> Operation[RunFacts]:
-    return read(RunFacts, (yield Call("GET", f"/runs/{number}")).said())
+    return read(RunFacts, (yield Call("GET", f"/runs/{number}")).json())
 
 
 def stop(number: int, *, reason: str = "") -> Operation[RunFacts]:
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/stop", json={"reason": reason}, key="stop")).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/stop", json={"reason": reason}, key="stop")).json())
 
 
 def pause(number: int, *, reason: str = "") -> Operation[RunFacts]:
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/pause", json={"reason": reason}, key="pause")).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/pause", json={"reason": reason}, key="pause")).json())
 
 
 def resume(number: int, *, reason: str = "") -> Operation[RunFacts]:
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/resume", json={"reason": reason}, key="resume")).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/resume", json={"reason": reason}, key="resume")).json())
 
 
 def change(number: int, **changes: Any) -> Operation[RunFacts]:
     """`changes`: priority, min_slots, max_slots, tags, note."""
-    return read(RunFacts, (yield Call("PATCH", f"/runs/{number}", json=changes)).said())
+    return read(RunFacts, (yield Call("PATCH", f"/runs/{number}", json=changes)).json())
 
 
 def go_on(number: int, *, command: str = "") -> Operation[RunFacts]:
     """A new run from the last checkpoint of this one."""
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/continue", json={"command": command}, key=uuid.uuid4().hex)).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/continue", json={"command": command}, key=uuid.uuid4().hex)).json())
 
 
 def rerun(number: int, **changes: Any) -> Operation[list[RunFacts]]:
@@ -264,18 +264,18 @@ def is_ours(receipt: Mapping[str, Any]) -> Operation[bool]:
 
 def reproduce(number: int) -> Operation[RunFacts]:
     """The same run again."""
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/reproduce", key=uuid.uuid4().hex)).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/reproduce", key=uuid.uuid4().hex)).json())
 
 
 def reproduction(number: int) -> Operation[Reproduction]:
     """How a run that repeats another one compares with it."""
-    return read(Reproduction, (yield Call("GET", f"/runs/{number}/reproduction")).said())
+    return read(Reproduction, (yield Call("GET", f"/runs/{number}/reproduction")).json())
 
 
 def begin_outside(project: int, name: str, *, started_at: dt.datetime | None = None, key: str = "") -> Operation[RunFacts]:
     """A run on a machine that is not the studio's. The same `key`: the same run."""
     body = {"name": name, "started_at": started_at.isoformat() if started_at else None}
-    return read(RunFacts, (yield Call("POST", f"/projects/{project}/outside-runs", json=body, key=key or uuid.uuid4().hex)).said())
+    return read(RunFacts, (yield Call("POST", f"/projects/{project}/outside-runs", json=body, key=key or uuid.uuid4().hex)).json())
 
 
 def log_metrics(
@@ -296,7 +296,7 @@ def send_file(number: int, path: str, content: bytes) -> Operation[None]:
 
 def end_outside(number: int, state: str, *, ended_at: dt.datetime | None = None) -> Operation[RunFacts]:
     body = {"state": state, "ended_at": ended_at.isoformat() if ended_at else None}
-    return read(RunFacts, (yield Call("POST", f"/runs/{number}/end", json=body, key="end")).said())
+    return read(RunFacts, (yield Call("POST", f"/runs/{number}/end", json=body, key="end")).json())
 
 
 def metrics(number: int) -> Operation[list[Series]]:
@@ -320,7 +320,7 @@ def logs(number: int) -> Operation[list[Log]]:
 def log(number: int, name: str, *, offset: int | None = None, lines: int = 200) -> Operation[Tail]:
     """What stands from `offset` on, else the last lines."""
     query: dict[str, Any] = {"tail_lines": lines} if offset is None else {"offset": offset}
-    return read(Tail, (yield Call("GET", f"/runs/{number}/logs/{part(name)}", query)).said())
+    return read(Tail, (yield Call("GET", f"/runs/{number}/logs/{part(name)}", query)).json())
 
 
 def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Operation[list[File]]:

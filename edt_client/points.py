@@ -12,7 +12,7 @@ from edt_client.things import STRANGE, Curve, RunCurves, read
 
 def curves(numbers: Iterable[int], metrics: Sequence[str] = (), *, max_points: int = 1000) -> Operation[list[RunCurves]]:
     """In the order of the runs, at most 100. `metrics`: as "train loss", at most 6; without, the one that most look at."""
-    said = (yield Call("GET", "/points", {**_query(numbers, metrics), "max_points": max_points, "format": "json"})).said()
+    said = (yield Call("GET", "/points", {**_query(numbers, metrics), "max_points": max_points, "format": "json"})).json()
     if not isinstance(said, dict) or not isinstance(said.get("runs"), list):
         raise NoAnswer(STRANGE)
     return [_of_run(each) for each in said["runs"]]

@@ -103,7 +103,7 @@ def version_of(address: str, *, project: int | None = None) -> Operation[ModelVe
     """By "NAME@alias", "NAME@3" or "NAME"."""
     name, which = parsed(address)
     model = yield from model_of(name, project=project)
-    return read(ModelVersion, (yield Call("GET", f"/models/{model.id}/versions/{part(which)}")).said())
+    return read(ModelVersion, (yield Call("GET", f"/models/{model.id}/versions/{part(which)}")).json())
 
 
 def register(
@@ -111,12 +111,12 @@ def register(
 ) -> Operation[ModelVersion]:
     """A version of what the run has written: `path`, or what looks like its model."""
     body = {"name": name, "path": path, "note": note, "tags": dict(tags or {}), "aliases": list(aliases)}
-    return read(ModelVersion, (yield Call("POST", f"/runs/{run}/models", json=body, key=uuid.uuid4().hex)).said())
+    return read(ModelVersion, (yield Call("POST", f"/runs/{run}/models", json=body, key=uuid.uuid4().hex)).json())
 
 
 def set_alias(model: int, alias: str, number: int) -> Operation[RegisteredModel]:
     answer = yield Call("PUT", f"/models/{model}/aliases/{part(alias)}", json={"version": number})
-    return read(RegisteredModel, answer.said())
+    return read(RegisteredModel, answer.json())
 
 
 def drop_alias(model: int, alias: str) -> Operation[None]:

@@ -150,7 +150,7 @@ class RulesChange(Body):
     reason: str = ""
 
 
-class Wanted(Schema):
+class JobsQuery(Schema):
     """`state`: one, or "live" or "ended"; `q`: part of a name or of a person's."""
 
     state: str = Field("", max_length=16)
@@ -250,7 +250,7 @@ def _grant(row: GrantRow, named: set[int]) -> Grant:
 
 
 @router.get("/cluster/jobs", response=Jobs)
-def jobs(request: HttpRequest, wanted: Annotated[Wanted, Query()]) -> Jobs:
+def jobs(request: HttpRequest, wanted: Annotated[JobsQuery, Query()]) -> Jobs:
     """Everybody's runs, newest first."""
     user = person(request)
     asked = selectors.JobFilter(name=wanted.q, state=wanted.state.replace("\0", ""), limit=wanted.limit, offset=wanted.offset)

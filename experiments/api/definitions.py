@@ -173,7 +173,7 @@ def _code(user: User, project: Project, file: UploadedFile | None, number: int |
     if file is not None or number is None:
         yield file, (file.name or "") if file is not None else ""  # type: ignore[misc]  # Django's files are read as such
         return
-    with uploaded_code.taken(user, project, number) as (zip_, name):
+    with uploaded_code.consumed(user, project, number) as (zip_, name):
         yield zip_, name
 
 

@@ -69,7 +69,7 @@ class Curves(Schema):
     curves: list[Curve]
 
 
-class Wanted(Schema):
+class PointsQuery(Schema):
     """`format`: json, csv or arrow; by Accept where it is left out. `max_points` of a curve, for JSON: the least and the greatest of each
     stretch; CSV and Arrow have all."""
 
@@ -155,7 +155,7 @@ def _by_step(points: Iterable[LoggedPoint], *, now: float) -> dict[tuple[Group, 
 
 
 @router.get("/runs/{int:run}/metrics/points", response=Curves, openapi_extra=FORMATS)
-def points(request: HttpRequest, run: int, wanted: Annotated[Wanted, Query()]) -> Curves | HttpResponseBase:
+def points(request: HttpRequest, run: int, wanted: Annotated[PointsQuery, Query()]) -> Curves | HttpResponseBase:
     """The points of its metrics. As a table (CSV, Arrow): group, name, step, epoch, time (Unix seconds), value, workers."""
     found = access.run(person(request), run)
     series, steps = _chosen(found, wanted), (wanted.from_step, wanted.to_step)
@@ -201,7 +201,7 @@ def _accepted(request: HttpRequest) -> str:
     return {CSV: "csv", ARROW: "arrow"}.get(best or "", "json")
 
 
-def _chosen(run: TrainingRun, wanted: Wanted) -> QuerySet[MetricSeries]:
+def _chosen(run: TrainingRun, wanted: PointsQuery) -> QuerySet[MetricSeries]:
     found = run.series.order_by("group", "name")
     found = found.filter(group=wanted.group) if wanted.group else found
     return found.filter(name=wanted.name.replace("\0", "")) if wanted.name else found

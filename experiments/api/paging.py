@@ -18,14 +18,14 @@ M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
 
-class Wanted(Schema):
+class PageQuery(Schema):
     """Which page. `cursor`: `next` of the page before."""
 
     limit: int = Field(USUAL, ge=1, le=MOST)
     cursor: str = Field("", max_length=64)
 
 
-Asked = Annotated[Wanted, Query()]
+Asked = Annotated[PageQuery, Query()]
 
 
 class Page(Schema, Generic[T]):
@@ -35,7 +35,7 @@ class Page(Schema, Generic[T]):
     next: str | None = None
 
 
-def newest(found: QuerySet[M], wanted: Wanted, shown: Callable[[M], T]) -> Page[T]:
+def newest(found: QuerySet[M], wanted: PageQuery, shown: Callable[[M], T]) -> Page[T]:
     """A page of the rows, newest first."""
     if wanted.cursor:
         found = found.filter(pk__lt=_place(wanted.cursor))

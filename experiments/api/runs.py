@@ -101,7 +101,7 @@ class RunForesight(Body):
     stop: bool = False
 
 
-class Wanted(Schema):
+class RunsQuery(Schema):
     """`state`: one, or "live" or "ended"; `q`: part of a name, a command, a submitter or a note."""
 
     project: Id | None = None
@@ -189,7 +189,7 @@ def _controlled(request: HttpRequest, run: int) -> Run:
 
 
 @router.get("/runs", response=Page[Run])
-def runs(request: HttpRequest, page: Asked, wanted: Annotated[Wanted, Query()]) -> Page[Run]:
+def runs(request: HttpRequest, page: Asked, wanted: Annotated[RunsQuery, Query()]) -> Page[Run]:
     """Of all projects that the caller is a member of, newest first."""
     user = person(request)
     found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))
@@ -198,7 +198,7 @@ def runs(request: HttpRequest, page: Asked, wanted: Annotated[Wanted, Query()]) 
     return Page(items=many_shown(request, listed.items), next=listed.next)
 
 
-def _matching(found: QuerySet[TrainingRun], wanted: Wanted) -> QuerySet[TrainingRun]:
+def _matching(found: QuerySet[TrainingRun], wanted: RunsQuery) -> QuerySet[TrainingRun]:
     if wanted.project is not None:
         found = found.filter(experiment__project=wanted.project)
     if wanted.experiment is not None:

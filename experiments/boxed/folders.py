@@ -51,7 +51,7 @@ def unpack(zipped: Path, *, into: Path, name: str, limits: Limits, is_code: bool
                 "unpack", said, limits=allowed, wall_s=wall_s, lane=pool.UPLOADS, files=(file.fileno(),), folder=(at, "write")
             )
             _refuse(answer)
-            return _taken_back(at, owner, limits)
+            return _check_returned(at, owner, limits)
         except pool.Unreadable as problem:
             raise BundleRefused(f"{name} could not be read: {problem}. Pack less into one, or try again.") from None
         except (ProtocolError, RecursionError):
@@ -94,7 +94,7 @@ def _refuse(answer: object) -> None:
         raise NoRoom(needed)
 
 
-def _taken_back(at: int, owner: os.stat_result, limits: Limits) -> list[str]:
+def _check_returned(at: int, owner: os.stat_result, limits: Limits) -> list[str]:
     """Whoever has written there is gone, and may have been anybody: what is no plain file or folder, or has a name that no upload may have,
     or is too much, is not taken."""
     found: list[str] = []

@@ -16,7 +16,7 @@ from experiments.definitions.scriptargs import Argument
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 
-__all__ = ["Busy", "Told", "ask"]
+__all__ = ["Busy", "ScriptFacts", "ask"]
 
 LIMITS = pool.Limits(cpu_s=3, memory_bytes=768 << 20)
 WALL_S = 20.0
@@ -30,7 +30,7 @@ _COLOURED = re.compile(
 
 
 @dataclass(frozen=True)
-class Told:
+class ScriptFacts:
     """What a script says of itself and of its arguments; `trainer`: by whose it trains (see `trainers`)."""
 
     description: str
@@ -41,7 +41,7 @@ class Told:
 
 @dataclass(frozen=True)
 class _Scripts:
-    by_path: dict[str, Told]
+    by_path: dict[str, ScriptFacts]
 
 
 def ask(do: str, **said: Any) -> Any:
@@ -55,7 +55,7 @@ def ask(do: str, **said: Any) -> Any:
         return None
 
 
-def _scripts(raw: object) -> dict[str, Told]:
+def _scripts(raw: object) -> dict[str, ScriptFacts]:
     found = build(_Scripts, {"by_path": raw}).by_path
     for told in found.values():
         strict.one_of(told.trainer, ("", trainers.EXACT, *trainers.NAMES))

@@ -88,7 +88,7 @@ class Access:
         return found if found.address == address else cls(address)
 
     @classmethod
-    def given(cls, credential: str, *, address: str) -> Access:
+    def from_input(cls, credential: str, *, address: str) -> Access:
         """What a person has typed, which tells itself what it is. Raises GitRefused."""
         clean = credential.strip().replace("\r\n", "\n")
         if len(clean) > LONGEST_KEY or "\0" in clean:
@@ -170,7 +170,7 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
         "scheme": place.scheme,
         "host": place.host,
         "port": place.port,
-        "pinned": _looked_at(place),
+        "pinned": _pinned_addresses(place),
         "ref": source.ref,
         "folder": source.folder,
         "token": access.token,
@@ -189,13 +189,13 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
         yield Fetched(file, said["commit"], learnt)
 
 
-def _looked_at(place: _Place) -> list[str]:
+def _pinned_addresses(place: _Place) -> list[str]:
     """The addresses of its host that git is to use. None where a proxy is asked: it decides, and knows names that this machine need not."""
     if place.scheme == "https" and _has_proxy(place.host):
         return []
     try:
         return list(webhook_client.addresses_of(place.host, place.port, allow=settings.EDT_GIT_ALLOW, setting="EDT_GIT_ALLOW"))
-    except (webhook_client.OutwardRefused, webhook_client.OutwardFailed) as refused:
+    except (webhook_client.AddressRefused, webhook_client.RequestFailed) as refused:
         raise GitRefused(str(refused)) from None
 
 

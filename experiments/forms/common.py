@@ -292,7 +292,7 @@ class WatchForm(forms.Form):
         widget=forms.NumberInput(attrs={"class": "input small-input", "aria-label": "Value", "placeholder": "0.1", "step": "any"}),
     )
 
-    def wanted(self) -> Crossing:
+    def crossing(self) -> Crossing:
         sent = self.cleaned_data
         return Crossing(sent["metric"], sent["side"] == "above", sent["threshold"])
 

@@ -136,7 +136,7 @@ class SourceForm(AttributesForm):
         names = ("git_address", "git_ref", "git_folder", "git_credential")
         return {name: self.cleaned_data[name] for name in names} if self.cleaned_data["git_address"] else {}
 
-    def said(self) -> dict[str, Any]:
+    def service_arguments(self) -> dict[str, Any]:
         """All else, as the services take it, without the file."""
         left_out = ("upload", "kept", "git_address", "git_ref", "git_folder", "git_credential")
         return {name: value for name, value in self.cleaned_data.items() if name not in left_out}

@@ -24,7 +24,7 @@ from django.utils import timezone
 from experiments.live import notify
 from experiments.models import Delivery, Webhook
 from experiments.notifications import webhook_client
-from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
+from experiments.notifications.webhook_client import AddressRefused, RequestFailed
 
 log = logging.getLogger(__name__)
 WAITS_S = (30, 120, 600, 3600, 21_600)  # after the first, second ... attempt
@@ -86,9 +86,9 @@ def _attempt(delivery: Delivery, clock: Callable[[], dt.datetime]) -> bool:
     delivery.attempts += 1
     try:
         outcome = _post(delivery, delivery.webhook, now) if delivery.webhook is not None else _mail(delivery)
-    except OutwardRefused as refusal:
+    except AddressRefused as refusal:
         _end(delivery, str(refusal), clock(), well=False)
-    except (OutwardFailed, OSError) as error:  # SMTP's errors are OSErrors
+    except (RequestFailed, OSError) as error:  # SMTP's errors are OSErrors
         return _try_again(delivery, str(error), clock())
     except Exception:  # a loop's edge: whatever is wrong with this one, the others are sent, and it is not tried for ever
         log.exception("Delivery %s cannot be sent.", delivery.pk)

@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class OutwardRefused(Exception):
+class AddressRefused(Exception):
     """The address may not be used. The message says why."""
 
 
-class OutwardFailed(Exception):
+class RequestFailed(Exception):
     """It may be used, but it did not work this time."""
 
 
@@ -55,7 +55,7 @@ class Target:
 def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
     """The address behind a URL, looked at. `allow`: networks and hosts that an administrator allows.
 
-    Raises OutwardRefused, OutwardFailed.
+    Raises AddressRefused, RequestFailed.
     """
     parts = _parts(url)
     host = parts.hostname or ""
@@ -68,14 +68,14 @@ def look_up(url: str, *, allow: Sequence[str] = ()) -> Target:
 def addresses_of(host: str, port: int, *, allow: Sequence[str], setting: str) -> tuple[str, ...]:
     """Those of a host, looked at. `setting`: where an administrator allows others than those on the open internet.
 
-    Raises OutwardRefused, OutwardFailed."""
+    Raises AddressRefused, RequestFailed."""
     addresses = _addresses(host, port)
     if host not in allow:
         for address in addresses:
             if not _open(ipaddress.ip_address(address), allow):
                 # Not which one: who types names would learn how the network inside is built.
                 log.info("%s, which somebody has typed, leads to %s, which is not on the open internet.", host, address)
-                raise OutwardRefused(f"{host} is not on the open internet: an administrator can allow it ({setting}).")
+                raise AddressRefused(f"{host} is not on the open internet: an administrator can allow it ({setting}).")
     return addresses
 
 
@@ -86,14 +86,14 @@ def _addresses(host: str, port: int) -> tuple[str, ...]:
         found = asked.result(LOOK_UP_S)
     except concurrent.futures.TimeoutError:
         asked.cancel()
-        raise OutwardFailed(f"Nobody says within {LOOK_UP_S:g} s where {host} is: try again later.") from None
+        raise RequestFailed(f"Nobody says within {LOOK_UP_S:g} s where {host} is: try again later.") from None
     except (OSError, UnicodeError):
-        raise OutwardFailed(f"{host} is not known: correct the name, or try again when it is.") from None
+        raise RequestFailed(f"{host} is not known: correct the name, or try again when it is.") from None
     return tuple(dict.fromkeys(str(each[4][0]).split("%")[0] for each in found))
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[str] = ()) -> int:
-    """The status of the answer, 200 to 299. Raises OutwardRefused, OutwardFailed."""
+    """The status of the answer, 200 to 299. Raises AddressRefused, RequestFailed."""
     target = look_up(url, allow=allow)
     connection = _Pinned(target)
     # A server that answers a byte a minute would keep every single wait short: the whole has a deadline of its own.
@@ -105,14 +105,14 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[s
         answer = connection.getresponse()
         answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise OutwardFailed(f"{target.host} did not answer as it should ({type(error).__name__}).") from None
+        raise RequestFailed(f"{target.host} did not answer as it should ({type(error).__name__}).") from None
     finally:
         deadline.cancel()
         connection.close()
     if 300 <= answer.status < 400:
-        raise OutwardFailed(f"{target.host} answered {answer.status}: redirects are not followed, give the address itself.")
+        raise RequestFailed(f"{target.host} answered {answer.status}: redirects are not followed, give the address itself.")
     if not 200 <= answer.status < 300:
-        raise OutwardFailed(f"{target.host} answered {answer.status}.")
+        raise RequestFailed(f"{target.host} answered {answer.status}.")
     return answer.status
 
 
@@ -146,16 +146,16 @@ class _Pinned(http.client.HTTPConnection):
 
 def _parts(url: str) -> SplitResult:
     if len(url) > LONGEST_URL or any(c.isspace() or not c.isprintable() for c in url):
-        raise OutwardRefused("This is not an address: give one such as https://example.org/hook.")
+        raise AddressRefused("This is not an address: give one such as https://example.org/hook.")
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         known = False
     if not known:
-        raise OutwardRefused("This is not an address: give one such as https://example.org/hook.")
+        raise AddressRefused("This is not an address: give one such as https://example.org/hook.")
     if parts.username is not None or parts.password is not None:
-        raise OutwardRefused("Leave the password out of the address: what is sent is signed with the secret instead.")
+        raise AddressRefused("Leave the password out of the address: what is sent is signed with the secret instead.")
     return parts
 
 

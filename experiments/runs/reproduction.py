@@ -11,7 +11,7 @@ MOST_INPUTS = 3  # that a sentence names
 
 
 @dataclass(frozen=True)
-class Told:
+class RunRecord:
     """A run. `ended`: its last state, "" while it lives; `digests`: by epoch, after which step and what; `inputs`: what it computed with,
     by name; `steps`: how many it did."""
 
@@ -41,7 +41,7 @@ class Verdict:
     figures: Figures | None = None
 
 
-def verdict(then: Told, now: Told, figures: Callable[[], Figures]) -> Verdict:
+def verdict(then: RunRecord, now: RunRecord, figures: Callable[[], Figures]) -> Verdict:
     """Of `now`, which repeats `then`. `figures` compares their curves: asked only where the digests do not say it all."""
     both = sorted(then.digests.keys() & now.digests.keys())
     apart = next((epoch for epoch in both if then.digests[epoch] != now.digests[epoch]), None)
@@ -64,7 +64,9 @@ def verdict(then: Told, now: Told, figures: Callable[[], Figures]) -> Verdict:
     return _by_figures(then, now, inputs, figures())
 
 
-def _different(then: Told, now: Told, both: list[int], apart: int, inputs: tuple[tuple[str, str, str], ...], found: Figures) -> Verdict:
+def _different(
+    then: RunRecord, now: RunRecord, both: list[int], apart: int, inputs: tuple[tuple[str, str, str], ...], found: Figures
+) -> Verdict:
     same = both.index(apart)
     (step_then, _), (step_now, _) = then.digests[apart], now.digests[apart]
     said = f"Not identical: the state after epoch {apart} (step {step_now:,}) is another one than that of run {then.number}"
@@ -73,7 +75,7 @@ def _different(then: Told, now: Told, both: list[int], apart: int, inputs: tuple
     return Verdict("different", f"{said}{_first(found)}{_because(inputs)}", same, inputs, found)
 
 
-def _by_figures(then: Told, now: Told, inputs: tuple[tuple[str, str, str], ...], found: Figures) -> Verdict:
+def _by_figures(then: RunRecord, now: RunRecord, inputs: tuple[tuple[str, str, str], ...], found: Figures) -> Verdict:
     """Where there are no digests to compare: only elastic training keeps them."""
     if found.apart is not None:
         return Verdict("different", f"Not identical.{_first(found)}{_because(inputs)}", 0, inputs, found)
@@ -86,7 +88,7 @@ def _by_figures(then: Told, now: Told, inputs: tuple[tuple[str, str, str], ...],
     return Verdict("unknown", f"Nothing can be compared: {why}.{_because(inputs)}", 0, inputs, found)
 
 
-def _differing(then: Told, now: Told) -> tuple[tuple[str, str, str], ...]:
+def _differing(then: RunRecord, now: RunRecord) -> tuple[tuple[str, str, str], ...]:
     """Of what is known of both."""
     shared = [name for name in then.inputs if name in now.inputs]
     return tuple((name, then.inputs[name], now.inputs[name]) for name in shared if then.inputs[name] != now.inputs[name])
@@ -114,5 +116,5 @@ def _epochs(count: int) -> str:
     return f"{count:,} epoch{'s' * (count != 1)}"
 
 
-def _ended(run: Told) -> str:
+def _ended(run: RunRecord) -> str:
     return {"completed": "completed", "stopped": "was stopped", "failed": "failed"}.get(run.ended, "has not ended")

@@ -83,7 +83,7 @@ def _read(path: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Told:
+class CodeFacts:
     """What a version's scripts say of themselves. `trainers`: by whose trainer each of all its Python files trains (see `trainers`)."""
 
     scripts: tuple[Script, ...] = ()
@@ -91,7 +91,7 @@ class Told:
 
 
 @lru_cache(maxsize=512)
-def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
+def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> CodeFacts:
     """What stands under a content's hash never changes, so it is read once."""
     top = Path(settings.EDT_HOME) / "code" / sha256 / root
     texts: dict[str, str] = {}
@@ -99,28 +99,28 @@ def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> Told:
         source = _read(top / PurePosixPath(path))
         if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
             texts[path] = source
-    told: dict[str, codework.Told] = (codework.ask("scripts", texts=texts) if texts else None) or {}
-    told = {path: told[path] for path in texts if path in told}
-    found = tuple(Script(path, said.description, said.arguments) for path, said in told.items() if said.runnable)
-    return Told(found, tuple((path, said.trainer) for path, said in told.items()))
+    facts: dict[str, codework.ScriptFacts] = (codework.ask("scripts", texts=texts) if texts else None) or {}
+    facts = {path: facts[path] for path in texts if path in facts}
+    found = tuple(Script(path, script.description, script.arguments) for path, script in facts.items() if script.runnable)
+    return CodeFacts(found, tuple((path, script.trainer) for path, script in facts.items()))
 
 
-def told(bundle: Bundle) -> Told:
+def describe_code(bundle: Bundle) -> CodeFacts:
     """Nothing where the code is not on this machine, or too many others are read just now."""
     try:
         return _read_code(bundle.sha256, bundle.root, tuple(bundle.scripts))
     except (FileNotFoundError, codework.Busy):
-        return Told()
+        return CodeFacts()
 
 
 def scripts(bundle: Bundle) -> tuple[Script, ...]:
     """The scripts that are meant to be run, those nearest to the top first."""
-    return told(bundle).scripts
+    return describe_code(bundle).scripts
 
 
 def training_note(version: DefinitionVersion) -> str:
     """What the version's type of training makes of whose trainer its code trains by."""
-    return trainers.note(version.distributed, dict(told(version.bundle).trainers))
+    return trainers.note(version.distributed, dict(describe_code(version.bundle).trainers))
 
 
 def associated(

@@ -58,7 +58,7 @@ def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
     held = Grant.objects.filter(run=run, released_at__isnull=True).select_related("slot__node")
     grants = list(held.order_by("slot__node__name", "slot__device", "slot__index"))
     found, at = _of([run.pk], now=now)
-    slots = [SlotNow(grant, _looked_up(found, grant)) for grant in grants]
+    slots = [SlotNow(grant, _of_grant(found, grant)) for grant in grants]
     shares = [each.use.share for each in slots if each.use.share is not None]
     # Slots that share a GPU each say what is in use of all of it.
     sizes = {_device(each.grant.slot): each.use.memory for each in slots if each.use.memory is not None}
@@ -78,7 +78,7 @@ def _device(slot: Slot) -> tuple[int, str, int]:
 def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Present]:
     """By slot, of open grants by slot."""
     found, _ = _of({grant.run_id for grant in grants.values()}, now=now)
-    return {slot: _looked_up(found, grant) for slot, grant in grants.items()}
+    return {slot: _of_grant(found, grant) for slot, grant in grants.items()}
 
 
 Found = Mapping[int, Mapping[int, Present] | None]
@@ -103,7 +103,7 @@ def _present(entry: utilization.Entry, now: dt.datetime) -> Present:
     return Present(entry.share, entry.memory_bytes, entry.device_bytes, "" if entry.share is not None else CANNOT)
 
 
-def _looked_up(found: Found, grant: Grant) -> Present:
+def _of_grant(found: Found, grant: Grant) -> Present:
     if grant.run_id not in found:
         return Present()
     slots = found[grant.run_id]

@@ -6,7 +6,7 @@ from django.db import connection
 
 from experiments import access
 from experiments.models import Metric, MetricSeries, StateDigest, TrainingRun, User
-from experiments.runs.reproduction import Figures, Told, Verdict, verdict
+from experiments.runs.reproduction import Figures, RunRecord, Verdict, verdict
 from experiments.selectors import receipts
 
 FIRST_APART = """
@@ -33,11 +33,11 @@ def of_others(run: TrainingRun) -> list[TrainingRun]:
     return list(TrainingRun.objects.filter(reproduces=run.pk, experiment__project=run.experiment.project_id).order_by("-pk")[:20])
 
 
-def _facts_of(run: TrainingRun) -> Told:
+def _facts_of(run: TrainingRun) -> RunRecord:
     digests = {each.epoch: (each.step, each.digest) for each in StateDigest.objects.filter(run=run)}
     shape = {name: getattr(run, name) for name in ("engines", "batch_size", "epochs")}
     given = receipts.flat({**receipts.inputs(run), "shape": shape})
-    return Told(run.pk, "" if run.is_live() else run.state, run.step, digests, given)
+    return RunRecord(run.pk, "" if run.is_live() else run.state, run.step, digests, given)
 
 
 def figures(then: TrainingRun, now: TrainingRun) -> Figures:

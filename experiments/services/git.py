@@ -63,7 +63,7 @@ def _fetched(address: str, ref: str, folder: str, credential: str, *, sealed: st
     with contextlib.ExitStack() as stack:
         try:
             source = gitcode.checked(address, ref, folder)
-            given = Access.given(credential, address=source.address) if credential.strip() else None
+            given = Access.from_input(credential, address=source.address) if credential.strip() else None
             access = given or Access.unsealed(sealed, address=source.address)
             got = stack.enter_context(gitcode.fetched(source, access))
         except GitRefused as refused:

@@ -43,7 +43,7 @@ def create_named_environment(
         if (before := _sent_before(by, idempotency_key)) is not None:
             return before
         if NamedEnvironment.objects.filter(name__iexact=facts[0]).exists():
-            checks.refuse("name", _taken(facts[0]))
+            checks.refuse("name", _name_taken(facts[0]))
         raise
     return version
 
@@ -68,7 +68,7 @@ def change_named_environment(
                 notify.changed("cluster", "environments")
     except IntegrityError:
         if NamedEnvironment.objects.filter(name__iexact=clean).exclude(pk=environment.pk).exists():
-            checks.refuse("name", _taken(clean))
+            checks.refuse("name", _name_taken(clean))
         raise
     return version
 
@@ -163,11 +163,11 @@ def _name(value: str, *, but: NamedEnvironment | None) -> str:
     if not _NAME.fullmatch(clean):
         checks.refuse("name", "Use letters, digits, blanks and . _ + - in the name, and begin with a letter or digit.")
     if NamedEnvironment.objects.filter(name__iexact=clean).exclude(pk__in=[but.pk] if but else []).exists():
-        checks.refuse("name", _taken(clean))
+        checks.refuse("name", _name_taken(clean))
     return clean
 
 
-def _taken(name: str) -> str:
+def _name_taken(name: str) -> str:
     return f"There is an environment {name} already (perhaps a retired one): choose another name, or edit that one."
 
 

@@ -15,7 +15,7 @@ from django.db import transaction
 from experiments.live import notify
 from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
 from experiments.notifications import rules, webhook_client
-from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
+from experiments.notifications.webhook_client import AddressRefused, RequestFailed
 from experiments.services import checks
 
 MOST_WEBHOOKS = 10
@@ -96,7 +96,7 @@ def add_webhook(*, by: User, url: str, kinds: Sequence[str], project: Project | 
         checks.refuse("kinds", "Choose at least one.")
     try:
         webhook_client.look_up(url.strip(), allow=settings.EDT_WEBHOOK_ALLOW)
-    except (OutwardRefused, OutwardFailed) as refusal:
+    except (AddressRefused, RequestFailed) as refusal:
         checks.refuse("url", str(refusal))
     owner = {"project": project} if project is not None else {"person": by}
     hook = Webhook.objects.create(url=url.strip(), kinds=chosen, secret=secrets.token_hex(24), created_by=by, **owner)

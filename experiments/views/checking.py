@@ -33,7 +33,7 @@ MOST_SCRIPTS = 2000
 @require_POST
 def project(request: HttpRequest) -> HttpResponse:
     form = ProjectForm(request.POST)
-    return _errors_response(form, taken=_taken("project of yours", access.projects_for(person(request)), form))
+    return _errors_response(form, taken=_name_taken("project of yours", access.projects_for(person(request)), form))
 
 
 @require_POST
@@ -47,7 +47,7 @@ def definition(request: HttpRequest, pk: int) -> HttpResponse:
         name, text = said.get("name", ""), said.get("description", "")
         services.check_definition(into, by=user, name=name, description=text, scripts=_scripts(request), **_attributes(form, said))
 
-    return _errors_response(form, check, taken=_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
+    return _errors_response(form, check, taken=_name_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
 
 
 @require_POST
@@ -83,14 +83,14 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
         sent: dict[str, Any] = {name: said.get(name) or "" for name in ("name", "description", "source_folder")}
         services.check_experiment(into, data_asset=said.get("data_asset"), environment=said.get("environment"), **told, **sent)
 
-    return _errors_response(form, check, taken=_taken("experiment", into.experiments.all(), form), more=lines)
+    return _errors_response(form, check, taken=_name_taken("experiment", into.experiments.all(), form), more=lines)
 
 
 @require_POST
 def data(request: HttpRequest, pk: int) -> HttpResponse:
     into = access.project(person(request), pk, need="write")
     form = DataForm(request.POST)
-    return _errors_response(form, taken=_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
+    return _errors_response(form, taken=_name_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
 
 
 @require_POST
@@ -171,7 +171,7 @@ def _chosen(request: HttpRequest) -> bool:
     return request.POST.get("sent_bytes", "").isdigit()
 
 
-def _taken(what: str, those: QuerySet[Any], form: forms.BaseForm) -> dict[str, list[str]]:
+def _name_taken(what: str, those: QuerySet[Any], form: forms.BaseForm) -> dict[str, list[str]]:
     name = " ".join(str(form["name"].value() or "").split())
     if not name or "\0" in name or not those.filter(name__iexact=name).exists():
         return {}

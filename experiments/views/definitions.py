@@ -58,14 +58,14 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
 
 def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersion:
     """The service call behind the form, here and on the New experiment page."""
-    said, upload, kept = form.said(), form.cleaned_data["upload"], form.cleaned_data["kept"]
+    said, upload, kept = form.service_arguments(), form.cleaned_data["upload"], form.cleaned_data["kept"]
     if git := form.git():
         return services.create_definition_from_git(project, by=user, **git, **said)
     if upload:
         version = services.create_definition(project, by=user, upload=upload, file_name=upload.name, **said)
         uploaded_code.spent(form, user, project)
         return version
-    with uploaded_code.taken(user, project, kept) as (zip_, name):
+    with uploaded_code.consumed(user, project, kept) as (zip_, name):
         return services.create_definition(project, by=user, upload=zip_, file_name=name, **said)
 
 
@@ -110,14 +110,14 @@ def new_version(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _add(definition: TrainingDefinition, user: User, form: VersionForm) -> DefinitionVersion:
-    said, upload, kept = form.said(), form.cleaned_data["upload"], form.cleaned_data["kept"]
+    said, upload, kept = form.service_arguments(), form.cleaned_data["upload"], form.cleaned_data["kept"]
     if git := form.git():
         return services.add_version_from_git(definition, by=user, **git, **said)
     if upload or not kept:
         version = services.add_version(definition, by=user, upload=upload or None, file_name=upload.name if upload else "", **said)
         uploaded_code.spent(form, user, definition.project)
         return version
-    with uploaded_code.taken(user, definition.project, kept) as (zip_, name):
+    with uploaded_code.consumed(user, definition.project, kept) as (zip_, name):
         return services.add_version(definition, by=user, upload=zip_, file_name=name, **said)
 
 

@@ -200,7 +200,7 @@ def _create_and_run(
     keys = ("name", "description", "data_asset", "source_folder", "environment", "idempotency_key")
     said = {key: form.cleaned_data[key] for key in keys}
     said["keeps"] = form.policy()
-    said["thresholds"] = [line.wanted() for line in lines if line.has_changed()]
+    said["thresholds"] = [line.crossing() for line in lines if line.has_changed()]
     everywhere = form.cleaned_data["global_command"]
     return attempt(form, lambda: services.create_and_run(project, by=user, **_grid(parts, everywhere), **said))
 

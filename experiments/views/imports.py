@@ -25,7 +25,7 @@ from experiments.services import imports
 from experiments.transfer import exporting
 from experiments.views.downloads import streamed
 from experiments.views.responses import Crumbs, act, later, number, page, person, refused
-from experiments.views.uploads import MOST_PIECE_BYTES, errors_response, said_of, size_of
+from experiments.views.uploads import MOST_PIECE_BYTES, errors_response, json_body, size_of
 
 MOST_SHOWN = 20
 
@@ -77,7 +77,7 @@ def _whole(user: User, form: ImportForm) -> ProjectImport:
 @require_POST
 def begin(request: HttpRequest) -> HttpResponse:
     """{"files": [{"path", "size"}]}, of one file -> 201 {"upload": address, "received": [bytes]}"""
-    said = said_of(request)
+    said = json_body(request)
     try:
         [file] = said.get("files", [])
         order = imports.begin_import(by=person(request), file_name=str(file["path"]), size_bytes=size_of(file["size"]))

@@ -27,7 +27,7 @@ PATH_LIMIT = 4096
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FileQuery:
     """What the address says of the tree. `opened`: the open folders; None: those that are open at first. `most`: files of one folder."""
 
     q: str
@@ -41,10 +41,12 @@ class Wanted:
         return f"{self.kind}:{self.q}" if self.q or self.kind else ""
 
 
-def wanted(request: HttpRequest) -> Wanted:
+def file_query(request: HttpRequest) -> FileQuery:
     asked = request.GET
     q, kind = asked.get("q", "").replace("\0", "")[:TEXT_LIMIT].strip(), asked.get("kind", "")
-    found = Wanted(q, kind if kind in filetree.KINDS else "", None, number(request, "rows", filetree.MOST_ROWS, least=1, most=MOST_SHOWN))
+    found = FileQuery(
+        q, kind if kind in filetree.KINDS else "", None, number(request, "rows", filetree.MOST_ROWS, least=1, most=MOST_SHOWN)
+    )
     if asked.get("tree") is None or asked.get("of", "") != found.filter:
         return replace(found, most=filetree.MOST_ROWS)
     opened = {path[:PATH_LIMIT] for path in asked.getlist("open")[:MOST_OPEN]}
@@ -64,7 +66,7 @@ class Tree:
     query: str
 
 
-def tree_of(found: list[RunFile], asked: Wanted) -> Tree:
+def tree_of(found: list[RunFile], asked: FileQuery) -> Tree:
     root = filetree.tree(filetree.matching(found, q=asked.q, kind=asked.kind))
     opened = filetree.all_open(root) if asked.opened is None else asked.opened
     shown = [each.path for each in filetree.folders(root) if each.path in opened][:MOST_OPEN]
@@ -80,7 +82,7 @@ def tree_of(found: list[RunFile], asked: Wanted) -> Tree:
 def results(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "results")
     listed = cache(lambda: selectors.listed(run, limit=MOST_LISTED))
-    found, asked = later(lambda: listed().files), wanted(request)
+    found, asked = later(lambda: listed().files), file_query(request)
     context = {
         **tab,
         "missing": later(lambda: listed().missing),

@@ -37,7 +37,7 @@ def find(user: User, project: Project, pk: int | None, *, for_code: bool = True)
 
 
 @contextlib.contextmanager
-def taken(user: User, project: Project, pk: int) -> Iterator[tuple[BinaryIO, str]]:
+def consumed(user: User, project: Project, pk: int) -> Iterator[tuple[BinaryIO, str]]:
     """(what to read, file name) of that zip, which is given up when it has been taken, or refused for what is in it."""
     upload = find(user, project, pk)
     if upload is None:  # the form is sent again, and the service finds what the first one made; or nothing, and says that this is empty
@@ -66,7 +66,7 @@ def keep_code_of(form: forms.BaseForm, user: User, project: Project, *, refused:
     def keep(sent: list[Any]) -> DataUpload:
         return keep_code(project, by=user, file_name=_base(sent[-1].name), size_bytes=sent[-1].size, file=sent[-1])
 
-    return _kept_of(form, user, project, keep, for_code=True, refused=refused)
+    return _upload_of(form, user, project, keep, for_code=True, refused=refused)
 
 
 def keep_data_of(form: forms.BaseForm, user: User, project: Project, *, name: str) -> DataUpload | None:
@@ -76,7 +76,7 @@ def keep_data_of(form: forms.BaseForm, user: User, project: Project, *, name: st
         called = name.strip()[:120] or _base(sent[0].name)[:120]
         return services.keep_files(project, by=user, name=called, files=[(_base(each.name), each.size, each) for each in sent])
 
-    return _kept_of(form, user, project, keep, for_code=False)
+    return _upload_of(form, user, project, keep, for_code=False)
 
 
 def spent(form: forms.BaseForm, user: User, project: Project, *, for_code: bool = True) -> None:
@@ -85,7 +85,7 @@ def spent(form: forms.BaseForm, user: User, project: Project, *, for_code: bool 
         services.drop_upload(before)
 
 
-def _kept_of(
+def _upload_of(
     form: forms.BaseForm, user: User, project: Project, keep: Callable[[list[Any]], DataUpload], *, for_code: bool, refused: bool = False
 ) -> DataUpload | None:
     sent = form.files.getlist(form.add_prefix("upload")) if form.is_bound and form.files else []

@@ -36,7 +36,7 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
     """
     user = person(request)
     project = access.project(user, pk, need="write")
-    said = said_of(request)
+    said = json_body(request)
     try:
         parts = [Part(str(each["path"]), size_of(each["size"])) for each in said.get("files", [])]
         if said.get("code") is True:
@@ -92,7 +92,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
         upload = access.data_upload(user, pk)
     except Http404:  # finished before, and the answer was lost on its way
         return JsonResponse({"to": reverse("data", args=[access.finished_upload(user, pk).pk])})
-    hashes = said_of(request).get("sha256")
+    hashes = json_body(request).get("sha256")
     if not isinstance(hashes, list) or len(hashes) != len(upload.parts):
         hashes = [None] * len(upload.parts)
     try:
@@ -134,7 +134,7 @@ def _state(upload: DataUpload) -> dict[str, object]:
     }
 
 
-def said_of(request: HttpRequest) -> dict[str, Any]:
+def json_body(request: HttpRequest) -> dict[str, Any]:
     """The body's JSON; empty where it is none."""
     try:
         said = json.loads(request.read(MOST_LIST_BYTES + 1) or b"{}")  # not `body`, whose limit is that of a form

@@ -48,4 +48,4 @@ def _add(request: HttpRequest, set_it: Callable[..., object], *, said: str, to: 
     form = WatchForm(request.POST)
     if not form.is_valid():
         return refused(request, form.first_error(), to=to)
-    return act(request, lambda: set_it(by=person(request), **asdict(form.wanted())), said=said, to=to)
+    return act(request, lambda: set_it(by=person(request), **asdict(form.crossing())), said=said, to=to)

@@ -153,7 +153,7 @@ class Service:
     def call(self, method: str, path: str, *, accept: str = "application/json", body: IO[bytes] | None = None, kind: str = "") -> Any:
         """The answer, open. Raises Failed with what the service says."""
         if not self.token:
-            self.token = "" if self.username else kept().get(self.name, "")
+            self.token = "" if self.username else saved_tokens().get(self.name, "")
         if not self.token:
             self.log_on()
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
@@ -206,7 +206,7 @@ def say(what: object) -> None:
     sys.stdout.flush()
 
 
-def kept() -> dict[str, str]:
+def saved_tokens() -> dict[str, str]:
     """Tokens by host."""
     try:
         return {str(key): str(value) for key, value in json.loads((Path.home() / KEPT).read_text()).items()}
@@ -245,13 +245,13 @@ Do = Callable[[Call], None]
 
 def logon(call: Call) -> None:
     token = call.service.log_on()
-    keep({**kept(), call.service.name: token})
+    keep({**saved_tokens(), call.service.name: token})
     say("Logon succeed.\n")
 
 
 def logoff(call: Call) -> None:
     call.service.call("POST", "/auth/v1/logoff").close()
-    keep({name: token for name, token in kept().items() if name != call.service.name})
+    keep({name: token for name, token in saved_tokens().items() if name != call.service.name})
     say("Logoff succeed.\n")
 
 

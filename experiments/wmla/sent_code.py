@@ -29,7 +29,7 @@ class SentCode:
 
 
 @contextlib.contextmanager
-def taken(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
+def opened(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
     """The code, as long as the block lasts. Raises Refused. What is within an archive is checked by `bundles.keep`."""
     scripts = [each for each in files if _name(each).endswith(".py")]
     archives = [each for each in files if each not in scripts and _is_archive(each)]

@@ -46,7 +46,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
     if said.priority is not None:
         checks.whole(said.priority, field="priority", least=1, most=10_000)
     project = _project(by)
-    with sent_code.taken(files) as code:
+    with sent_code.opened(files) as code:
         bundle = bundles.keep(code.file, file_name=code.name)
         command = _command(bundle, said, only=code.only)
         name = _name(said, command)

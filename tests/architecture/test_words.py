@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import ROOT, functions, modules
 
 GIVEN_UP = {
     "arena": "segment",
@@ -16,6 +16,8 @@ GIVEN_UP = {
     "keeper": "shim",
     "kinship": "process handles",
     "outpost": "remote node",
+    "OutwardFailed": "RequestFailed",
+    "OutwardRefused": "AddressRefused",
     "relay": "bridge",
     "roster": "worker table",
     "seat": "worker id",
@@ -34,3 +36,26 @@ def test_nothing_is_called_by_a_word_that_was_given_up() -> None:
     found = [f"{path.relative_to(ROOT)}: {word}" for path in files for word in words.findall(path.read_text())]
     assert len(files) > 1000, "the places have moved"
     assert not found, f"now called: {GIVEN_UP}"
+
+
+# A function says what it does or what it gives; these names say neither.
+EMPTY = {"asked", "given", "hear", "heard", "hear_host", "kept", "kept_of", "let_go", "looked_at", "said", "said_of"}
+EMPTY |= {"taken", "told", "wanted"}
+STILL = {
+    "experiments.cluster.agent.hear",
+    "experiments.cluster.scheduling.let_go",
+    "experiments.cluster.snapshot.heard",
+    "training_runtime.host.meter.gpu_errors._hear",
+    "training_runtime.host.runs.begin.let_go",
+    "training_runtime.host.runs.log_filter._hear",
+    "training_runtime.host.runs.talk._hear",
+    "training_runtime.host.server._hear",
+    "training_runtime.host.spares.pool._hear",
+    "training_runtime.host.spares.warm_handle.heard",
+    "webapp.studio.watchdog.heard",
+}
+
+
+def test_a_function_has_a_name_that_says_what_it_does_or_gives() -> None:
+    named = {f"{module.name}.{each.name}" for module in modules() for each in functions(module) if each.name.lstrip("_") in EMPTY}
+    assert named - STILL == set()

@@ -102,7 +102,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
     8: Tried(
         "webhooks, addresses of git, redirects, DNS that changes",
         (
-            "domain/test_outward.py",
+            "domain/test_webhook_client.py",
             "domain/test_git.py",
             "domain/test_notifications.py::test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many",
         ),
@@ -246,7 +246,8 @@ FINDINGS: dict[str, Tried] = {
     ),
     "A16": Tried("which names exist", (), left="Scheduling policy lists all names to whoever is logged in, by design."),
     "A17": Tried(
-        "the address inside, told by a refusal", ("domain/test_outward.py::test_a_refusal_does_not_tell_which_address_a_name_has_inside",)
+        "the address inside, told by a refusal",
+        ("domain/test_webhook_client.py::test_a_refusal_does_not_tell_which_address_a_name_has_inside",),
     ),
     "A18": Tried("a finish of an upload, sent again", ("web/test_data.py::test_a_finish_of_somebody_elses_upload_is_not_answered_again",)),
     "A19": Tried(

@@ -92,7 +92,7 @@ def test_what_lies_in_a_folder_that_was_handed_over_is_not_believed(case: str, t
     at = os.open(folder, os.O_RDONLY)
     try:
         with pytest.raises((ProtocolError, BundleRefused, OSError)):
-            folders._taken_back(at, os.fstat(at), Limits(entries=10, unpacked_bytes=1000))
+            folders._check_returned(at, os.fstat(at), Limits(entries=10, unpacked_bytes=1000))
     finally:
         os.close(at)
     assert (tmp_path / "other").stat().st_mode & 0o777 == 0o644

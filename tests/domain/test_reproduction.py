@@ -6,49 +6,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.runs.reproduction import Figures, Told, Verdict, verdict
+from experiments.runs.reproduction import Figures, RunRecord, Verdict, verdict
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 THREE = {1: (10, A), 2: (20, B), 3: (30, C)}
-THEN = Told(12, "completed", 30, THREE, {"seed": "7", "code sha256": "x"})
+THEN = RunRecord(12, "completed", 30, THREE, {"seed": "7", "code sha256": "x"})
 
 
-def judged(now: Told, then: Told = THEN, figures: Figures | None = None) -> Verdict:
+def judged(now: RunRecord, then: RunRecord = THEN, figures: Figures | None = None) -> Verdict:
     return verdict(then, now, lambda: figures or Figures())
 
 
 def test_a_run_that_has_just_begun_is_waited_for() -> None:
-    found = judged(Told(13))
+    found = judged(RunRecord(13))
     assert (found.result, found.epochs) == ("waiting", 0)
 
 
 def test_while_it_runs_it_is_the_same_so_far() -> None:
-    found = judged(Told(13, "", 20, {1: (10, A), 2: (20, B)}))
+    found = judged(RunRecord(13, "", 20, {1: (10, A), 2: (20, B)}))
     assert (found.result, found.epochs) == ("same so far", 2)
     assert "2 epochs is that of run 12" in found.sentence
 
 
 def test_the_same_states_to_the_end_are_identical_bit_for_bit() -> None:
-    found = judged(Told(13, "completed", 30, dict(THREE), {"seed": "7"}))
+    found = judged(RunRecord(13, "completed", 30, dict(THREE), {"seed": "7"}))
     assert (found.result, found.epochs, found.inputs) == ("identical", 3, ())
     assert found.sentence == "Identical, bit for bit: the state after each of 3 epochs is that of run 12."
 
 
 def test_a_run_that_was_stopped_says_how_far_it_was_the_same() -> None:
-    found = judged(Told(13, "stopped", 25, {1: (10, A), 2: (20, B)}))
+    found = judged(RunRecord(13, "stopped", 25, {1: (10, A), 2: (20, B)}))
     assert (found.result, found.epochs) == ("same so far", 2)
     assert found.sentence == "It was stopped after 2 epochs; as far as it came, its state is that of run 12."
 
 
 def test_one_that_goes_on_longer_is_identical_as_far_as_the_other_came() -> None:
-    then = Told(12, "stopped", 15, {1: (10, A)})
-    found = judged(Told(13, "completed", 30, THREE), then)
+    then = RunRecord(12, "stopped", 15, {1: (10, A)})
+    found = judged(RunRecord(13, "completed", 30, THREE), then)
     assert (found.result, found.epochs) == ("identical", 1)
     assert "as far as run 12 came" in found.sentence
 
 
 def test_the_first_difference_is_named_by_epoch_step_curve_and_both_values() -> None:
-    now = Told(13, "", 30, {1: (10, A), 2: (20, C), 3: (30, C)}, {"seed": "8", "code sha256": "x"})
+    now = RunRecord(13, "", 30, {1: (10, A), 2: (20, C), 3: (30, C)}, {"seed": "8", "code sha256": "x"})
     found = judged(now, figures=Figures(2, ("train loss", 14, 0.5, 0.25)))
     assert (found.result, found.epochs) == ("different", 1)
     assert found.inputs == (("seed", "7", "8"),)
@@ -59,7 +59,7 @@ def test_the_first_difference_is_named_by_epoch_step_curve_and_both_values() -> 
 
 
 def test_other_lengths_of_epochs_are_a_difference() -> None:
-    found = judged(Told(13, "completed", 33, {1: (11, A)}))
+    found = judged(RunRecord(13, "completed", 33, {1: (11, A)}))
     assert found.result == "different"
     assert "(step 11) is another one than that of run 12, whose epoch 1 ended at step 10." in found.sentence
 
@@ -76,7 +76,7 @@ def test_other_lengths_of_epochs_are_a_difference() -> None:
 def test_without_digests_figures_are_compared_and_it_is_said_that_the_state_was_not(
     ended: str, figures: Figures, result: str, says: str
 ) -> None:
-    found = judged(Told(13, ended, 30), Told(12, "completed", 30), figures)
+    found = judged(RunRecord(13, ended, 30), RunRecord(12, "completed", 30), figures)
     assert found.result == result
     assert says in found.sentence
 
@@ -88,7 +88,7 @@ DIGESTS = st.dictionaries(st.integers(1, 4), st.tuples(st.integers(1, 40), st.sa
 def test_nothing_is_called_identical_that_has_another_state(
     then: dict[int, tuple[int, str]], now: dict[int, tuple[int, str]], ended: str
 ) -> None:
-    found = judged(Told(2, ended, 1, now), Told(1, "completed", 1, then))
+    found = judged(RunRecord(2, ended, 1, now), RunRecord(1, "completed", 1, then))
     shared = then.keys() & now.keys()
     if found.result == "identical":
         assert then and ended and all(now[epoch] == said for epoch, said in then.items())

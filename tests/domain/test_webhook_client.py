@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from experiments.notifications import webhook_client
-from experiments.notifications.webhook_client import OutwardFailed, OutwardRefused
+from experiments.notifications.webhook_client import AddressRefused, RequestFailed
 from tests.domain.test_notifications import LOCAL, Receiver, receiver
 
 __all__ = ["receiver"]  # a fixture
@@ -19,7 +19,7 @@ __all__ = ["receiver"]  # a fixture
 def test_a_refusal_does_not_tell_which_address_a_name_has_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.20.30.40", 80))]
     monkeypatch.setattr(webhook_client.socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(OutwardRefused) as refusal:
+    with pytest.raises(AddressRefused) as refusal:
         webhook_client.look_up("http://wiki.internal.example/")
     assert "10.20" not in str(refusal.value)
 
@@ -28,7 +28,7 @@ def test_a_name_that_nobody_resolves_is_not_waited_for(monkeypatch: pytest.Monke
     asked = threading.Event()
     monkeypatch.setattr(webhook_client.socket, "getaddrinfo", lambda *_, **__: asked.wait(30))
     monkeypatch.setattr(webhook_client, "LOOK_UP_S", 0.05)
-    with pytest.raises(OutwardFailed, match="Nobody says"):
+    with pytest.raises(RequestFailed, match="Nobody says"):
         webhook_client.look_up("http://slow.example/")
     asked.set()
 
@@ -60,9 +60,9 @@ def test_the_next_address_of_a_name_is_tried_where_the_first_does_not_answer(mon
     ],
 )  # fmt: skip
 def test_an_address_inside_is_refused(url: str) -> None:
-    with pytest.raises((OutwardRefused, OutwardFailed)) as error:
+    with pytest.raises((AddressRefused, RequestFailed)) as error:
         webhook_client.look_up(url)
-    assert isinstance(error.value, OutwardRefused) or "not known" in str(error.value)
+    assert isinstance(error.value, AddressRefused) or "not known" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_address_inside_is_refused(url: str) -> None:
             "//example.org", "http://example.org:0/", "https://example.org/\r\nX: y", "gopher://1.1.1.1/", "http://[::1"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(OutwardRefused):
+    with pytest.raises(AddressRefused):
         webhook_client.look_up(url, allow=LOCAL)
 
 
@@ -78,7 +78,7 @@ def test_an_open_address_and_an_allowed_one_pass() -> None:
     assert webhook_client.look_up("https://1.1.1.1/hook?a=b").path == "/hook?a=b"
     assert webhook_client.look_up("http://127.0.0.1:8080/", allow=LOCAL).port == 8080
     assert set(webhook_client.look_up("http://localhost/", allow=["localhost"]).addresses) <= {"127.0.0.1", "::1"}
-    with pytest.raises(OutwardRefused):
+    with pytest.raises(AddressRefused):
         webhook_client.look_up("http://10.0.0.1/", allow=LOCAL)
 
 
@@ -89,7 +89,7 @@ def test_a_name_that_has_one_address_inside_is_refused_and_the_one_looked_at_is_
         return lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
 
     monkeypatch.setattr(webhook_client.socket, "getaddrinfo", answers("1.1.1.1", "10.0.0.1"))
-    with pytest.raises(OutwardRefused):
+    with pytest.raises(AddressRefused):
         webhook_client.look_up("http://mixed.example/")
     target = []
     port = int(receiver.url.split(":")[2].split("/")[0])
@@ -113,6 +113,6 @@ def test_a_server_that_answers_for_ever_is_left(monkeypatch: pytest.MonkeyPatch)
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         began = timezone.now()
-        with pytest.raises(OutwardFailed):
+        with pytest.raises(RequestFailed):
             webhook_client.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, allow=LOCAL)  # accepted, never answered
         assert (timezone.now() - began).total_seconds() < 4

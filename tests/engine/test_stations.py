@@ -211,7 +211,7 @@ def test_who_does_not_know_the_token_is_not_let_in(start):
         wire = Wire(connection)
         with pytest.raises((ProtocolError, EOFError, ConnectionResetError)):
             wire.greet("no idea", listens=False)
-            wire.hear()
+            wire.receive_message()
     with socket.create_connection((found.address, found.port)) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
         connection.settimeout(10)

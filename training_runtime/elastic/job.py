@@ -102,9 +102,9 @@ class Job:
         return self.parts.measures
 
     @property
-    def told(self) -> tuple[Any, Any]:
+    def script_objects(self) -> tuple[Any, Any]:
         """Model and optimizer as the script knows them."""
-        return self.parts.told or (self.model, self.optimizer)
+        return self.parts.script_objects or (self.model, self.optimizer)
 
     @property
     def engines(self) -> int:
@@ -143,7 +143,7 @@ class Job:
 
     def _told_apart(self) -> dict[str, object]:
         """What the script knows as its model and optimizer, where that is something else: others may hold it."""
-        return dict(zip(("told model", "told optimizer"), self.parts.told, strict=True)) if self.parts.told else {}
+        return dict(zip(("told model", "told optimizer"), self.parts.script_objects, strict=True)) if self.parts.script_objects else {}
 
     @property
     def untrained(self) -> list[torch.Tensor]:

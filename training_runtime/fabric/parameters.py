@@ -73,7 +73,7 @@ def getTestData(loader: bool = True) -> Any:
 
 def value(name: str) -> Any:
     """Of one parameter: from the command line, `config.json`, or its default."""
-    for found in (_given(), _configured()):
+    for found in (_from_command_line(), _configured()):
         if name in found:
             return _checked(name, found[name])
     return DEFAULTS[name]
@@ -88,7 +88,7 @@ def _checked(name: str, found: Any) -> Any:
         raise UserError(f"pth_parameter_mgr: {name} must be {'a number' if kind is not str else 'a name'}, not {found!r}") from None
 
 
-def _given() -> dict[str, str]:
+def _from_command_line() -> dict[str, str]:
     """Of `--name value` and `--name=value`."""
     found: dict[str, str] = {}
     for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):

@@ -157,7 +157,7 @@ def _classes(demand: Demand, shares: Shares) -> Iterable[Device]:
 def _sentence(demand: Demand, scene: Scene) -> str:
     held, granted = demand.run.held, scene.grants[demand.run.id]
     if not granted:
-        left = f"suspended: {_given(held, scene, by=demand.run)}; " if held and not demand.run.paused else ""
+        left = f"suspended: {_recipients(held, scene, by=demand.run)}; " if held and not demand.run.paused else ""
         return left + _why_none(demand, scene)
     turn = "; it goes first for a while, because it had waited too long" if demand.run.id in scene.shares.favoured else ""
     what = f"holds {_amount(demand, scene)}" if held == granted else _change(demand, held, granted, scene)
@@ -195,13 +195,13 @@ def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene
     left = sorted({scene.slots[slot].room for slot in held if slot in scene.slots} - {demand.node})
     if demand.node is not None and left:
         forced = any(slot in scene.owner or (slot in scene.slots and scene.slots[slot].draining) for slot in held)
-        given = f"{_given(held - granted, scene, by=demand.run)}, " if forced else ""
+        given = f"{_recipients(held - granted, scene, by=demand.run)}, " if forced else ""
         why = "" if forced else ", where more is free,"
         return f"{given}moves from {listed(left)} to {demand.node}{why} and holds {_amount(demand, scene)}"
     if len(granted) > len(held):
         return f"grows from {len(held)} to {_amount(demand, scene)}{_received(granted - held, scene, by=demand.run)}"
     if len(granted) < len(held):
-        return f"{_given(held - granted, scene, by=demand.run)} and holds {_amount(demand, scene)}"
+        return f"{_recipients(held - granted, scene, by=demand.run)} and holds {_amount(demand, scene)}"
     drained = sorted({scene.slots[slot].node for slot in held - granted if slot in scene.slots and scene.slots[slot].draining})
     because = f"{listed(drained)} gives its slots up for maintenance" if drained else "to be on fewer machines"
     return f"moves {plural(len(held - granted))} ({because}) and holds {_amount(demand, scene)}"
@@ -218,7 +218,7 @@ def _received(gained: Iterable[int], scene: Scene, *, by: RunFacts) -> str:
     return f", {plural(sources.total())} handed over by {listed(sorted(sources))}" if sources else ""
 
 
-def _given(lost: frozenset[int], scene: Scene, *, by: RunFacts) -> str:
+def _recipients(lost: frozenset[int], scene: Scene, *, by: RunFacts) -> str:
     """To whom the lost slots go, or why else they are given up."""
     takers: Counter[int] = Counter(scene.owner[slot] for slot in lost if slot in scene.owner)
     drained = sum(slot in scene.slots and scene.slots[slot].draining for slot in lost)

@@ -121,7 +121,7 @@ class Coordinator:
 
     def _is_stopped(self) -> bool:
         """Nothing trains any more, but the host may still want something."""
-        self._hear_host()
+        self._poll_host()
         return bool(self.stopping)
 
     # -- events
@@ -149,7 +149,7 @@ class Coordinator:
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.remote_nodes.end(over=False)
-        fork_server.terminate_workers(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._hear_host)
+        fork_server.terminate_workers(self.segment, [worker for worker in self.worker_table.on(0) if worker.pid], self._poll_host)
         self._read_all()  # what they have said since
         self.worker_table.mark_all_gone()
         self._tell_holding()
@@ -174,7 +174,7 @@ class Coordinator:
         self.unforkable = None
         self.recorder.write(journal.Warned(fork_server.start_fresh(report)))
 
-    def _hear_host(self) -> None:
+    def _poll_host(self) -> None:
         if self.link is None:
             return
         self.link.poll()
@@ -185,7 +185,7 @@ class Coordinator:
             self.stopping = self.reason = self.link.stop.reason or "stopped"
 
     def _read_all(self) -> None:
-        self._hear_host()
+        self._poll_host()
         assert self.fork_server is not None
         for report in self.fork_server.inbox.handled():
             self._drain_ring()  # steps come before what followed them
@@ -273,7 +273,7 @@ class Coordinator:
         died = self.worker_table.exited(worker_id, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
         self._tell_holding()
         self.remote_nodes.worker_ended(self.worker_table[worker_id].machine)
-        if not died or ended.slot not in self._wanted_ids():
+        if not died or ended.slot not in self._desired_ids():
             return
         if ended.may_be_the_slot() and not unheard:
             self.recorder.died(ended.slot)
@@ -294,19 +294,19 @@ class Coordinator:
         if self.segment is None:
             return
         forked = [worker for worker in self.worker_table.alive() if worker.pid and not worker.killed]
-        wanted, ends = self._wanted_ids(), {"done": self.done, "retiring": self.retiring}
+        wanted, ends = self._desired_ids(), {"done": self.done, "retiring": self.retiring}
         for worker_id, why in self.supervision.to_end(now, self.segment, forked, self.record, wanted=wanted, durations=durations, **ends):
             self.recorder.write(journal.Warned(why))
             self.worker_table.kill((worker_id,))
         self.remote_nodes.abandon_unresponsive(now)
 
     @property
-    def wanted(self) -> tuple[SlotRef, ...]:
+    def desired(self) -> tuple[SlotRef, ...]:
         """The slots here, then those of other machines."""
         return (*self.granted, *self.remote_nodes.slots())
 
-    def _wanted_ids(self) -> tuple[int, ...]:
-        return () if self.stopping else tuple(slot.id for slot in self.wanted)
+    def _desired_ids(self) -> tuple[int, ...]:
+        return () if self.stopping else tuple(slot.id for slot in self.desired)
 
     def _lose(self, machine: int) -> None:
         """Nothing more will be heard from a machine; its own host sees to what may still run there."""
@@ -329,7 +329,7 @@ class Coordinator:
             return self._act()
         self.worker_table.discard(decision.discard)
         for slot in decision.start:
-            self._start(next(s for s in self.wanted if s.id == slot))
+            self._start(next(s for s in self.desired if s.id == slot))
         if decision.publish is not None:
             self._publish(decision.publish)
         return None
@@ -347,7 +347,7 @@ class Coordinator:
     def _facts(self, now: float) -> membership.Facts:
         return membership.Facts(
             engines=self.job.engines,
-            wanted=self._wanted_ids(),
+            wanted=self._desired_ids(),
             reason=self.reason,
             generation=self.record.number,
             members=self.record.members,
@@ -360,7 +360,7 @@ class Coordinator:
     def _start(self, slot: SlotRef) -> None:
         assert self.segment is not None
         avoid = self.recorder_feed.still_read()
-        workers = min(len(self.wanted), self.job.engines)
+        workers = min(len(self.desired), self.job.engines)
         first = not self.worker_table.those("member", "starting", "ready")
         if self.has_state and first:  # of those who begin with the checkpoint
             self._drain_ring()

@@ -91,7 +91,7 @@ class DriverLogger:
         self._pausing = True
         return self._batches is None or self._ended
 
-    def said(self) -> list[str]:
+    def take_complaints(self) -> list[str]:
         """What is to be told of errors of the callback since the last time."""
         return [self._said.popleft() for _ in range(len(self._said))]
 

@@ -319,7 +319,7 @@ class Recorder:
             self.write(journal.Warned("the driver's logger callback was far behind the training when that ended, and was not waited for"))
 
     def _complain(self) -> None:
-        for message in self._logger.said() if self._logger is not None else ():
+        for message in self._logger.take_complaints() if self._logger is not None else ():
             self.write(journal.Warned(message))
 
     @property

@@ -49,7 +49,7 @@ class Noticed:
         """Note what has been parsed, and what has been imported so far."""
         if os.getpid() != self._process:
             return
-        arguments = {} if parsed is None else said(parsed)
+        arguments = {} if parsed is None else as_texts(parsed)
         packages = imported()
         new = {name: value for name, value in arguments.items() if self._arguments.get(name) != value}
         newer = {name: value for name, value in packages.items() if self._packages.get(name) != value}
@@ -59,7 +59,7 @@ class Noticed:
             self._record(setup)
 
 
-def said(parsed: Mapping[str, Any]) -> dict[str, str]:
+def as_texts(parsed: Mapping[str, Any]) -> dict[str, str]:
     """The values as texts: on or off, lists with spaces between their words. None and what has no text of its own is left out."""
     texts = {str(name)[:LONGEST_NAME]: _text(value) for name, value in list(parsed.items())[:MOST_ARGUMENTS]}
     return {name: text[:LONGEST_VALUE] for name, text in texts.items() if text is not None}

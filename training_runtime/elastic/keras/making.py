@@ -74,7 +74,7 @@ def _on_torch(model: Any, measures: KerasMeasures | None) -> Parts:
         loss=KerasLoss(module),
         optimizer=KerasOptimizer(model.optimizer, module),
         measures=measures,
-        told=(model, model.optimizer),
+        script_objects=(model, model.optimizer),
         files={".keras": model.save},
     )
 
@@ -88,7 +88,7 @@ def _on_tensorflow(model: Any, measures: KerasMeasures | None) -> Parts:
         loss=tensorflow.TensorFlowLoss(module),
         optimizer=tensorflow.TensorFlowOptimizer(model.optimizer, module),
         measures=measures,
-        told=(model, model.optimizer),
+        script_objects=(model, model.optimizer),
         shown=module.shown,
         files={".keras": model.save},
         collate=_collate(),

@@ -35,7 +35,7 @@ from training_runtime.errors import ProtocolError
 LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
 START_S = 60.0  # how long the driver may take to lay out the state
 LAST_S = 5.0  # for passing on what was said last
-MAX_SAID = 1 << 20
+MAX_MESSAGE = 1 << 20
 
 
 Message = Command | Report
@@ -75,7 +75,7 @@ class Line:
         self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, state_fd, deliver, inbox
         self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
         self._segment, self._bell = replication.segment, replication.segment.bridge_bells[replication.there]
-        self._said: deque[Message] = deque()
+        self._posted: deque[Message] = deque()
         self._ending = False
         self._sender = threading.Thread(target=self._send_all, name="bridge-sender", daemon=True)
 
@@ -86,7 +86,7 @@ class Line:
 
     def post(self, message: Message) -> None:
         """To be said after all that has happened before."""
-        self._said.append(message)
+        self._posted.append(message)
         self._bell.ring()
 
     def wake(self) -> None:
@@ -126,7 +126,7 @@ class Line:
 
     def _send_what_is_new(self) -> bool:
         """False after the last of it."""
-        ending, said = self._ending, [self._said.popleft() for _ in range(len(self._said))]
+        ending, said = self._ending, [self._posted.popleft() for _ in range(len(self._posted))]
         made, arrived = self._replication.outgoing(self._replication.look())
         for piece in made:
             self._send(piece)
@@ -134,7 +134,7 @@ class Line:
         for piece in arrived:
             self._send(piece)
         for message in said:
-            self._wire.say(encode(message))
+            self._wire.send_message(encode(message))
         if not made and not arrived and not said and not ending:
             self._bell.wait(LOOK_S)
         return not ending
@@ -149,7 +149,7 @@ class Line:
         """What workers have said. It stays where it is until the driver has it, if it belongs into a journal: should this process end
         before that, somebody else finds it."""
         for report in self._inbox.handled() if self._inbox is not None else ():
-            self._wire.say(encode(report))
+            self._wire.send_message(encode(report))
             if isinstance(report, reports.Journaled):
                 self._heard.acquire()
         self._read.set()
@@ -172,8 +172,8 @@ class Line:
                 wire.into(target)
             elif kind == "words":
                 replication.apply_words(wire.data(length))
-            elif kind == "said":
-                self._hear(decode(wire.said(length)))
+            elif kind == "message":
+                self._receive(decode(wire.read_message(length)))
             elif kind == "ring":
                 replication.apply_ring(at)
             elif kind == "marks":
@@ -183,7 +183,7 @@ class Line:
             else:
                 raise ProtocolError(f"{kind!r} came when the training had begun")
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if isinstance(message, commands.Acknowledge):
             self._heard.release()
         else:
@@ -212,7 +212,7 @@ class Home:
                 if fd == listener.fileno():
                     connection, _ = listener.accept()
                     threading.Thread(target=self._attend, args=(connection,), name="bridge-receiver", daemon=True).start()
-                elif not self._pass_on(self._ends.control.recv(MAX_SAID)):
+                elif not self._pass_on(self._ends.control.recv(MAX_MESSAGE)):
                     return
 
     def _pass_on(self, raw: bytes) -> bool:
@@ -241,7 +241,7 @@ class Home:
             wire.greet(self._token, listens=True)
             machine = self._number()
             refused = "" if machine else "no more machines can take part in this run"
-            wire.say(admission.encode(self._welcome.answer(machine, refused)))
+            wire.send_message(admission.encode(self._welcome.answer(machine, refused)))
             if machine:
                 self._to_driver(reports.StartAsked())
                 if not self._start_is_there.wait(START_S):
@@ -348,7 +348,7 @@ def _pass_on(control: socket.socket, inbox: Inbox, line: Line) -> None:
             if fd == inbox.fileno():
                 line.wake()
                 continue
-            raw = control.recv(MAX_SAID)
+            raw = control.recv(MAX_MESSAGE)
             if not raw:
                 return
             line.post(reports.decode(raw))

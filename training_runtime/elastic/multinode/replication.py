@@ -91,7 +91,7 @@ class Replication:
 
     def look(self) -> Seen:
         """Where everybody is. What follows is done with what was seen here."""
-        worker_ids = self._looked_at()
+        worker_ids = self._watched_workers()
         phases = {worker_id: self._words(worker_id)[PHASE] for worker_id in worker_ids}
         head = {word: self.segment.words[word] for word in (ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES, RING_WRITTEN)}
         head[WANTED] = self.segment.words[WANTED]  # after ABORT: never older
@@ -107,7 +107,7 @@ class Replication:
         at = self._first + worker_id * WORKER_WORDS
         return self.segment.words[at : at + WORKER_WORDS].tolist()
 
-    def _looked_at(self) -> list[int]:
+    def _watched_workers(self) -> list[int]:
         """Ids of workers whose words may have to be passed on."""
         if self.here != HOME:
             return list(self._own)
@@ -215,7 +215,7 @@ class Replication:
             self.here == HOME and head[RING_READ] != self._head[RING_READ]
         ):  # rows before it are not there, so it must be known before the rest
             self._head[RING_READ] = head[RING_READ]
-            yield _told([(RING_READ, head[RING_READ])])
+            yield _words_piece([(RING_READ, head[RING_READ])])
         yield Piece("ring", written)
 
     def _news(self, head: dict[int, int]) -> Iterator[Piece]:
@@ -231,7 +231,7 @@ class Replication:
                     yield self._bytes("notes", number % GENERATIONS * NOTE_BYTES, 16 + len(self.segment.noted(number)))
         self._head.update(changed)
         if changed:
-            yield _told([(word, changed[word]) for word in words if word in changed])
+            yield _words_piece([(word, changed[word]) for word in words if word in changed])
 
     def _is_known(self, worker_id: int, words: list[int]) -> bool:
         """Whether the other end has these words. A heartbeat alone is news for the driver only, and now and then: it moves all the time."""
@@ -257,7 +257,7 @@ class Replication:
             at = self._first + worker_id * WORKER_WORDS
             told += [(at + i, words[i]) for i in (*range(1, WORKER_WORDS), PHASE)]
         if told:
-            yield _told(told)
+            yield _words_piece(told)
 
     # -- what comes in
 
@@ -293,7 +293,7 @@ class Replication:
                 tested[batch] = mark
 
 
-def _told(words: list[tuple[int, int]]) -> Piece:
+def _words_piece(words: list[tuple[int, int]]) -> Piece:
     data = b"".join(index.to_bytes(_WORD, "little") + value.to_bytes(_WORD, "little", signed=True) for index, value in words)
     return Piece("words", 0, len(data), data)
 

@@ -109,7 +109,7 @@ class Station:
         end = time.monotonic() + FIND_S
         why = "its folder says of no driver that other machines could reach"
         while time.monotonic() < end:
-            self._hear_host(_LOOK_S)
+            self._poll_host(_LOOK_S)
             if self._leaving:
                 return None
             found = rendezvous.read(self._job.result_dir)
@@ -118,7 +118,7 @@ class Station:
             try:
                 wire = Wire(socket.create_connection((found.address, found.port), timeout=_LOOK_S * 10))
                 wire.greet(found.token, listens=False)
-                admission = admissions.decode(wire.hear())
+                admission = admissions.decode(wire.receive_message())
             except (OSError, EOFError, ProtocolError) as error:
                 why = f"{found.address} port {found.port}: {error}"
                 continue
@@ -208,7 +208,7 @@ class Station:
         """All that the driver has said so far; False where it will say nothing more."""
         while True:
             try:
-                raw = control.recv(bridge.MAX_SAID, socket.MSG_DONTWAIT)
+                raw = control.recv(bridge.MAX_MESSAGE, socket.MSG_DONTWAIT)
             except ConnectionResetError:  # the bridge went without hearing us out; what it had passed on is still here
                 continue
             except BlockingIOError:
@@ -228,12 +228,12 @@ class Station:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fork_server.wake_fd)
         before = (self._slots, self._leaving)
-        self._hear_host(0)
+        self._poll_host(0)
         if control is not None and before != (self._slots, self._leaving):
             _send(control, reports.Offered(self._offered(), self._reason))
         return ready
 
-    def _hear_host(self, timeout_s: float) -> None:
+    def _poll_host(self, timeout_s: float) -> None:
         """What our own host wants; without one this machine offers what it has."""
         if self._link is None:
             select.select([], [], [], timeout_s)
@@ -292,7 +292,7 @@ class Station:
         """Nobody leads the workers here any more: they write down what they know and go."""
         assert self._segment is not None
         fork_server.terminate_workers(
-            self._segment, [worker for worker in self._workers.values() if worker.pid], lambda: self._hear_host(0)
+            self._segment, [worker for worker in self._workers.values() if worker.pid], lambda: self._poll_host(0)
         )
         emergency_checkpoint.add(self._job.result_dir, self._segment, fork_server.inbox.receive())
         self._workers = {}

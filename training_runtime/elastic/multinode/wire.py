@@ -22,9 +22,9 @@ _HEADER = struct.Struct("<4sBxxxqq")  # magic, kind, where, bytes that follow
 _MAGIC = b"EDT1"
 _NONCE, _PROOF = 16, 32
 _PIECE = 1 << 20
-_LONGEST_SAID = 1 << 24
+_LONGEST_MESSAGE = 1 << 24
 
-KINDS = ("bytes", "words", "ring", "marks", "state", "start", "said")
+KINDS = ("bytes", "words", "ring", "marks", "state", "start", "message")
 Header = tuple[str, int, int]
 
 
@@ -73,9 +73,9 @@ class Wire:
                 raise EOFError("the file became shorter while it was sent")
             at += sent
 
-    def say(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         """An object of JSON."""
-        self.send("said", message)
+        self.send("message", message)
 
     def header(self) -> Header:
         """(kind, where, bytes that follow) of the next message. Raises EOFError at the end."""
@@ -105,18 +105,18 @@ class Wire:
     def data(self, length: int) -> bytes:
         return self._exactly(length)
 
-    def said(self, length: int) -> bytes:
-        """A message that was sent by `say`."""
-        if length > _LONGEST_SAID:
+    def read_message(self, length: int) -> bytes:
+        """A message that was sent by `send_message`."""
+        if length > _LONGEST_MESSAGE:
             raise ProtocolError(f"a message of {length} bytes is too long")
         return self._exactly(length)
 
-    def hear(self) -> bytes:
-        """The next message, which must be one that was said."""
+    def receive_message(self) -> bytes:
+        """The next message, which must be one from `send_message`."""
         kind, _, length = self.header()
-        if kind != "said":
-            raise ProtocolError(f"{kind!r} came where something had to be said")
-        return self.said(length)
+        if kind != "message":
+            raise ProtocolError(f"{kind!r} came where a message had to come")
+        return self.read_message(length)
 
     def done(self) -> None:
         """Nothing more will be sent; what the other side sends can still be taken in."""

@@ -89,13 +89,13 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: Shape, segment: Segment, tick: int, told: Iterable[Once]) -> tuple[tuple[str, ...], int]:
-    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `told`: what it
-    has reported lately."""
+def save(job: Job, shape: Shape, segment: Segment, tick: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
+    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `recent`: what
+    it has reported lately."""
     with one_at_a_time(job.result_dir, segment.fd):
-        told = list(told)
-        kept = [report for report in read(job.result_dir).reports if report not in told]
-        _write(job.result_dir, segment, [], [*kept[-_KEPT:], *told])
+        recent = list(recent)
+        kept = [report for report in read(job.result_dir).reports if report not in recent]
+        _write(job.result_dir, segment, [], [*kept[-_KEPT:], *recent])
         _sync_journal(job.result_dir)
         return checkpoint.save_engine(job, shape, tick)
 

@@ -30,7 +30,7 @@ class WorkerHooks:
 
     def begin(self) -> None:
         for callback in self._job.user_callbacks:
-            model, optimizer = self._job.told
+            model, optimizer = self._job.script_objects
             params = {**(getattr(callback, "params", None) or {}), "epochs": self._job.epochs, "optimizer": optimizer}
             if hasattr(callback, "set_params") and hasattr(callback, "set_model"):  # as those of Keras have it
                 callback.set_params(params)

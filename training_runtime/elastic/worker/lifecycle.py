@@ -52,7 +52,7 @@ from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
 from training_runtime.errors import PullFailed
 
 T = TypeVar("T")
-TOLD = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
+RECENT_REPORTS = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
 
 
 class Left(Exception):
@@ -84,7 +84,7 @@ class Lifecycle(ABC):
         self.unsaved = -1  # the end of an epoch whose model nobody was told to save
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
         self._passed = False  # a state was handed over: the memory that it went through can be freed
-        self.told: deque[reports.Once] = deque(maxlen=TOLD)
+        self.recent_reports: deque[reports.Once] = deque(maxlen=RECENT_REPORTS)
 
     @abstractmethod
     def _train(self) -> None:
@@ -243,7 +243,9 @@ class Lifecycle(ABC):
             self._record(self.shape.unit(top - 1), self.worked, 0.0)
         if not record.members:
             if first:
-                paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, top, self.told))
+                paths, size = self._patiently(
+                    lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, top, self.recent_reports)
+                )
                 self._report(reports.Suspended(top, paths, size))
             return 0
         machine = self.segment.layout.machine
@@ -353,6 +355,6 @@ class Lifecycle(ABC):
     def _report(self, report: reports.OfWorker) -> None:
         self.context.reports.send(report)
         if isinstance(report, reports.Once):
-            self.told.append(report)
+            self.recent_reports.append(report)
         if self.context.reports.unsent:
             emergency_checkpoint.declare(self.segment)  # nobody hears us: the next driver or fork server will read what we write down

@@ -158,7 +158,7 @@ class Worker(Stepping):
 
     def _save_engine(self, unit: Unit) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
-        paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
+        paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports))
         self._saved(unit, paths, size)
 
     def _validate(self, unit: Unit) -> None:
@@ -189,7 +189,7 @@ class Worker(Stepping):
         die over that, another worker takes up the state and does the rest."""
         last = self.shape.unit(self.tick - 1)
         if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
-            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told))
+            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports))
         self._sync()
         if self.group.rank == 0:
             self._save("model_epoch_final", last)

@@ -181,7 +181,7 @@ class Stepping(Lifecycle):
             return
         try:
             with self._excused():
-                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.told)
+                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports)
         except OSError as error:
             if error.errno not in storage.UNAVAILABLE:
                 raise

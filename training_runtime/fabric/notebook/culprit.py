@@ -26,7 +26,7 @@ def unpicklable(made: Mapping[str, Any], trouble: Callable[[object], BaseExcepti
     for name, value in made.items():
         if (found := _innermost(value, (name,), trouble, set())) is not None:
             way, inner, error = found
-            return CANNOT.format(told(way), _kind(inner), f"{type(error).__name__}: {error}")
+            return CANNOT.format(describe(way), _kind(inner), f"{type(error).__name__}: {error}")
     return ""
 
 
@@ -56,7 +56,7 @@ def too_large(made: Mapping[str, Any], measure: Callable[[object], int], most_by
             break
         size, called, value = largest
         way = (*way, called)
-    return LARGE.format(short(most_bytes), told(way), short(size))
+    return LARGE.format(short(most_bytes), describe(way), short(size))
 
 
 def parts(value: object) -> Iterator[tuple[str, object]]:
@@ -96,7 +96,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def told(way: Way) -> str:
+def describe(way: Way) -> str:
     """ "datasets_function > rows > .connection" """
     return " > ".join(way)
 
