@@ -6,6 +6,7 @@ Everybody who is logged in may read the rules; administrators of the cluster cha
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -162,24 +163,25 @@ def node_remove(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def slot_drain(request: HttpRequest, name: str, pk: int) -> HttpResponse:
-    user, to = person(request), reverse("node", args=[name])
-    slot = access.node(user, name, need="admin").slots.filter(pk=pk).first()
-    if slot is None:
-        return refused(request, NO_SLOT, to=to)
     draining, reason = _parse_drain(request)
-    said = f"{slot.label()} takes no new runs." if draining else f"{slot.label()} takes runs again."
-    return act(request, lambda: services.set_slot_draining(slot, by=user, draining=draining, reason=reason), said=said, to=to)
+    change = partial(services.set_slot_draining, draining=draining, reason=reason)
+    return _change_slot(request, name, pk, change, "takes no new runs." if draining else "takes runs again.")
 
 
 @require_POST
 def slot_back(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    _, reason = _parse_drain(request)
+    change = partial(services.put_slot_back, reason=reason)
+    return _change_slot(request, name, pk, change, "is in service again; what spoke against it is forgotten.")
+
+
+def _change_slot(request: HttpRequest, name: str, pk: int, change: Callable[..., object], outcome: str) -> HttpResponse:
+    """`change(slot, by=...)`, and what a person reads of it: the slot, and its `outcome`."""
     user, to = person(request), reverse("node", args=[name])
     slot = access.node(user, name, need="admin").slots.filter(pk=pk).first()
     if slot is None:
         return refused(request, NO_SLOT, to=to)
-    _, reason = _parse_drain(request)
-    said = f"{slot.label()} is in service again; what spoke against it is forgotten."
-    return act(request, lambda: services.put_slot_back(slot, by=user, reason=reason), said=said, to=to)
+    return act(request, lambda: change(slot, by=user), said=f"{slot.label()} {outcome}", to=to)
 
 
 @require_safe
