@@ -122,6 +122,7 @@ def understand(run_id: int, lines: Iterable[Line], *, after: int, step: int = 0,
 
 
 def _take(line: Line, rows: Rows) -> None:
+    """What is measured, and how far the run is. All else is an event of its own."""
     event = line.event
     match event:
         case Train():
@@ -148,6 +149,14 @@ def _take(line: Line, rows: Rows) -> None:
         case Generation():
             rows.generations.append(_generation(line, event))
             rows.progress["workers"] = min(len(event.members), INT32)
+        case _:
+            _take_event(line, rows)
+
+
+def _take_event(line: Line, rows: Rows) -> None:
+    """What people read in the run's history."""
+    event = line.event
+    match event:
         case Started():
             _started(event, rows)
             rows.seed = _seed(event.seed)

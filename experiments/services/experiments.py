@@ -70,25 +70,31 @@ def create_experiment(
     said: dict[str, Any] = {**sent, "commands": commands, "environment": environment, "data_asset": data_asset}
     facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, **said))
     checks.collected(errors)
-    own = _own_commands(chosen, commands)
-    parts = enumerate(zip(chosen, own, strict=True))
+    made = {"project": project, "created_by": by, "idempotency_key": idempotency_key, "checkpoints": kept, **(facts or {})}
+    parts = list(zip(chosen, _own_commands(chosen, commands), strict=True))
     try:
-        with transaction.atomic():
-            experiment = Experiment.objects.create(
-                project=project, created_by=by, idempotency_key=idempotency_key, checkpoints=kept, **facts or {}
-            )
-            ExperimentDefinition.objects.bulk_create(
-                [
-                    ExperimentDefinition(experiment=experiment, version=version, position=place, command=command)
-                    for place, (version, command) in parts
-                ]
-            )
-            ExperimentWatch.objects.bulk_create([ExperimentWatch(experiment=experiment, person=by, **each) for each in wanted or ()])
-            notify.changed(f"project-{project.pk}", "experiments")
+        return _make_experiment(made, parts, wanted or ())
     except IntegrityError:  # the same form at the same moment: the other was faster
         if (before := checks.same_request(mine, idempotency_key)) is None:
             raise
         return before
+
+
+def _make_experiment(
+    facts: Mapping[str, Any], parts: Sequence[tuple[DefinitionVersion, str]], thresholds: Iterable[Mapping[str, Any]]
+) -> Experiment:
+    with transaction.atomic():
+        experiment = Experiment.objects.create(**facts)
+        ExperimentDefinition.objects.bulk_create(
+            [
+                ExperimentDefinition(experiment=experiment, version=version, position=place, command=command)
+                for place, (version, command) in enumerate(parts)
+            ]
+        )
+        ExperimentWatch.objects.bulk_create(
+            [ExperimentWatch(experiment=experiment, person=experiment.created_by, **each) for each in thresholds]
+        )
+        notify.changed(f"project-{experiment.project_id}", "experiments")
     return experiment
 
 

@@ -11,7 +11,14 @@ import pytest
 from tests.architecture.source import ROOT, Module, dotted, functions, imports, modules, on_import
 
 LONGEST_FILE = 400
-LONGEST_FUNCTION = 60
+LONGEST_FUNCTION = 50
+LONGER_FUNCTIONS = {
+    "elastic": "the signature and the docstring are an interface of 17 arguments",
+    "take": "experiments.cluster.snapshot: one query after the other under one lock",
+    "sample": "tests.web.test_every_address: the arguments of each address, a table",
+    "test_a_table_is_made_kept_and_opened_by_another_member": "a story in a browser",
+    "test_threads_processes_sockets_and_shared_memory_work_in_the_box": "most of it is the script in the box",
+}
 TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it has to be one file
 
 # What the web side may know of the runtime.
@@ -232,6 +239,7 @@ def test_a_function_fits_on_a_screen(tree):
         for module in modules(tree)
         for function in functions(module)
         if (length := (function.end_lineno or function.lineno) - function.lineno + 1) > LONGEST_FUNCTION
+        and function.name not in LONGER_FUNCTIONS
     ]
 
 

@@ -125,7 +125,7 @@ def _tables(of_experiment: str, of_project: str) -> dict[str, str]:
 
 
 def _addresses(studio: Seeded) -> dict[str, str]:
-    project, definition, run, done = studio.digits.pk, studio.version.definition.pk, studio.running.pk, studio.completed.pk
+    project, definition = studio.digits.pk, studio.version.definition.pk
     return {
         "projects": "/projects/",
         "new project": "/projects/new/",
@@ -136,8 +136,6 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "tokens": "/profile/tokens/",
         "new definition": f"/projects/{project}/definitions/new/",
         "new experiment": f"/projects/{project}/experiments/new/",
-        "compare across": f"/compare/?run={studio.completed.pk}&run={studio.other.pk}&run=999999",
-        "run with changes": f"/runs/{studio.failed.pk}/again/",
         "edit as new": f"/projects/{project}/experiments/new/?like={studio.experiment.pk}",
         "new data": f"/projects/{project}/data/new/",
         "data": f"/data/{studio.data.pk}/",
@@ -152,9 +150,30 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "experiment": f"/experiments/{studio.experiment.pk}/",
         **_tables(f"/experiments/{studio.experiment.pk}/table/", f"/projects/{project}/runs/"),
         "sorted and found": f"/experiments/{studio.experiment.pk}/?sort=train+loss&order=down&q=learning",
-        "run notes": f"/runs/{done}/notes/",
         "compare": f"/experiments/{studio.experiment.pk}/compare/",
         "experiment overview": f"/experiments/{studio.experiment.pk}/overview/",
+        "cluster": "/cluster/",
+        "environments": "/cluster/environments/",
+        "environment": f"/cluster/environments/{studio.environment.pk}/",
+        "node": "/cluster/nodes/local/",
+        "usage": "/cluster/usage/",
+        "sharing": "/cluster/sharing/",
+        "instance groups": "/cluster/groups/",
+        "instance group": "/cluster/groups/EDT%20Studio/",
+        "search": "/search/?q=learning",
+        **{name: f"/{name}/" for name in ("profile", "notifications", "shortcuts")},
+        "notification choices": "/notifications/choices/",
+        "project webhooks": f"/projects/{project}/webhooks/",
+        **_addresses_of_runs(studio),
+    }
+
+
+def _addresses_of_runs(studio: Seeded) -> dict[str, str]:
+    run, done = studio.running.pk, studio.completed.pk
+    return {
+        "compare across": f"/compare/?run={studio.completed.pk}&run={studio.other.pk}&run=999999",
+        "run with changes": f"/runs/{studio.failed.pk}/again/",
+        "run notes": f"/runs/{done}/notes/",
         "run": f"/runs/{run}/",
         "completed run": f"/runs/{done}/",
         "run overview": f"/runs/{run}/overview/",
@@ -171,18 +190,6 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "json of a run": f"/runs/{done}/look/tables/report.json",
         "failed run": f"/runs/{studio.failed.pk}/",
         "waiting run": f"/runs/{studio.queued.pk}/",
-        "cluster": "/cluster/",
-        "environments": "/cluster/environments/",
-        "environment": f"/cluster/environments/{studio.environment.pk}/",
-        "node": "/cluster/nodes/local/",
-        "usage": "/cluster/usage/",
-        "sharing": "/cluster/sharing/",
-        "instance groups": "/cluster/groups/",
-        "instance group": "/cluster/groups/EDT%20Studio/",
-        "search": "/search/?q=learning",
-        **{name: f"/{name}/" for name in ("profile", "notifications", "shortcuts")},
-        "notification choices": "/notifications/choices/",
-        "project webhooks": f"/projects/{project}/webhooks/",
     }
 
 
@@ -190,14 +197,12 @@ def _obey(words: list[str], studio: Seeded) -> None:
     from django.utils import timezone
 
     from experiments import services
-    from experiments.files import runfiles
-    from experiments.live import notify
     from experiments.metrics import ingest
     from experiments.models import TrainingRun
     from experiments.notifications import rules
     from experiments.runs import states
     from tests import cast
-    from tests.web import strange, written
+    from tests.web import strange
 
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
@@ -210,6 +215,27 @@ def _obey(words: list[str], studio: Seeded) -> None:
             _first_steps(studio, int(count))
         case ["end-waiting"]:
             _end(studio.queued, now)
+        case ["tell"]:
+            rules.notify_state(studio.stopped, reason="wrong data", now=now, actor=None)
+        case ["becomes", state]:
+            states.transition(run, state, reason="as it was told", now=now)
+        case ["retell"]:
+            services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
+        case ["use", share]:
+            _at_work(run, studio, float(share))
+        case ["strange"]:
+            strange.many_metrics(studio, now=now)
+            strange.much_use(studio.completed, strange.many_slots(studio, now=now))
+        case _:
+            _obey_of_files(words, run, studio, now)
+
+
+def _obey_of_files(words: list[str], run: TrainingRun, studio: Seeded, now: dt.datetime) -> None:
+    from experiments.files import runfiles
+    from experiments.live import notify
+    from tests.web import strange, written
+
+    match words:
         case ["log", *rest]:
             _log(run, " ".join(rest) + "\n")
         case ["cut-log", *rest]:
@@ -229,17 +255,6 @@ def _obey(words: list[str], studio: Seeded) -> None:
             for name, data in written.looks(tuple(map(int, steps))).items():
                 (runfiles.folder(studio.completed) / name).write_bytes(data)
             notify.changed(f"run-{studio.completed.pk}", "media")
-        case ["tell"]:
-            rules.notify_state(studio.stopped, reason="wrong data", now=now, actor=None)
-        case ["becomes", state]:
-            states.transition(run, state, reason="as it was told", now=now)
-        case ["retell"]:
-            services.annotate_run(studio.completed, by=studio.alice, tags=[], note="told again")
-        case ["use", share]:
-            _at_work(run, studio, float(share))
-        case ["strange"]:
-            strange.many_metrics(studio, now=now)
-            strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case _:
             _obey_of_machines(words, studio, now)
 
