@@ -15,7 +15,7 @@ def node(name: str) -> Operation[Node]:
 
 def add(name: str, *, slots: int | None = None) -> Operation[dict[str, Any]]:
     """A token with which one machine joins as the node of this name: `token`, shown this once, and `command` to run there."""
-    return dict((yield Call("POST", "/nodes", json={"name": name, "slots": slots}, key="add")).said())
+    return dict((yield Call("POST", "/nodes", json={"name": name, "slots": slots}, key="add")).json())
 
 
 def drain(name: str, *, draining: bool, slot: str = "", reason: str = "") -> Operation[Node]:

@@ -108,7 +108,7 @@ class NodeSocket(AsyncWebsocketConsumer):
                 await self._refuse(Refused("Nothing was heard of this machine: it joins anew."))
                 return
             try:
-                await self._say(await in_threads(joining.wanted)(self.welcome.name, now=await in_threads(clock.now)()))
+                await self._say(await in_threads(joining.state_for)(self.welcome.name, now=await in_threads(clock.now)()))
             except (DatabaseError, ProtocolError, OSError) as error:
                 log.warning("Node %s cannot be told what is wanted now: %s", self.welcome.name, error)
             except Exception:  # the edge of the task: a row nobody thought of

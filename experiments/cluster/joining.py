@@ -83,7 +83,7 @@ def is_current(number: int, incarnation: int) -> bool:
     return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
 
 
-def wanted(name: str, *, now: dt.datetime) -> Wanted:
+def state_for(name: str, *, now: dt.datetime) -> Wanted:
     """What should run on the machine, its paths as names that mean something there."""
     apply = fleet.desired_state(Node.objects.get(name=name), now=now)
     numbers = [wish.spec.run for wish in apply.runs]

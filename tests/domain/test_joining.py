@@ -105,7 +105,7 @@ def test_paths_go_as_places_and_a_stay_has_a_term(token: NodeToken, project: Pro
     run = cast.run(project, by=alice, now=NOW)
     scheduling.tick(NOW)
     run.refresh_from_db()
-    wanted = joining.wanted("beta", now=NOW)
+    wanted = joining.state_for("beta", now=NOW)
     (wish,) = wanted.apply.runs
     assert wish.spec.result_dir == f"runs/{run.folder}"
     assert wish.spec.code_dir.startswith(f"code/{run.version.bundle.sha256}")

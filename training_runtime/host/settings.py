@@ -80,18 +80,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     parser.add_argument("--driver", default=DRIVER, help="package.module:function that runs in a driver process (default: %(default)s)")
     parser.add_argument("--preload", default=_PRELOAD, help="modules that the warm process imports (default: %(default)s)")
     given = parser.parse_args(arguments)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", given.node):
-        parser.error(f"--node {given.node!r}: letters, digits, dot, dash and underscore only, at most 63")
-    if not re.fullmatch(r"[\w.]+:\w+", given.driver):
-        parser.error(f"--driver {given.driver!r} is not of the form package.module:function")
-    if given.slots is not None and given.slots < 1:
-        parser.error(f"--slots {given.slots} must be at least 1")
-    if not 0 <= given.lease < 86400:
-        parser.error(f"--lease {given.lease:g} must be a number of seconds, at most a day")
-    if not _ADDRESS.fullmatch(given.address):
-        parser.error(f"--address {given.address!r} (or EDT_NODE_ADDRESS): one host name or IP address, without a port")
-    if not given.home.is_dir():
-        parser.error(f"--home {given.home} is not a folder")
+    _check(parser, given)
     try:
         rules, policy, marks = _rules(environment), sandbox_policy(environment, home=given.home.resolve()), _marks(environment)
         checkpoint_minutes = _number(environment, "EDT_CHECKPOINT_MINUTES", 10.0)
@@ -117,6 +106,22 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         spares,
         given.lease,
     )
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Ends the process where an argument cannot be."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", given.node):
+        parser.error(f"--node {given.node!r}: letters, digits, dot, dash and underscore only, at most 63")
+    if not re.fullmatch(r"[\w.]+:\w+", given.driver):
+        parser.error(f"--driver {given.driver!r} is not of the form package.module:function")
+    if given.slots is not None and given.slots < 1:
+        parser.error(f"--slots {given.slots} must be at least 1")
+    if not 0 <= given.lease < 86400:
+        parser.error(f"--lease {given.lease:g} must be a number of seconds, at most a day")
+    if not _ADDRESS.fullmatch(given.address):
+        parser.error(f"--address {given.address!r} (or EDT_NODE_ADDRESS): one host name or IP address, without a port")
+    if not given.home.is_dir():
+        parser.error(f"--home {given.home} is not a folder")
 
 
 def _rules(environment: Mapping[str, str]) -> Rules:
