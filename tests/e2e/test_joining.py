@@ -21,6 +21,7 @@ from tests.e2e.test_machines import machine_of
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
 from tests.engine.harness import weights
+from tests.web.browsing import violations
 from training_runtime.node.folders import look
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -100,6 +101,7 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     admin.get_by_label("Name").fill("beta")
     admin.get_by_role("button", name="Make its token").click()
     expect(admin.locator("#arriving")).to_contain_text("Nothing has called with this token yet")
+    assert not violations(admin)
     line = admin.locator("#line").inner_text()
     machine = joined("beta", line)
     machine.arrives()

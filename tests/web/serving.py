@@ -158,6 +158,7 @@ def _addresses(studio: Seeded) -> dict[str, str]:
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
         "sharing": "/cluster/sharing/",
+        "add a machine": "/cluster/nodes/new/?arriving=beta",
         "instance groups": "/cluster/groups/",
         "instance group": "/cluster/groups/EDT%20Studio/",
         "search": "/search/?q=learning",

@@ -16,6 +16,7 @@ ADMINISTRATORS = (
     "offered environment, looked after",
     "new offered environment",
     "change of an offered environment",
+    "add a machine",
 )  # of the cluster: pages of theirs
 
 
