@@ -15,13 +15,20 @@ def warm():
     process.close()
 
 
+@pytest.fixture(params=["segment", "collective"])
+def either_way(request):
+    """By what way gradients meet in the runs that the test starts: a test for each."""
+    return {"EDT_REDUCE": request.param}
+
+
 @pytest.fixture
-def start(warm, tmp_path):
+def start(warm, tmp_path, request):
     """start(script, *args, **options) -> Run; each call has a folder of its own."""
     runs: list[Run] = []
+    way = request.getfixturevalue("either_way") if "either_way" in request.fixturenames else {}
 
-    def begin(code, *args, **options) -> Run:
-        run = Run(warm, tmp_path / str(len(runs)), code, *args, **options)
+    def begin(code, *args, env=None, **options) -> Run:
+        run = Run(warm, tmp_path / str(len(runs)), code, *args, env={**way, **(env or {})}, **options)
         runs.append(run)
         return run
 

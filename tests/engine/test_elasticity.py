@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.engine.scripts import SMALL
 
 LONG = ("--epochs", "24", "--samples", "115")  # 8 steps an epoch, 192 in all
@@ -13,6 +15,7 @@ def same(run, other) -> None:
     assert run.weights() == other.weights()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_worker_killed_in_the_middle_costs_one_step_at_most_and_is_replaced(start, fixed):
     one = fixed(*LONG)
     run = start(SMALL, *LONG)

@@ -9,6 +9,7 @@ from tests.engine.scripts import SMALL
 LONG = ("--epochs", "24", "--samples", "115")
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("optimizer", ["SGD", "Adadelta", "Nesterov", "Clipped"])
 def test_weights_optimizer_state_and_metrics_are_equal_for_any_number_of_workers(start, fixed, optimizer):
     one = fixed("--optimizer", optimizer, "--samples", "115")
@@ -22,6 +23,7 @@ def test_weights_optimizer_state_and_metrics_are_equal_for_any_number_of_workers
         assert other.test_lines() == one.test_lines()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_run_that_goes_4_2_3_1_4_equals_a_fixed_one(start, fixed):
     one = fixed(*LONG)
     run = start(SMALL, *LONG)
@@ -101,6 +103,7 @@ FabricModel(model, data, nn.functional.cross_entropy, optimizer, user_callback=[
 
 
 @pytest.mark.parametrize("rows", ["", OWN_ROWS.format(which="True")], ids=["shared rows", "rows of their own"])
+@pytest.mark.usefixtures("either_way")
 def test_mixed_dtypes_frozen_and_unused_parameters_autocast_and_a_scheduler(start, rows):
     one = start(MIXED, max_slots=5)
     one.members(0)

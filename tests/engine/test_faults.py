@@ -50,6 +50,7 @@ WHERE = {  # phase -> step, rank (-1: whoever comes there)
 }
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("phases", [PHASES[:4], PHASES[4:8], PHASES[8:]])
 def test_a_death_in_each_phase_changes_nothing(start, fixed, phases):
     faults = [{"phase": phase, "step": WHERE[phase][0], "rank": WHERE[phase][1]} for phase in phases]
@@ -109,6 +110,7 @@ faults = st.lists(
 )
 
 
+@pytest.mark.usefixtures("either_way")
 @settings(
     max_examples=4,
     deadline=None,

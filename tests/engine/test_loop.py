@@ -55,6 +55,7 @@ def test_the_loop_is_run_once_a_step_and_what_follows_it_once(alone):
     assert "'steps': 48" in after(one)[0]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_loop_that_goes_4_2_3_1_4_equals_a_fixed_one(start, alone):
     changes = ((6, (0, 1)), (14, (0, 1, 3)), (22, (3,)), (30, (0, 1, 2, 3)))
     run = start(HOLD + LOOP, *LONG, env={"HOLDS": json.dumps([at + 1 for at, _ in changes])})
@@ -68,6 +69,7 @@ def test_a_loop_that_goes_4_2_3_1_4_equals_a_fixed_one(start, alone):
     same(run, alone(*LONG))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_deaths_in_the_body_and_a_suspension_cost_no_bit(start, alone):
     faults = [
         {"phase": "backward", "step": 3, "rank": 1},

@@ -44,6 +44,7 @@ def together(start, join):
     return begin
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(together, fixed):
     one = fixed(*LONG)
     run, near, far = together((0, 1), (10,), (20,))
@@ -61,6 +62,7 @@ def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(
     assert run.test_lines() == one.test_lines()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(together, fixed):
     one = fixed(*LONG)
     run, other = together((0, 1), (10, 11))
@@ -76,6 +78,7 @@ def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(togethe
     assert not run.events("resumed")
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("at_home", [True, False], ids=["beside those at home", "alone"])
 def test_a_machine_that_goes_down_is_done_without(together, fixed, at_home):
     one = fixed(*LONG)
@@ -100,6 +103,7 @@ WAITS = """
 """
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("script", [LOOP, SCRIPTS["shorter than an epoch"]], ids=["over a set", "over a stream"])
 def test_a_loop_in_the_script_that_goes_over_two_machines_equals_a_fixed_one(start, join, fixed, script):
     args = ("--epochs", "6")
@@ -120,6 +124,7 @@ def test_a_loop_in_the_script_that_goes_over_two_machines_equals_a_fixed_one(sta
     same(run, fixed(*args, script=script))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_driver_that_dies_costs_no_step_on_any_machine(together, fixed, method):
     one = fixed(*LONG)

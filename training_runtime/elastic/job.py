@@ -27,11 +27,13 @@ from training_runtime.elastic.state import capture, digest, optimizers, transfer
 from training_runtime.elastic.worker import buffers
 from training_runtime.errors import UserError
 
+SEGMENT, COLLECTIVE = "segment", "collective"
+
 
 @dataclass(frozen=True)
 class TrainConfig:
     """What a training is told from outside of the script. `max_workers`: that there may be on each of `machines`, leaving and coming ones
-    included."""
+    included. `reduce`: by what way gradients meet, the same for all workers."""
 
     engines: int
     seed: int
@@ -39,6 +41,7 @@ class TrainConfig:
     max_workers: int
     in_studio: bool
     machines: int = 1
+    reduce: str = SEGMENT
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from training_runtime.elastic.comm.segment import check_order
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.driver.coordinator import Coordinator
 from training_runtime.elastic.driver.recorder import Recorder
-from training_runtime.elastic.job import Job, RespawnSpec, TrainConfig
+from training_runtime.elastic.job import COLLECTIVE, SEGMENT, Job, RespawnSpec, TrainConfig
 from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.station import Station
 from training_runtime.elastic.processes import script
@@ -68,7 +68,23 @@ def train_config(engines: int, most: int, session: driver.Session | None) -> Tra
     result_dir = Path(session.spec.result_dir) if session else laptop.results()
     machines = remote_nodes.MACHINES if remote_nodes.address() else 1
     check_order(platform.machine(), most * machines)
-    return TrainConfig(engines, seed, result_dir, max_workers=2 * max(engines, most) + 4, in_studio=session is not None, machines=machines)
+    return TrainConfig(
+        engines,
+        seed,
+        result_dir,
+        max_workers=2 * max(engines, most) + 4,
+        in_studio=session is not None,
+        machines=machines,
+        reduce=_reduce(),
+    )
+
+
+def _reduce() -> str:
+    """EDT_REDUCE. Raises UserError where it is something else."""
+    found = os.environ.get("EDT_REDUCE") or SEGMENT
+    if found not in (SEGMENT, COLLECTIVE):
+        raise UserError(f"EDT_REDUCE must be {SEGMENT} or {COLLECTIVE}, not {found[:40]}")
+    return found
 
 
 def _nothing(job: Job) -> None:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.segment import Lane, Segment
+from training_runtime.elastic.comm.segment import GenerationRecord, Lane, Segment
 from training_runtime.elastic.comm.strides import laid_out_as, strides_of
 from training_runtime.errors import UserError
 
@@ -34,7 +35,7 @@ def lanes(parameters: Sequence[torch.Tensor]) -> tuple[Lane, ...]:
     """One lane a dtype, in the order in which the dtypes appear; each begins on a cache line."""
     sizes: dict[torch.dtype, int] = {}
     for p in parameters:
-        sizes[p.dtype] = sizes.get(p.dtype, 0) + _padded(p)
+        sizes[p.dtype] = sizes.get(p.dtype, 0) + padded(p)
     found, at = [], 0
     for dtype, size in sizes.items():
         found.append(Lane(dtype, size, at))
@@ -42,7 +43,7 @@ def lanes(parameters: Sequence[torch.Tensor]) -> tuple[Lane, ...]:
     return tuple(found)
 
 
-def _padded(p: torch.Tensor) -> int:
+def padded(p: torch.Tensor) -> int:
     """Elements that `p` takes in its lane: a whole number of cache lines, so no two tensors share one."""
     step = max(1, 64 // p.dtype.itemsize)
     return -(-p.numel() // step) * step
@@ -63,10 +64,24 @@ class Row:
     views: list[torch.Tensor]
 
 
+class Members(Protocol):
+    """The members of a generation as a worker of it sees them (see `group`)."""
+
+    segment: Segment
+    record: GenerationRecord
+    worker_id: int
+    rank: int
+    size: int
+
+    def look(self) -> None: ...
+
+
 class Exchange:
     """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers; gradients of
     `others` are nobody's and dropped. `apart`: it adds up in rows of its own there, because the shared memory is far away. `own_step`: the
     script computes the gradients in a function of its own, which may change them until it returns."""
+
+    through_segment = True  # rows and sum stand in the shared memory
 
     def __init__(
         self,
@@ -124,8 +139,17 @@ class Exchange:
         for p in self._parameters:
             i = places[p.dtype]
             views.append(laid_out_as(p, flats[i][at[i] : at[i] + p.numel()]))
-            at[i] += _padded(p)
+            at[i] += padded(p)
         return Row(flats, views)
+
+    def meet(self, record: GenerationRecord, worker_id: int) -> None:
+        """The members will be these. May be told before they are."""
+
+    def join(self, group: Members) -> None:
+        """They are, from now on."""
+
+    def leave(self) -> None:
+        """Whatever is under way between workers is void. Before `drop`."""
 
     def begin(self, engine: int, mine: range, engines: int) -> None:
         """From now on gradients are those of `engine`."""
@@ -159,6 +183,15 @@ class Exchange:
 
         `scale` multiplies its gradients first, where the loss could not be multiplied.
         """
+        self._take_rest(engine, scale)
+        for left, right in tree.own_merges(mine, engines)[engine]:
+            if not (self._adding and right == engine):
+                for a, b in zip(self._row(left).flats, self._row(right).flats, strict=True):
+                    a.add_(b)
+                self._release(right)
+
+    def _take_rest(self, engine: int, scale: float | None) -> None:
+        """The gradients that are not in the row yet, and which there were."""
         for i, (view, p) in enumerate(zip(self._target, self._parameters, strict=True)):
             grad, p.grad = p.grad if self._parts[i] is None else self._parts[i], None
             if grad is not None:  # not added yet
@@ -172,13 +205,8 @@ class Exchange:
         self._segment.used[engine] = torch.tensor([times > 0 for times in self._times], dtype=torch.uint8)
         self._drop_others()
         self._target = []
-        for left, right in tree.own_merges(mine, engines)[engine]:
-            if not (self._adding and right == engine):
-                for a, b in zip(self._row(left).flats, self._row(right).flats, strict=True):
-                    a.add_(b)
-                self._release(right)
 
-    def stage_parts(self) -> None:
+    def stage_parts(self, _engines: int) -> None:
         """What this worker could not add up alone is put where the others see it. Before the first barrier."""
         for place, row in tuple(self._held.items()):
             for shared, own in zip(self._flat[place], row.flats, strict=True):
@@ -192,6 +220,9 @@ class Exchange:
     def add_cross_rank(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
         self.read_used(engines)
+        self._add_shard(rank, workers, engines)
+
+    def _add_shard(self, rank: int, workers: int, engines: int) -> None:
         cross_rank = tree.cross_rank_merges(workers, engines)
         for i, lane in enumerate(self._segment.layout.lanes):
             chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
@@ -221,15 +252,20 @@ class Exchange:
         if workers == 1:
             row = self._row(0)
             self.read_used(engines)
-        elif self._apart or self.copies or may_change_gradients(optimizer):
-            row = self._own(self._engines)
-            for own, total in zip(row.flats, self._flat[self._engines], strict=True):
-                own.copy_(total)
         else:
-            row = self._row(self._engines)
+            row = self._sum(optimizer)
         for p, view, some in zip(self._parameters, row.views, self._used, strict=True):
             p.grad = view.to(p.device) if some else None
         self._versions = [flat._version for flat in self._flat[self._engines]]
+
+    def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
+        """Where the sum stands, for this worker to read."""
+        if self._apart or self.copies or may_change_gradients(optimizer):
+            row = self._own(self._engines)
+            for own, total in zip(row.flats, self._flat[self._engines], strict=True):
+                own.copy_(total)
+            return row
+        return self._row(self._engines)
 
     def set_own_grads(self) -> None:
         """The only worker has computed the only engine: the gradients are where they belong. They are to be as a sum would be."""

@@ -96,6 +96,11 @@ class Group:
         if abort > self.number:
             raise Moved(abort, abort=True)
 
+    def look(self) -> None:
+        """Raises Moved or Orphaned where nothing is to be waited for any more."""
+        self.check_abort()
+        emergency_checkpoint.look(self.segment, self.driver)
+
     def is_ahead(self) -> bool:
         """Whether anybody else has done more units than this worker, which therefore waits for the state."""
         return max(self.committed().values()) > self.segment.get(self.worker_id, COMMITTED)

@@ -33,7 +33,9 @@ PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
 PAYLOADS = 8  # four pairs: at which phase, and what other machines need of it (see `multinode.payloads`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
-WORKER_WORDS = 32
+LATE = 32  # of the step under way: which buckets are sent again (see `collective_reduce`)
+STORE = 33  # three words: where members of a generation find the store of its first one (see `meeting`)
+WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Layout
-from training_runtime.elastic.job import TrainConfig
+from training_runtime.elastic.job import SEGMENT, TrainConfig
 from training_runtime.elastic.processes import json_object
 from training_runtime.protocol import build
+
+_SHARED = ("engines", "seed", "max_workers", "machines", "reduce")  # of a TrainConfig, what all machines of the run have in common
 
 
 @dataclass(frozen=True)
@@ -25,27 +27,21 @@ class Admission:
     lengths: tuple[int, ...]
     build: str
     layout: str
+    reduce: str = SEGMENT
     machine: int = 0
     refused: str = ""
 
     def configure(self, own: TrainConfig) -> TrainConfig:
         """The station's with what all machines of a run have in common."""
-        return dataclasses.replace(own, engines=self.engines, seed=self.seed, max_workers=self.max_workers, machines=self.machines)
+        return dataclasses.replace(own, **{name: getattr(self, name) for name in _SHARED})
 
     def answer(self, machine: int, refused: str) -> Admission:
         return dataclasses.replace(self, machine=machine, refused=refused)
 
 
 def of_run(config: TrainConfig, layout: Layout, lengths: tuple[int, int]) -> Admission:
-    return Admission(
-        engines=config.engines,
-        seed=config.seed,
-        max_workers=config.max_workers,
-        machines=config.machines,
-        lengths=lengths,
-        build=describe_build(),
-        layout=repr(layout),
-    )
+    shared = {name: getattr(config, name) for name in _SHARED}
+    return Admission(**shared, lengths=lengths, build=describe_build(), layout=repr(layout))
 
 
 def describe_build() -> str:

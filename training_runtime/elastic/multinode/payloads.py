@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-NOTHING, PARTS, SUM, TEST, MARKS, STATE = range(6)  # SUM: its shard of the gradients; MARKS: the table of test batches
+NOTHING, PARTS, SUM, TEST, MARKS, STATE, FIGURES = range(7)  # SUM: its shard of the gradients; MARKS: the table of test batches
 _FIRST, _SECOND = 8, 40  # bits before each argument
 
 
 class Payload(NamedTuple):
-    """PARTS: engines of the step, its parity. TEST: the batch. STATE: machines that need it, a bit each; workers who write it together."""
+    """PARTS, FIGURES: engines of the step, its parity. TEST: the batch. STATE: machines that need it, a bit each; workers who write it
+    together."""
 
     kind: int
     first: int
@@ -20,6 +21,11 @@ class Payload(NamedTuple):
 def parts(engines: int, parity: int) -> int:
     """Of a step's gradients and figures, what this worker could not add up alone."""
     return PARTS | engines << _FIRST | parity << _SECOND
+
+
+def figures(engines: int, parity: int) -> int:
+    """The same without the gradients, which go another way."""
+    return FIGURES | engines << _FIRST | parity << _SECOND
 
 
 def test(batch: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,19 @@ def read(result_dir: Path) -> Rendezvous | None:
         return build(Rendezvous, json.loads(path_of(result_dir).read_bytes()))
     except (OSError, ValueError, ProtocolError):
         return None
+
+
+def own_address(result_dir: Path) -> str:
+    """By which the run's other machines reach this one: what it was told (EDT_ADDRESS), or that of the network card towards the driver."""
+    if told := os.environ.get("EDT_ADDRESS", ""):
+        return told
+    found = read(result_dir)
+    if found is None:
+        return "127.0.0.1"
+    family, _, _, _, there = socket.getaddrinfo(found.address, found.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as towards:
+        towards.connect(there)  # sends nothing
+        return str(towards.getsockname()[0])
 
 
 def forget(result_dir: Path) -> None:

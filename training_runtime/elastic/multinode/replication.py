@@ -149,8 +149,10 @@ class Replication:
                 yield from self._payload(record, worker_id, phase, payloads.read(word))
 
     def _payload(self, record: GenerationRecord, worker_id: int, phase: int, made: payloads.Payload) -> Iterator[Piece]:
-        if made.kind == payloads.PARTS:
-            yield from self._parts(record, worker_id, made.first, made.second)
+        if made.kind in (payloads.PARTS, payloads.FIGURES):
+            yield from self._figures(record, worker_id, made.first, made.second)
+            if made.kind == payloads.PARTS:
+                yield from self._parts(record, worker_id, made.first)
         elif made.kind == payloads.SUM:
             for lane in self.layout.lanes:
                 mine = shard(lane, record.members.index(worker_id), len(record.members))
@@ -164,8 +166,8 @@ class Replication:
         elif made.kind == payloads.STATE and (self.here != HOME or made.first >> self.there & 1):
             yield from self._state(phase, made.second)
 
-    def _parts(self, record: GenerationRecord, worker_id: int, engines: int, parity: int) -> Iterator[Piece]:
-        """What one worker's engines have made in a step, of the gradients the shards that are added up at the other end or beyond it."""
+    def _figures(self, record: GenerationRecord, worker_id: int, engines: int, parity: int) -> Iterator[Piece]:
+        """What one worker's engines have made in a step, but for the gradients."""
         layout, workers = self.layout, len(record.members)
         mine = tree.share(record.members.index(worker_id), workers, engines)
         if not mine:
@@ -175,6 +177,11 @@ class Replication:
         yield self._bytes("metrics", (parity * layout.engines + mine.start) * row, len(mine) * row)
         if mine.start == 0:
             yield self._bytes("buffers", parity * layout.buffer_bytes, layout.buffer_bytes)
+
+    def _parts(self, record: GenerationRecord, worker_id: int, engines: int) -> Iterator[Piece]:
+        """Of the gradients, the shards that are added up at the other end or beyond it."""
+        layout, workers = self.layout, len(record.members)
+        mine = tree.share(record.members.index(worker_id), workers, engines)
         theirs = [rank for rank, member in enumerate(record.members) if self._is_reached(member)]
         for place in tree.parts(mine, engines):
             for lane in layout.lanes:

@@ -21,7 +21,6 @@ import torch
 
 from training_runtime import storage
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.all_reduce import Exchange
 from training_runtime.elastic.comm.group import Group, Moved, await_membership
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
@@ -45,7 +44,7 @@ from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
-from training_runtime.elastic.worker import heartbeat
+from training_runtime.elastic.worker import heartbeat, reduction
 from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
 from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
@@ -69,9 +68,7 @@ class Lifecycle(ABC):
         heartbeat.begin(segment, self.worker_id)
         capture.move(job.live, context.device())
         self.tick = context.begin
-        self.exchange = Exchange(
-            segment, job.trained, context.device(), apart=context.apart, others=job.untrained, own_step=job.train_function is not None
-        )
+        self.exchange = reduction.exchange_of(job, segment, context)
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), apart=context.apart)
         self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
@@ -173,7 +170,8 @@ class Lifecycle(ABC):
         capture.touch(live.parameters())
         if expected_bytes := self.segment.words[STATE_BYTES]:
             self.landing = transfer.Landing(self.context.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
-        self.pages.allocate(tree.share(rank, self.context.workers, self.job.engines).start for rank in range(self.context.workers))
+        if self.exchange.through_segment:
+            self.pages.allocate(tree.share(rank, self.context.workers, self.job.engines).start for rank in range(self.context.workers))
         self.pages.warm_heap(self.job.trained)
 
     def _await_first(self) -> int:
@@ -188,11 +186,13 @@ class Lifecycle(ABC):
         segment, record = self.segment, self.segment.generation(number)
         self.buffers.ensure_snapshot()
         self.buffers.restore()  # a step that was dropped may have touched them
+        self.exchange.leave()
         self.exchange.drop()
         if self.worker_id not in record.worker_ids:
             raise Left
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
         self._passed = False
+        self.exchange.meet(record, self.worker_id)
         self._meet(payloads.MARKS)
         ticks = group.committed()
         top = max(ticks.values())
@@ -211,6 +211,7 @@ class Lifecycle(ABC):
             self._take_over(top)
         self._passed = any(ticks[worker_id] < top for worker_id in record.members)
         group.begin()
+        self.exchange.join(group)
         self.worked = group
         if group.rank == 0:
             stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0

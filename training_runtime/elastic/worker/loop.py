@@ -288,6 +288,7 @@ class LoopWorker(Worker):
 
     def exit(self, code: int = 0) -> NoReturn:
         try:
+            self.exchange.leave()
             self.feed.close()
             sys.stdout.flush()
             sys.stderr.flush()

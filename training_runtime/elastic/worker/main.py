@@ -229,6 +229,7 @@ def run(job: Job, context: WorkerContext, lengths: tuple[int, int]) -> None:
         try:
             worker.run()
         finally:
+            worker.exchange.leave()
             worker.feed.close()
     except BaseException as error:
         fail(context, error)

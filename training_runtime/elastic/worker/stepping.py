@@ -102,13 +102,16 @@ class Stepping(Lifecycle):
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
         if group.size > 1:
             self._read(doing)
-            self.exchange.stage_parts()
-        doing.agreed = self._sync(payloads.parts(engines, doing.parity))
+            self.exchange.stage_parts(engines)
+        through = self.exchange.through_segment
+        doing.agreed = self._sync((payloads.parts if through else payloads.figures)(engines, doing.parity))
+        if doing.agreed > group.number:
+            self.exchange.meet(self.segment.generation(doing.agreed), self.worker_id)
         if doing.compared:
             self._compare(unit.step - 1)
         if group.size > 1:
             self.exchange.add_cross_rank(group.rank, group.size, engines)
-            group.barrier(payload=payloads.SUM)
+            group.barrier(payload=payloads.SUM if through else payloads.NOTHING)
             self._leave_before(doing.agreed)
         if doing.alone:
             self.exchange.set_own_grads()
