@@ -9,7 +9,7 @@ FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_memb
     tests/host/test_reconcile.py tests/host/test_reconcile_stations.py tests/client tests/notebooks/test_cell.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up node test check lint bench packages tensorflow clean setup setup-test setup-bench browser
+.PHONY: help demo up node test check lint bench gpu-check packages tensorflow clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -43,6 +43,9 @@ bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=nam
 	    name=$$(basename $$file .py); \
 	    echo "== $$name"; $(PY) -m benchmarks.$$name $(if $(QUICK),--quick); \
 	done
+
+gpu-check: setup-test ## what only GPUs can show: exactness, speed and a death with 1 to 4 workers (QUICK=1); says so where there is none
+	@$(PY) -m benchmarks.gpu_check $(if $(QUICK),--quick)
 
 packages: setup ## add packages that scripts use often: torchvision, keras, pandas, tqdm, tensorboard, ...
 	@tools/setup.sh packages
