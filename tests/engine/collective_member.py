@@ -30,7 +30,16 @@ from training_runtime.errors import RuntimeFailure
 SHAPES = ((33, 7), (1,), (5, 5), (513,), (64, 65), (3,), (1021,))
 DTYPES = (torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.float32, torch.bfloat16, torch.float32)
 WORKERS, ENGINES = 4, 8
-WAYS = {"messages": bucket_exchange.Messages, "collectives": bucket_exchange.Collectives}
+
+
+class Pieces(bucket_exchange.Messages):
+    """As very large parameters travel: a shard in several pieces."""
+
+    def __init__(self, link: bucket_exchange.Link) -> None:
+        super().__init__(link, 256)
+
+
+WAYS = {"messages": bucket_exchange.Messages, "pieces": Pieces, "collectives": bucket_exchange.Collectives}
 
 
 def parameters() -> list[torch.nn.Parameter]:

@@ -117,7 +117,7 @@ def doomed():
     made.close()
 
 
-@pytest.mark.parametrize("way", ["messages", "collectives"])
+@pytest.mark.parametrize("way", ["messages", "pieces", "collectives"])
 @pytest.mark.parametrize("workers", range(1, WORKERS + 1))
 def test_the_sum_is_that_of_the_tree_for_any_number_of_workers_and_engines(crew, workers, way):
     members = tuple(range(WORKERS - workers, WORKERS))

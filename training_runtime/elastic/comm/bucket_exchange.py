@@ -2,8 +2,7 @@
 backward pass goes on. `buckets` says what goes where, `process_groups` makes the group that it goes through.
 
 Two ways, which give the same bits. `Collectives`: an all-to-all of the parts and an all-gather of the sums, for NCCL, which knows the
-wires between GPUs. `Messages`: the same, sent piece by piece from where it lies to where it belongs, each piece added up while it is in the
-cache: for Gloo, whose collectives copy everything.
+wires between GPUs. `Messages`: the same, sent from where it lies to where it belongs: for Gloo, whose collectives copy everything.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from training_runtime.elastic import tree
 from training_runtime.elastic.comm import buckets, process_groups
 
 ABORTED_S = 2.0  # within which the thread of an aborted group must have ended
-AHEAD = 3  # buckets whose parts are under way at once
+AHEAD = 4  # buckets whose parts are under way at once
 POLL_S = 50e-6
 FAILED_S = 0.002  # how often it is looked whether the driver has said what follows, when the group has failed
 _NEVER = dt.timedelta(seconds=process_groups.NEVER_S)

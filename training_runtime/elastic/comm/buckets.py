@@ -15,7 +15,7 @@ from functools import lru_cache
 from training_runtime.elastic import tree
 
 BUCKET_BYTES = 25 << 20  # as DistributedDataParallel's
-PIECE_BYTES = 4 << 20  # of what is sent at once: smaller ones cost wake-ups, larger ones leave the cache before they are added
+PIECE_BYTES = 32 << 20  # of what is sent at once: a whole shard of a bucket. Smaller ones are added in the cache, and cost more in wake-ups
 LINE = 16  # shards are whole multiples of so many elements
 
 
