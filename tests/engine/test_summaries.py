@@ -3,6 +3,7 @@ within limits, and a list of the few that are kept lies with the results."""
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_whatever_stands_in_an_event_nothing_is_raised(data: bytes) -> None:
 
     for nested in (data, inside(1, b"tag") + inside(8, data), inside(1, b"tag") + inside(5, data), inside(1, b"tag") + inside(4, data)):
         event_files.read(framed(inside(5, inside(1, nested))), 7)
-    with pytest.raises(ProtocolError):
+    with contextlib.suppress(ProtocolError):  # nothing else, of what is no list of media; {} is an empty one
         media.parse(data)
 
 

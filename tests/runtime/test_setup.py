@@ -12,7 +12,7 @@ import pytest
 
 from training_runtime import journal
 from training_runtime.elastic.driver.masked_journal import masked
-from training_runtime.elastic.driver.setup import Noticed, imported, said
+from training_runtime.elastic.driver.setup import Noticed, as_texts, imported
 from training_runtime.masking import Mask
 from training_runtime.noted import Setup
 
@@ -63,7 +63,7 @@ def test_a_value_that_cannot_be_said_is_not_the_scripts_trouble(noticed: list[Se
     odd = parser()
     odd.add_argument("--odd", default=Odd())
     assert odd.parse_args().lr == 0.3
-    assert said({"f": print, "o": object(), "n": None, "x" * 500: "y" * 5000}) == {"f": "print", "x" * 120: "y" * 400}
+    assert as_texts({"f": print, "o": object(), "n": None, "x" * 500: "y" * 5000}) == {"f": "print", "x" * 120: "y" * 400}
 
 
 def test_a_process_that_was_forked_notes_nothing(noticed: list[Setup]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 
-from playwright.sync_api import WebSocketRoute, expect
+from playwright.sync_api import Route, WebSocketRoute, expect
 
 from experiments.logs import terminal
 from tests.web.browsing import Site, Visit, go, violations
@@ -87,9 +87,14 @@ def test_a_run_that_does_not_train_has_no_pace(visit: Visit, site: Site) -> None
     expect(page.locator("#live")).to_have_text("Live")
     expect(page.locator("[data-chart=':workers'] figcaption")).to_contain_text("at its last step")
     page.evaluate("document.querySelector('#tiles [data-f=step]').textContent = 'of old'")
+    fetches: list[Route] = []
+    page.route("**/*part=*", lambda route: fetches.append(route))  # they would say that with its slots the run is at work again
     site.tell("steps 2")
     expect(page.locator("#tiles [data-f=step]")).not_to_have_text("of old")
     expect(page.locator("#tiles [data-f=rate]")).to_have_text("–")
+    for fetch in fetches:
+        fetch.continue_()
+    page.unroute("**/*part=*")
     site.tell("becomes running")
     expect(page.locator("#tiles [data-f=rate]")).not_to_have_text("–")
 
@@ -332,6 +337,8 @@ def test_runs_are_compared_in_parallel_coordinates_too(visit: Visit, site: Site)
     go(page, site, "compare")
     lines = page.locator(".parallel-line")
     expect(lines).to_have_count(3)
+    expect(page.locator("#live")).to_have_text("Live")
+    page.wait_for_load_state("networkidle")  # when it has come to hear of its runs the page draws what it missed
     page.locator(".parallel-grip").last.scroll_into_view_if_needed()
     grip = page.locator(".parallel-grip").last.bounding_box()
     assert grip
