@@ -61,8 +61,10 @@ class Joined:
         return "\n".join("\n".join(text.splitlines()[-40:]) for text in logs)
 
     def folder(self, run: int) -> Path:
-        """Where the run's files are on this machine."""
-        return self.home / "runs" / self.studio.folder(run).name
+        """Where the run's files are on this machine, also when it was put away."""
+        name = self.studio.folder(run).name
+        (found,) = [*(self.home / "runs").glob(name), *(self.home / "runs" / ".trash").glob(f"*-{name}")][:1] or [self.home / "runs" / name]
+        return found
 
     def processes(self) -> list[psutil.Process]:
         found = []

@@ -35,6 +35,20 @@ with open({code!r}, "rb") as upload:
 services.create_and_run(project, by=alice, name="digits", versions=[version], source_folder="digits")
 print(TrainingRun.objects.order_by("pk").last().pk)
 """
+UPLOAD = """
+import pathlib
+from experiments import services
+from experiments.models import Experiment, Project, User
+alice, project = User.objects.get(username="alice"), Project.objects.get(pk={project})
+files = [(path.name, path.stat().st_size, path.open("rb")) for path in sorted(pathlib.Path({folder!r}).iterdir())]
+print(services.add_data(project, by=alice, name="Digits of people", files=files).pk)
+"""
+CONTINUE = """
+from experiments import services
+from experiments.models import TrainingRun
+run = TrainingRun.objects.get(pk={run})
+print(services.continue_run(run, by=run.submitted_by, command="main.py --epochs 2").pk)
+"""
 DRAIN = """
 from experiments import services
 from experiments.models import Node, User
@@ -58,11 +72,11 @@ def studio() -> Iterator[Studio]:
 
 @pytest.fixture
 def joined(studio: Studio) -> Iterator[Callable[..., Joined]]:
-    """`joined(name, line)`: a machine; all of it is gone when the test ends."""
+    """`joined(name, line)`: a machine; all of it is gone when the test ends. `data`: a folder that it shares with the studio."""
     machines: list[Joined] = []
 
-    def make(name: str, line: str) -> Joined:
-        machines.append(Joined(studio, name, line, data=studio.home / "data"))
+    def make(name: str, line: str, *, data: bool = True) -> Joined:
+        machines.append(Joined(studio, name, line, data=studio.home / "data" if data else None))
         return machines[-1]
 
     try:
@@ -103,7 +117,7 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     expect(admin.locator("#arriving")).to_contain_text("Nothing has called with this token yet")
     assert not violations(admin)
     line = admin.locator("#line").inner_text()
-    machine = joined("beta", line)
+    machine = joined("beta", line, data=False)
     machine.arrives()
     expect(admin.locator("#arriving")).to_contain_text("beta has joined from 127.0.0.1 with 4 slots", timeout=20_000)
     admin.reload()
@@ -113,9 +127,9 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     drains(studio, local=True)
     make_project(alice, "Far away", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
-    run = run_definition(
-        alice, studio, project, name="digits", code=digits(tmp_path, part_s=0.01), command="main.py --epochs 3", folder="digits"
-    )
+    studio.manage("shell", "--no-imports", "-c", UPLOAD.format(project=project, folder=str(DIGITS / "data")))
+    code = digits(tmp_path, part_s=0.01)
+    run = run_definition(alice, studio, project, name="digits", code=code, command="main.py --epochs 1", data="Digits of people")
     wait_until(lambda: state(studio, run) == "completed", lambda: f"it has completed\n{studio.tail()}\n{machine.tail()}", deadline_s=120)
     assert not (studio.home / "host" / "local").joinpath(f"run-{run}.1.sock").exists(), "the studio's own machine had nothing to do with it"
     there = sums(machine.folder(run))
@@ -125,6 +139,11 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     expect(alice.locator("#head")).to_contain_text("Completed")
     alice.goto(f"{studio.url}/runs/{run}/results/")
     expect(alice.get_by_text("console.log").first).to_be_visible()
+    later = int(studio.manage("shell", "--no-imports", "-c", CONTINUE.format(run=run)).split()[-1])
+    wait_until(
+        lambda: state(studio, later) == "completed", lambda: f"one that begins with it has completed\n{machine.tail()}", deadline_s=120
+    )
+    assert steps_in_journal(studio, later)[0] == steps_in_journal(studio, run)[-1] + 1
     assert machine.leaves() == 0
 
 
@@ -161,7 +180,7 @@ def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
     assert any("has not been heard of for 12 s, so its lease is over. It goes on elsewhere" in reason for reason in words), words
 
     machine.arrives()  # with what it had, which counts no more
-    wait_until(lambda: not machine.folder(moved).exists() or state(studio, moved) == "completed", "it has put away what it had")
+    wait_until(lambda: ".trash" in machine.folder(moved).parts, lambda: f"it has put away what it had\n{machine.tail()}")
     assert studio.held() == {}
 
 

@@ -43,10 +43,15 @@ build_the_model(options.depth)
 """
 
 
-def run_definition(page: Page, studio: Studio, project: int, *, name: str, code: Path, command: str, folder: str = "") -> int:
-    """Create and run an experiment with a new definition; the run's number."""
+def run_definition(
+    page: Page, studio: Studio, project: int, *, name: str, code: Path, command: str, folder: str = "", data: str = ""
+) -> int:
+    """Create and run an experiment with a new definition; the run's number. `data`: the name of a data asset."""
     page.goto(f"{studio.url}/projects/{project}/experiments/new/")
     page.locator("#experiment-form").get_by_label("Name").fill(name)
+    if data:
+        choice = page.locator("#id_data_asset")
+        choice.select_option(choice.locator("option", has_text=data).get_attribute("value"))
     page.get_by_label("Source files folder").fill(folder)
     page.get_by_role("button", name="Add training definition").click()
     fill_definition(page, "#panel-form", name=name, zip_file=code, command=command)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from training_runtime.node.fetching import UNUSED_S, forget_unused
 from training_runtime.node.folders import TRASH_S, Folder, Folders, look
 from training_runtime.node.mirror import File
 from training_runtime.protocol import UNCHANGED_CODE_NS
@@ -44,6 +45,18 @@ def test_what_is_put_away_stays_for_a_day_and_nothing_else_is_deleted(tmp_path: 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str):
     with pytest.raises(ValueError, match="cannot be the name"):
         Folders(tmp_path).path(name)
+
+
+def test_code_and_data_that_no_run_has_used_for_long_are_deleted_and_nothing_else(tmp_path: Path):
+    for path in ("code/used", "code/old", "code/new", "assets/old", "runs/old"):
+        (tmp_path / path).mkdir(parents=True)
+        os.utime(tmp_path / path, (1000.0, 1000.0))
+    now = 1000.0 + UNUSED_S + 1
+    os.utime(tmp_path / "code/new", (now - 1, now - 1))
+    gone = forget_unused(tmp_path, {("code", "used")}, now=now)
+    assert {path.relative_to(tmp_path).as_posix() for path in gone} == {"code/old", "assets/old"}
+    assert forget_unused(tmp_path, set(), now=now + UNUSED_S / 2) == [], "to be needed is to be used"
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")} == {"code/used", "code/new", "runs/old"}
 
 
 def test_only_what_the_run_has_written_is_looked_at(tmp_path: Path):

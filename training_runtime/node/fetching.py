@@ -3,8 +3,9 @@ folder where it has been elsewhere. Each is whole in its place or not there."""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from training_runtime.host.runs import workdir
@@ -13,10 +14,26 @@ from training_runtime.node.folders import CODE, Folder, Folders
 from training_runtime.node.mirror import File
 
 ARRIVING = ".arriving-"
+CACHED = ("code", "assets")
+UNUSED_S = 14 * 86400.0
 
 
 def is_here(home: Path, room: str, name: str) -> bool:
     return (home / room / name).is_dir()
+
+
+def forget_unused(home: Path, needed: Collection[tuple[str, str]], *, now: float) -> list[Path]:
+    """Delete trees of code and data that no run has needed for UNUSED_S. `now`: Unix seconds; those in `needed` count as used then."""
+    gone = []
+    for room in CACHED:
+        for tree in (home / room).iterdir():
+            if (room, tree.name) in needed:
+                os.utime(tree, (now, now))
+            elif now - tree.stat().st_mtime > UNUSED_S:
+                gone.append(tree)
+    for tree in gone:
+        shutil.rmtree(tree, ignore_errors=True)
+    return gone
 
 
 def fetch_tree(files: Files, home: Path, room: str, name: str, *, say: Callable[[int, int], None]) -> None:

@@ -24,7 +24,11 @@ class Unreachable(Exception):
 
 
 class NotOurs(Exception):
-    """The studio takes or gives these files no more: the run has gone elsewhere, or is no more, or this machine has joined anew since."""
+    """The studio takes or gives these files no more: the run has gone elsewhere, or is no more."""
+
+
+class Rejected(Exception):
+    """The studio cannot keep a file of this name, now or later."""
 
 
 class WrongOffset(Exception):
@@ -36,7 +40,7 @@ class WrongOffset(Exception):
 
 
 class Files:
-    """Of one connection to the studio. Not for several threads at once, but for as many as the pool of its client has."""
+    """Of one connection to the studio; for any thread of it."""
 
     def __init__(self, studio: str, token: str, incarnation: int, *, verify: bool | str = True) -> None:
         headers = {"Authorization": f"Bearer {token}", "X-EDT-Incarnation": str(incarnation)}
@@ -127,6 +131,8 @@ def _checked(answer: httpx.Response) -> httpx.Response:
             raise WrongOffset(int(json.loads(answer.text)["size"]))
         except (ValueError, KeyError, TypeError):
             raise NotOurs(said) from None
-    if answer.status_code in (401, 403, 404, 410):
+    if answer.status_code in (404, 410):
         raise NotOurs(said)
+    if answer.status_code == 400:
+        raise Rejected(said)
     raise Unreachable(f"the studio answers {answer.status_code}: {said}")

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime.node.files import PIECE_BYTES, Files, NotOurs, Unreachable, WrongOffset
+from training_runtime.node.files import PIECE_BYTES, Files, NotOurs, Rejected, Unreachable, WrongOffset
 from training_runtime.node.folders import Folder, Folders, look
-from training_runtime.node.mirror import JOURNAL, Append, File, Remove, Replace, decide
+from training_runtime.node.mirror import JOURNAL, Action, Append, File, Remove, Replace, decide
 from training_runtime.node.reporting import Copy
 
 log = logging.getLogger(__name__)
@@ -99,13 +99,12 @@ class Mirroring(threading.Thread):
         for action in actions:
             if self.stop.is_set():
                 return True
-            if isinstance(action, Append):
-                self._append(folder, action)
-            elif isinstance(action, Replace):
-                self._replace(folder, action.file)
-            elif isinstance(action, Remove):
-                self._files.remove(folder.name, folder.term, action.path)
-                folder.arrived.pop(action.path, None)
+            try:
+                self._carry_out(folder, action)
+            except Rejected as refusal:
+                path = action.file.path if isinstance(action, Replace) else action.path
+                log.warning("a file of a run stays on this machine alone: %s run=%d path=%.200r", refusal, folder.run, path)
+                folder.arrived |= {file.path: file for file in found if file.path == path}
         if actions:
             self._folders.save(folder)
         waits = any(not isinstance(action, Append) or action.path == JOURNAL for action in actions)
@@ -113,6 +112,15 @@ class Mirroring(threading.Thread):
             folder.complete = True
             self._changed()
         return waits or being_written
+
+    def _carry_out(self, folder: Folder, action: Action) -> None:
+        if isinstance(action, Append):
+            self._append(folder, action)
+        elif isinstance(action, Replace):
+            self._replace(folder, action.file)
+        elif isinstance(action, Remove):
+            self._files.remove(folder.name, folder.term, action.path)
+            folder.arrived.pop(action.path, None)
 
     def _append(self, folder: Folder, action: Append) -> None:
         """Of the journal whole lines only: what is behind the last one may be written anew."""

@@ -15,7 +15,7 @@ from typing import Protocol
 from training_runtime.errors import HostUnavailable, ProtocolError
 from training_runtime.host import client
 from training_runtime.node import places
-from training_runtime.node.fetching import fetch_run, fetch_tree, is_here
+from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
 from training_runtime.node.folders import Folder, Folders
 from training_runtime.node.messages import Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
@@ -117,6 +117,16 @@ class Session:
         self._take(seen)
         if self._coming:
             self._needed.set()
+        self._tidy(wanted)
+
+    def _tidy(self, wanted: Wanted) -> None:
+        """What is copied in full and wanted no more need not be here, nor what no run has used for long."""
+        there = {folder.run for folder in wanted.folders} | (self._live() or {}).keys()
+        for folder in list(self._folders.known.values()):
+            if folder.complete and folder.run not in there:
+                self._folders.put_away(folder.name)
+        needed = {tree for wish in wanted.apply.runs for tree in places.trees(wish.spec)}
+        forget_unused(self._settings.home, needed, now=time.time())
 
     def _is_here(self, spec: RunSpec, folder: RunFolder) -> bool:
         known = self._folders.known.get(folder.folder)
