@@ -77,7 +77,7 @@ class Ear(threading.Thread):
                 for number, observation in enumerate(client.subscribe(self.home, self.node, stop=self.stop)):
                     if number == 0:
                         self.heartbeat.wake()
-                    self.hear(observation)
+                    self.take_in(observation)
                     failures = 0
             except HostUnavailable as error:
                 log.log(logging.WARNING if failures == 0 else logging.DEBUG, "Node %s: %s", self.node, error)
@@ -93,7 +93,7 @@ class Ear(threading.Thread):
             failures += 1
         connection.close()
 
-    def hear(self, observation: Observation) -> None:
+    def take_in(self, observation: Observation) -> None:
         """Journals that grew are announced; anything else that changed is recorded."""
         self.journals.grew((run.run, run.journal_bytes) for run in observation.runs)
         facts = (

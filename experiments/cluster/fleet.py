@@ -142,7 +142,7 @@ def record(observation: Observation, *, now: dt.datetime, slots: int | None = No
     remote_workers.forget(node, there={seen.run for seen in observation.runs if seen.station})
     holding = {seen.run: frozenset(seen.holding) for seen in observation.runs}
     scheduling.close_grants(node, holding=holding, revision=observation.revision, now=now)
-    scheduling.let_go(node, there=holding.keys(), revision=observation.revision)
+    scheduling.finish_moves(node, there=holding.keys(), revision=observation.revision)
     return node
 
 

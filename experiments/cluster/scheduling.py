@@ -38,8 +38,8 @@ __all__ = [
     "TickSummary",
     "close_all",
     "close_grants",
+    "finish_moves",
     "keep_accounts",
-    "let_go",
     "preview",
     "tick",
 ]
@@ -63,7 +63,7 @@ def tick(now: dt.datetime) -> TickSummary:
     """Plan and write the differences, in one transaction that no other tick overlaps."""
     with transaction.atomic():
         rules = snapshot.lock_rules()
-        environments.want(nodes=snapshot.heard(now, rules), now=now)
+        environments.want(nodes=snapshot.usable_nodes(now, rules), now=now)
         seen = snapshot.take(rules, now=now, lock=True)
         decision = _with_words(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
         homes = _settle(seen, decision, now) | _send_off(seen)
@@ -164,9 +164,10 @@ def _with_words(seen: Snapshot, decision: Plan) -> Plan:
 def _settle(seen: Snapshot, decision: Plan, now: dt.datetime) -> set[int]:
     """Give each run that is promised slots its home, so that its driver starts before the slots are free; the runs for which that is news.
 
-    A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `let_go`) it has
-    none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work. A script
-    that had slots and never came to train() is not sent off: its process may be at work without them, and nothing of it is written down.
+    A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `finish_moves`)
+    it has none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work.
+    A script that had slots and never came to train() is not sent off: its process may be at work without them, and nothing of it is
+    written down.
     """
     settled = set()
     for run_id, slots in decision.grants.items():
@@ -200,7 +201,7 @@ def _send_off(seen: Snapshot) -> set[int]:
     return {run.pk for run in asked}
 
 
-def let_go(node: Node, *, there: Collection[int], revision: int) -> int:
+def finish_moves(node: Node, *, there: Collection[int], revision: int) -> int:
     """Take note of the runs that were sent off the node and have no process there any more; how many.
 
     `there`: the runs that the host knows, as it said after snapshot `revision`. The next attempt starts wherever the plan says.

@@ -63,7 +63,7 @@ def is_silent(node: Node, now: dt.datetime) -> bool:
     return node.last_seen_at is None or (now - node.last_seen_at).total_seconds() > NODE_SILENT_S
 
 
-def heard(now: dt.datetime, rules: ClusterRules) -> list[Node]:
+def usable_nodes(now: dt.datetime, rules: ClusterRules) -> list[Node]:
     """The machines on which something can be begun."""
     found = [node for node in Node.objects.filter(removed_at=None).order_by("pk") if not is_silent(node, now)]
     closed = apart.doors(rules).closed(found)

@@ -14,7 +14,7 @@ from tests.e2e.studio import REPOSITORY
 from tests.engine.scripts import SMALL
 from training_runtime.elastic.data import order
 from training_runtime.elastic.data.order import MOST_LISTED, ROUNDS, Order, permuted
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.state import checkpoint
 from training_runtime.errors import UserError
 
@@ -47,7 +47,7 @@ def test_spans_of_any_size_see_one_permutation(computed, samples):
 
 
 def test_seeds_and_epochs_go_through_them_differently(computed):
-    shape = Shape(samples=10_000, test_samples=0, batch_size=10, engines=4, epochs=3, seed=1)
+    shape = RunPlan(samples=10_000, test_samples=0, batch_size=10, engines=4, epochs=3, seed=1)
     orders = [shape.order(epoch)[range(10_000)] for epoch in range(3)]
     assert orders[0] == shape.order(0)[range(10_000)]
     assert all(sum(a == b for a, b in zip(one, other, strict=True)) < 20 for one, other in ((orders[0], orders[1]), (orders[1], orders[2])))
@@ -83,9 +83,9 @@ def test_what_is_no_span_of_the_set_is_refused(monkeypatch, span, listed):
 def test_a_hundred_million_samples_take_no_memory():
     code = """
 import resource
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-shape = Shape(samples=10**8, test_samples=0, batch_size=64, engines=8, epochs=2, seed=3)
+shape = RunPlan(samples=10**8, test_samples=0, batch_size=64, engines=8, epochs=2, seed=3)
 shape.order(0)[shape.span(0, 0)]
 before = peak()
 for epoch in range(2):
@@ -115,13 +115,13 @@ def test_a_training_whose_order_is_computed_is_exact(fixed, start):
 
 
 def test_a_state_of_a_release_with_another_order_is_refused():
-    shape = Shape(samples=MOST_LISTED + 1, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)
+    shape = RunPlan(samples=MOST_LISTED + 1, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)
     saved = checkpoint.vars_of(shape)
     checkpoint.check({"shape": saved}, shape)
     del saved["order"]
     with pytest.raises(UserError, match="an earlier release"):
         checkpoint.check({"shape": saved}, shape)
-    small = Shape(samples=400, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)
+    small = RunPlan(samples=400, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)
     saved = checkpoint.vars_of(small)
     del saved["order"]
     checkpoint.check({"shape": saved}, small)  # nothing has changed for these

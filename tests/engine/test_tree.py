@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.data.sampler import Shape, derive
+from training_runtime.elastic.data.sampler import RunPlan, derive
 from training_runtime.errors import UserError
 
 ENGINES = st.integers(1, 70)
@@ -52,7 +52,7 @@ def test_the_tree_of_six():
 
 
 shapes = st.builds(
-    Shape,
+    RunPlan,
     samples=st.integers(1, 400),
     test_samples=st.integers(0, 50),
     batch_size=st.integers(1, 20),
@@ -101,4 +101,4 @@ def test_seeds_differ_by_every_part():
 
 def test_an_empty_dataset_is_refused_in_plain_words():
     with pytest.raises(UserError, match="0 training samples"):
-        Shape(samples=0, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)
+        RunPlan(samples=0, test_samples=0, batch_size=4, engines=2, epochs=1, seed=0)

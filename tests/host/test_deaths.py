@@ -203,7 +203,7 @@ def test_a_process_is_written_down_before_it_is_let_go(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         run.gate = Gate(ours)
-        begin.let_go(node, run, Ready())
+        begin.open_gate(node, run, Ready())
         assert theirs.recv(100) == GO
     (saved,) = written
     assert [(entry.pid, entry.phase) for entry in saved.runs] == [(os.getpid(), "alive")]

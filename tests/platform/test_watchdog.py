@@ -60,7 +60,7 @@ def test_who_has_not_spoken_yet_gets_the_time_to_start(deep: Path) -> None:
 def test_a_machine_that_slept_counts_for_nobodys_silence(deep: Path) -> None:
     listener = Watchdog(deep)
     listener.listen(1000.0)
-    listener.heard(7, 1000.0)
+    listener.note_alive(7, 1000.0)
     listener.listen(4600.0)
     assert not listener.hangs(7, started_at=0.0, now=4600.0)
     for second in range(1, int(SILENT_S) + 2):

@@ -18,7 +18,7 @@ from training_runtime.elastic.comm import all_reduce
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.data import batched, script_sampler, streams
 from training_runtime.elastic.data.order import Order
-from training_runtime.elastic.data.sampler import Shape, derive, seed_everything
+from training_runtime.elastic.data.sampler import RunPlan, derive, seed_everything
 from training_runtime.elastic.measures import Measures
 from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.processes.script import Script
@@ -190,10 +190,10 @@ class Job:
                 data.seed = self.seed
         return len(self.train_set if self.sampler is None else self.sampler), 0 if self.test_set is None else len(self.test_set)
 
-    def shape(self, samples: int, test_samples: int) -> Shape:
-        return Shape(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
+    def shape(self, samples: int, test_samples: int) -> RunPlan:
+        return RunPlan(samples, test_samples, self.batch_size, self.engines, self.epochs, self.seed)
 
-    def order(self, shape: Shape, epoch: int) -> Order | script_sampler.Drawn | streams.InOrder:
+    def order(self, shape: RunPlan, epoch: int) -> Order | script_sampler.Drawn | streams.InOrder:
         """What the training samples of `epoch` are taken in."""
         if isinstance(self.train_set, streams.Stream):
             return streams.InOrder()
@@ -211,7 +211,7 @@ class Job:
         counts = [given[: i + 1].count(name) for i, name in enumerate(given)]
         return tuple(f"{name}_{n}" if n > 1 else name for name, n in zip(given, counts, strict=True))  # two of one class are two metrics
 
-    def layout(self, shape: Shape) -> Layout:
+    def layout(self, shape: RunPlan) -> Layout:
         """The segment that this job needs. Row columns: samples, one flag for accuracy, a sum for each metric (or what measures count)."""
         self.trained = optimizers.parameters(self.optimizer)
         sums = len(self.metric_names()) if self.measures is None else 1 + self.measures.width

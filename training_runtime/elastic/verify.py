@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import torch
 
 from training_runtime.elastic.data.loading import Task, load_task
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.keras import kind
 from training_runtime.elastic.processes.process_handles import die_with_parent
@@ -104,7 +104,7 @@ def is_worth_it(job: Job, *, apart: bool) -> bool:
     return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
 
 
-def look_twice(job: Job, shape: Shape, device: torch.device) -> list[str] | None:
+def look_twice(job: Job, shape: RunPlan, device: torch.device) -> list[str] | None:
     """What was not the same twice; None where that could not be found out. Before anything in this process has touched a device."""
     ours, theirs = os.pipe()
     parent = os.getpid()
@@ -127,7 +127,7 @@ def _answer(pipe: int) -> list[str] | None:
     return json.loads(raw) if raw.endswith(b"]") else None
 
 
-def _child(job: Job, shape: Shape, device: torch.device, parent: int, pipe: int) -> NoReturn:
+def _child(job: Job, shape: RunPlan, device: torch.device, parent: int, pipe: int) -> NoReturn:
     """What the script prints here it will print again."""
     try:
         die_with_parent(parent)
@@ -139,7 +139,7 @@ def _child(job: Job, shape: Shape, device: torch.device, parent: int, pipe: int)
         os._exit(0)  # what went wrong will go wrong again, where it is told
 
 
-def differences(job: Job, shape: Shape, device: torch.device) -> list[str]:
+def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
     """Load the first engine's batch twice and compute it twice, here."""
     watched = Watched(parts_of(job))
     count = shape.sizes(0)[0]

@@ -114,7 +114,7 @@ class StudioServer:
         try:
             lines, is_open = client.line_socket.receive() if mask & selectors.EVENT_READ else ([], True)
             for line in lines:
-                self._hear(client, line)
+                self._receive(client, line)
         except ProtocolError as error:
             log.warning("the studio sent something that is not a message, the connection is closed: %s", error)
             is_open = False
@@ -123,7 +123,7 @@ class StudioServer:
         else:
             self._drop(client)
 
-    def _hear(self, client: _Client, line: bytes) -> None:
+    def _receive(self, client: _Client, line: bytes) -> None:
         message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
         if isinstance(message, Apply | Subscribe) and message.version != VERSION:
             raise ProtocolError(f"the studio speaks version {message.version}, this host {VERSION}: start the host again")

@@ -351,7 +351,7 @@ class Supervisor:
 
     def _on_warm(self, _mask: int) -> None:
         before = self._warm.fileno()
-        if not self._warm.heard(time.monotonic()):
+        if not self._warm.receive(time.monotonic()):
             self._node.unwatch(before)
         self._node.changed = True
         if self._warm.ready:

@@ -122,7 +122,7 @@ class Supervisor:
             self._probed_at = now
             for name, probe in self.probes.items():
                 if (process := self.watched[name].child.process) is not None and probe():
-                    self.watchdog.heard(process.pid, now)
+                    self.watchdog.note_alive(process.pid, now)
         for watched in self.watched.values():
             process = watched.child.process
             if (

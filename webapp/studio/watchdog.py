@@ -52,7 +52,7 @@ class Watchdog:
                     if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and data.startswith(PING):
                         self.heard_at[_CREDENTIALS.unpack(said)[0]] = now
 
-    def heard(self, pid: int, now: float) -> None:
+    def note_alive(self, pid: int, now: float) -> None:
         """It has answered in another way."""
         self.heard_at[pid] = now
 

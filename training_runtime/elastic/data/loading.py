@@ -23,7 +23,7 @@ from training_runtime.elastic.data import script_sampler, streams
 from training_runtime.elastic.data.cpu_usage import Processors
 from training_runtime.elastic.data.loader_processes import Loader, LoaderFailed, Nursery
 from training_runtime.elastic.data.order import Order
-from training_runtime.elastic.data.sampler import Shape, Unit, derive, seed_everything
+from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
 from training_runtime.elastic.job import Job
 
 JUDGED = 16  # batches after which the time is looked at that went into waiting for them
@@ -48,7 +48,7 @@ class Task:
 class Feed:
     """Made before anything in the worker has started a thread or a device: loaders are forked from what is there now."""
 
-    def __init__(self, job: Job, shape: Shape, *, devices: bool, warn: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, shape: RunPlan, *, devices: bool, warn: Callable[[str], None]) -> None:
         self._job, self._shape, self._devices, self._warn = job, shape, devices, warn
         self._orders: dict[int, Order | script_sampler.Drawn | streams.InOrder] = {}
         self._stream = job.train_set if isinstance(job.train_set, streams.Stream) else None
@@ -70,7 +70,7 @@ class Feed:
 
     # -- what is needed
 
-    def engine(self, unit: Unit, m: int) -> Task:
+    def engine(self, unit: WorkItem, m: int) -> Task:
         """The batch of engine m in a step."""
         if unit.epoch not in self._orders:
             self._turn_to(unit.epoch)

@@ -23,7 +23,7 @@ from training_runtime.errors import UserError
 
 
 @dataclass(frozen=True)
-class Unit:
+class WorkItem:
     """One unit of a run. `epoch` counts from 0; `index` is the step within the epoch, from 0; `step` the global one, from 1 (of a
     step unit)."""
 
@@ -34,7 +34,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RunPlan:
     """The fixed shape of a job: everything the order of samples depends on."""
 
     samples: int
@@ -62,14 +62,14 @@ class Shape:
     def test_batches(self) -> int:
         return -(-self.test_samples // self.batch_size)
 
-    def unit(self, tick: int) -> Unit:
+    def unit(self, tick: int) -> WorkItem:
         epoch, place = divmod(tick, self.steps_per_epoch + 2)
         done = epoch * self.steps_per_epoch
         if place == 0:
-            return Unit("begin", epoch, 0, done)
+            return WorkItem("begin", epoch, 0, done)
         if place <= self.steps_per_epoch:
-            return Unit("step", epoch, place - 1, done + place)
-        return Unit("end", epoch, 0, done + self.steps_per_epoch)
+            return WorkItem("step", epoch, place - 1, done + place)
+        return WorkItem("end", epoch, 0, done + self.steps_per_epoch)
 
     def step_at(self, tick: int) -> int:
         """The last global step that is done when `tick` units are."""

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from training_runtime import journal, storage
 from training_runtime.elastic.build import same_build
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.driver.driver_logger import DriverLogger, EpochMeans
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.reports import LoggedLine
@@ -176,7 +176,7 @@ class Recorder:
         self._writer.write(journal.Died(slot))
         self._dirty = True
 
-    def started(self, shape: Shape, attempt: int) -> None:
+    def started(self, shape: RunPlan, attempt: int) -> None:
         """train() was called; also tells the driver's logger."""
         job = self._job
         held = [*job.model.parameters(), *job.model.buffers()]
@@ -214,7 +214,7 @@ class Recorder:
     def _engines_each(self, workers: int) -> int:
         return -(-self._job.engines // workers)
 
-    def steps(self, rows: Sequence[Sequence[float]], shape: Shape) -> None:
+    def steps(self, rows: Sequence[Sequence[float]], shape: RunPlan) -> None:
         """Rows of the ring, in order."""
         for row in rows:
             step, epoch, samples, workers, step_s, t, _, *columns = row

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from training_runtime import journal
 from training_runtime.elastic.comm.segment import RING, RING_GENERATION, RING_READ, RING_WRITTEN, GenerationRecord, Segment
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import reports
@@ -31,7 +31,7 @@ class Published:
 class RecorderFeed:
     """`resumed`: why the next generation goes on from a checkpoint or anew, empty where it just goes on; "resumed" after a suspension."""
 
-    def __init__(self, job: Job, shape: Shape, recorder: Recorder) -> None:
+    def __init__(self, job: Job, shape: RunPlan, recorder: Recorder) -> None:
         self._job, self.shape, self._recorder = job, shape, recorder
         self.published: dict[int, Published] = {}
         self.begun_number = recorder.last_generation

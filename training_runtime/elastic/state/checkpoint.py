@@ -25,7 +25,7 @@ from torch import nn
 
 from training_runtime import storage
 from training_runtime.elastic.data.order import MOST_LISTED
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.state import capture, digest, transfer
 from training_runtime.elastic.worker import heartbeat
@@ -171,7 +171,7 @@ def _write_by_path(path: Path, save: Callable[[Path], None]) -> int:
         beside.unlink(missing_ok=True)
 
 
-def save_engine(job: Job, shape: Shape, tick: int) -> tuple[tuple[str, ...], int]:
+def save_engine(job: Job, shape: RunPlan, tick: int) -> tuple[tuple[str, ...], int]:
     """All that is needed to go on with the unit after `tick`, bit for bit. By one process at a time (see
     `emergency_checkpoint.one_at_a_time`)."""
     live = job.live
@@ -201,7 +201,7 @@ def _keep_previous(result_dir: Path) -> None:
             os.link(path, previous)
 
 
-def load_engine(job: Job, shape: Shape, tick: int, warn: Callable[[str], None]) -> bool:
+def load_engine(job: Job, shape: RunPlan, tick: int, warn: Callable[[str], None]) -> bool:
     """Restore the engine checkpoint of `tick` into the job's objects; False where there is none, or none that is whole. UserError where
     it belongs to another job, or holds what is not taken from another run."""
     for path, foreign in _candidates(job.result_dir):
@@ -232,7 +232,7 @@ def _tick(fd: int) -> int | None:
         return None
 
 
-def find(job: Job, shape: Shape) -> Found:
+def find(job: Job, shape: RunPlan) -> Found:
     """The newest engine checkpoint. Reads no tensor. UserError where it belongs to another job, or where the state of the run to continue
     is damaged and there is no other."""
     damaged: list[str] = []
@@ -249,7 +249,7 @@ def find(job: Job, shape: Shape) -> Found:
     return Found(None, tuple(damaged))
 
 
-def peek(job: Job, shape: Shape) -> int | None:
+def peek(job: Job, shape: RunPlan) -> int | None:
     """The tick of the newest engine checkpoint, None where there is none."""
     kept = find(job, shape).kept
     return kept.tick if kept is not None else None
@@ -260,7 +260,7 @@ def exists(result_dir: Path) -> bool:
     return bool(_candidates(result_dir))
 
 
-def check(line: dict[str, Any], shape: Shape) -> None:
+def check(line: dict[str, Any], shape: RunPlan) -> None:
     """UserError where it belongs to another job."""
     saved, now = line["shape"], vars_of(shape)
     for name in ("samples", "batch_size", "engines", "seed"):
@@ -275,7 +275,7 @@ def check(line: dict[str, Any], shape: Shape) -> None:
         )
 
 
-def vars_of(shape: Shape) -> dict[str, int]:
+def vars_of(shape: RunPlan) -> dict[str, int]:
     """What a state belongs to. `order`: whether that of the samples is listed (0), or computed place by place (1)."""
     names = ("samples", "test_samples", "batch_size", "engines", "epochs", "seed")
     return {name: int(getattr(shape, name)) for name in names} | {"order": int(shape.samples > MOST_LISTED)}

@@ -23,7 +23,7 @@ from typing import Any
 
 from training_runtime import journal
 from training_runtime.elastic.comm.segment import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Segment
-from training_runtime.elastic.data.sampler import Shape
+from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.reports import Journaled, Once, Report
@@ -89,7 +89,7 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: Shape, segment: Segment, tick: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
+def save(job: Job, shape: RunPlan, segment: Segment, tick: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `recent`: what
     it has reported lately."""
     with one_at_a_time(job.result_dir, segment.fd):
@@ -100,13 +100,13 @@ def save(job: Job, shape: Shape, segment: Segment, tick: int, recent: Iterable[O
         return checkpoint.save_engine(job, shape, tick)
 
 
-def load(job: Job, shape: Shape, segment: Segment, tick: int, warn: Callable[[str], None]) -> bool:
+def load(job: Job, shape: RunPlan, segment: Segment, tick: int, warn: Callable[[str], None]) -> bool:
     """Restore the engine checkpoint of `tick`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
     with one_at_a_time(job.result_dir, segment.fd):
         return checkpoint.load_engine(job, shape, tick, warn)
 
 
-def write_down(job: Job, shape: Shape, segment: Segment, tick: int, *, row: Row | None, unread: Callable[[], Iterable[Report]]) -> None:
+def write_down(job: Job, shape: RunPlan, segment: Segment, tick: int, *, row: Row | None, unread: Callable[[], Iterable[Report]]) -> None:
     """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
     state. `row`: of a finished step that is not in the ring. `unread` takes out the reports that no driver will read any more."""
     with one_at_a_time(

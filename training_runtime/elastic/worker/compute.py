@@ -14,7 +14,7 @@ import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
 from training_runtime.elastic.data.loading import Task, load_task
-from training_runtime.elastic.data.sampler import Shape, derive, seed_everything
+from training_runtime.elastic.data.sampler import RunPlan, derive, seed_everything
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.errors import UserError
@@ -23,7 +23,7 @@ from training_runtime.errors import UserError
 class Compute:
     """The user's model on one device."""
 
-    def __init__(self, job: Job, shape: Shape, device: torch.device) -> None:
+    def __init__(self, job: Job, shape: RunPlan, device: torch.device) -> None:
         self.job, self.shape, self.device = job, shape, device
         self._measures = True
         self._modules: list[tuple[str, type]] = []
@@ -186,7 +186,7 @@ class TestBatches:
 
     __test__ = False
 
-    def __init__(self, job: Job, shape: Shape, batches: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, job: Job, shape: RunPlan, batches: Callable[[], Iterator[Any]]) -> None:
         self.dataset, self.batch_size = job.test_set, job.batch_size
         self._count, self._batches = shape.test_batches, batches
 

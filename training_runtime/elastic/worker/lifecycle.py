@@ -38,7 +38,7 @@ from training_runtime.elastic.comm.segment import (
     GenerationRecord,
     Segment,
 )
-from training_runtime.elastic.data.sampler import Shape, Unit
+from training_runtime.elastic.data.sampler import RunPlan, WorkItem
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles, reports
@@ -63,7 +63,7 @@ class Lifecycle(ABC):
     last unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has
     begun."""
 
-    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
+    def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         self.job, self.shape, self.context, self.segment, self.worker_id = job, shape, context, segment, context.worker_id
         heartbeat.begin(segment, self.worker_id)
         capture.move(job.live, context.device())
@@ -292,7 +292,7 @@ class Lifecycle(ABC):
             raise Moved(agreed, abort=False)
         self.pages.some(self.last_unit_s)
 
-    def _record(self, unit: Unit, group: Group, step_s: float) -> None:
+    def _record(self, unit: WorkItem, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
         words = self.segment.words
         if unit.step <= words[RING_WRITTEN]:
@@ -312,7 +312,7 @@ class Lifecycle(ABC):
             emergency_checkpoint.look(self.segment, self.context.driver)
             heartbeat.beat()  # it is the driver who is late
 
-    def _row(self, unit: Unit, group: Group, step_s: float) -> list[float]:
+    def _row(self, unit: WorkItem, group: Group, step_s: float) -> list[float]:
         """What the ring holds of a step that has just been done: RING_HEAD columns, then the sums."""
         sums = self.segment.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
         return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]

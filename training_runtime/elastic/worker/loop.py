@@ -21,7 +21,7 @@ import torch
 
 from training_runtime.elastic.comm.group import Moved
 from training_runtime.elastic.comm.segment import EXCUSED, RING_WRITTEN, GenerationRecord, Segment
-from training_runtime.elastic.data.sampler import Shape, Unit
+from training_runtime.elastic.data.sampler import RunPlan, WorkItem
 from training_runtime.elastic.data.streams import Stream
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import becoming, reports
@@ -78,7 +78,7 @@ class LoopWorker(Worker):
     computes = LoopCompute
     compute: LoopCompute
 
-    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
+    def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         super().__init__(job, shape, context, segment)
         self.warm_up = None  # the body cannot be run ahead
         self.exchange.refused, self.exchange.copies = OUTSIDE, True  # the body may clip what it finds
@@ -130,7 +130,7 @@ class LoopWorker(Worker):
             self._tell_logged()  # in the place of a first member that has left, or died over it
         return super()._hand_over(top, sources, record, ticks)
 
-    def _pass(self, unit: Unit) -> Iterator[Step]:
+    def _pass(self, unit: WorkItem) -> Iterator[Step]:
         """One pass of the body."""
         step = Step(self, self._begin_step(unit))
         self._lines, self._number = [], unit.step
@@ -234,14 +234,14 @@ class LoopWorker(Worker):
         if not going:
             self.exit()
 
-    def seed(self, unit: Unit, purpose: str) -> None:
+    def seed(self, unit: WorkItem, purpose: str) -> None:
         self.compute.seed((unit.epoch, unit.index, 0), purpose)
 
     def means(self, doing: Doing) -> dict[str, float]:
         sums = self.segment.metrics[doing.parity, : len(doing.sizes)].sum(0).tolist()
         return self.job.means(sums)
 
-    def _test(self, unit: Unit) -> list[float]:
+    def _test(self, unit: WorkItem) -> list[float]:
         vector = super()._test(unit)
         self.evaluated.update(self.job.means(vector))
         return vector

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from training_runtime.elastic.comm.all_reduce import Exchange
-from training_runtime.elastic.data.sampler import Shape, Unit
+from training_runtime.elastic.data.sampler import RunPlan, WorkItem
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.worker.compute import BatchMetrics
 from training_runtime.elastic.worker.stepping import Doing
@@ -56,7 +56,7 @@ class Runs(Protocol):
     """The worker that runs the body."""
 
     job: Job
-    shape: Shape
+    shape: RunPlan
     exchange: Exchange
     evaluated: dict[str, float]
     ended: dict[str, int]
@@ -64,7 +64,7 @@ class Runs(Protocol):
 
     def parts(self, step: Step) -> Iterator[Batch]: ...
     def means(self, doing: Doing) -> dict[str, float]: ...
-    def seed(self, unit: Unit, purpose: str) -> None: ...
+    def seed(self, unit: WorkItem, purpose: str) -> None: ...
     def refuse(self, sentence: str) -> NoReturn: ...
 
 

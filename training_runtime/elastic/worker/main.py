@@ -16,7 +16,7 @@ from training_runtime.elastic import verify
 from training_runtime.elastic.comm.group import SLICE_S
 from training_runtime.elastic.comm.segment import BUSY_TICK, CLOSED, RETIRED, STATE, STATE_LEFT, Segment
 from training_runtime.elastic.data.loading import Feed
-from training_runtime.elastic.data.sampler import Shape, Unit, derive, seed_everything
+from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
 from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import reports
@@ -36,7 +36,7 @@ class Worker(Stepping):
 
     computes = Compute
 
-    def __init__(self, job: Job, shape: Shape, context: WorkerContext, segment: Segment) -> None:
+    def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
         twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, apart=context.apart)
         found = verify.look_twice(job, shape, context.device()) if twice else None
@@ -74,14 +74,14 @@ class Worker(Stepping):
         if self.unsaved >= 0 and self.group.rank == 0:
             self._save_in_hook_again(self.shape.unit(self.unsaved))
 
-    def _edge(self, unit: Unit) -> None:
+    def _edge(self, unit: WorkItem) -> None:
         """The beginning of an epoch, or its end."""
         if unit.kind == "begin":
             self._begin_epoch(unit)
         else:
             self._end_epoch(unit)
 
-    def _step(self, unit: Unit) -> None:
+    def _step(self, unit: WorkItem) -> None:
         doing = self._begin_step(unit)
         doing.metrics = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
         self._sum(doing)
@@ -96,7 +96,7 @@ class Worker(Stepping):
         self._take_buffers(doing)
         self._end_step(doing)
 
-    def _engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...]) -> BatchMetrics:
+    def _engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...]) -> BatchMetrics:
         """Compute one engine, its gradients into their row."""
         alone = self._is_alone(sizes)
         task, batch = self._begin_engine(unit, m, mine, sizes, alone=alone)
@@ -104,7 +104,7 @@ class Worker(Stepping):
         self._end_engine(unit, m, mine, sizes, alone=alone)
         return metrics
 
-    def _begin_epoch(self, unit: Unit) -> None:
+    def _begin_epoch(self, unit: WorkItem) -> None:
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
         self.whole = False
@@ -115,7 +115,7 @@ class Worker(Stepping):
         self.buffers.snapshot()
         self._commit(self.tick + 1)
 
-    def _end_epoch(self, unit: Unit) -> None:
+    def _end_epoch(self, unit: WorkItem) -> None:
         self._digest(unit)
         if self.job.validates(unit.epoch):
             self._validate(unit)
@@ -134,7 +134,7 @@ class Worker(Stepping):
         self._commit(self.tick + 1)
         self._move_on(agreed)
 
-    def _save_in_hook_again(self, unit: Unit) -> None:
+    def _save_in_hook_again(self, unit: WorkItem) -> None:
         """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
         not count."""
         self.whole = False
@@ -143,7 +143,7 @@ class Worker(Stepping):
             self.hooks.epoch_end(unit.epoch, save_model=True)
         self.whole, self.unsaved = True, -1
 
-    def _digest(self, unit: Unit) -> None:
+    def _digest(self, unit: WorkItem) -> None:
         """Compare the state with the others' before it is validated and written, and have its digest journaled."""
         with self._excused():
             parts = self._tell_digest()
@@ -152,16 +152,16 @@ class Worker(Stepping):
         if self.group.rank == 0:
             self._report(reports.Digest(unit.step, unit.epoch + 1, digest.joined(parts)))
 
-    def _save(self, name: str, unit: Unit) -> None:
+    def _save(self, name: str, unit: WorkItem) -> None:
         paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name, self._warn))
         self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "model", paths, size))
 
-    def _save_engine(self, unit: Unit) -> None:
+    def _save_engine(self, unit: WorkItem) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
         paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports))
         self._saved(unit, paths, size)
 
-    def _validate(self, unit: Unit) -> None:
+    def _validate(self, unit: WorkItem) -> None:
         """The model as it was before, whatever becomes of it; rank 0 reports the result."""
         modes = [module.training for module in self.job.model.modules()]
         self.job.model.eval()
@@ -176,7 +176,7 @@ class Worker(Stepping):
             self._report(reports.Tested(unit.step, unit.epoch + 1, tuple(vector)))
         self._tested = []  # they were this validation's; after going back to a checkpoint the next one would find old marks in them
 
-    def _test(self, unit: Unit) -> list[float]:
+    def _test(self, unit: WorkItem) -> list[float]:
         if self.job.test_function is None:
             return self.validation.share(unit, self.tick, self.group, self._tested, lambda made: self._move_on(self._sync(made)))
         if self.group.rank:

@@ -18,7 +18,7 @@ from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Moved
 from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
-from training_runtime.elastic.data.sampler import Unit
+from training_runtime.elastic.data.sampler import WorkItem
 from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
@@ -33,7 +33,7 @@ class Doing:
     """A step under way. `sizes`: samples of each engine; `mine`: the engines of this worker; `alone`: the only worker has the only engine.
     `agreed`: the newest generation that all members know of; `vectors`: what came of the own engines."""
 
-    unit: Unit
+    unit: WorkItem
     group: Group
     sizes: tuple[int, ...]
     mine: range
@@ -60,7 +60,7 @@ class Stepping(Lifecycle):
     saved_at: float
     _warned = False
 
-    def _begin_step(self, unit: Unit) -> Doing:
+    def _begin_step(self, unit: WorkItem) -> Doing:
         started, group = time.monotonic(), self.group
         self.segment.set(self.worker_id, BUSY_TICK, self.tick + 1)
         sizes = self.shape.sizes(unit.index)
@@ -75,7 +75,7 @@ class Stepping(Lifecycle):
     def _is_alone(self, sizes: tuple[int, ...]) -> bool:
         return len(sizes) == 1 and self.group.size == 1
 
-    def _begin_engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> tuple[Task, Any]:
+    def _begin_engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> tuple[Task, Any]:
         """What engine m has to compute; from now on gradients are its own."""
         if m != mine.start:
             self.buffers.restore()
@@ -84,7 +84,7 @@ class Stepping(Lifecycle):
         task, group = self.feed.engine(unit, m), self.group
         return task, self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
 
-    def _end_engine(self, unit: Unit, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> None:
+    def _end_engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> None:
         """It is computed: its gradients are in their row."""
         if self.ledger is not None:
             self.ledger.engine(unit.step, unit.epoch + 1, m, self.feed.engine(unit, m).indices)
@@ -175,7 +175,7 @@ class Stepping(Lifecycle):
             self._report(reports.Diverged(step, parts, tuple(map(tuple, groups))))
             raise Left
 
-    def _save_by_time(self, unit: Unit) -> None:
+    def _save_by_time(self, unit: WorkItem) -> None:
         """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock
         and writes; nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier, as they do at
         the end of an epoch. Where the disk takes nothing, what was written before stays, and it is tried again when the time has passed."""
@@ -193,6 +193,6 @@ class Stepping(Lifecycle):
         else:
             self._saved(unit, paths, size)
 
-    def _saved(self, unit: Unit, paths: tuple[str, ...], size: int) -> None:
+    def _saved(self, unit: WorkItem, paths: tuple[str, ...], size: int) -> None:
         self.saved_at = time.monotonic()
         self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "engine", paths, size))

@@ -11,7 +11,7 @@ import torch
 from training_runtime.elastic.comm.group import Group
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.data.loading import Feed, Task
-from training_runtime.elastic.data.sampler import Unit
+from training_runtime.elastic.data.sampler import WorkItem
 from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.callbacks import WorkerHooks
@@ -25,7 +25,7 @@ class Validation:
     def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, apart: bool) -> None:
         self._compute, self._feed, self._segment, self._hooks, self._apart = compute, feed, segment, hooks, apart
 
-    def share(self, unit: Unit, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
+    def share(self, unit: WorkItem, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
         the table is complete after the last round. `meet` waits for the others, and says what is given to other machines; what it raises
         when the members change passes through.
@@ -51,7 +51,7 @@ class Validation:
         self._hooks.tested(vector, epoch)
         heartbeat.beat()
 
-    def by_user(self, unit: Unit) -> list[float]:
+    def by_user(self, unit: WorkItem) -> list[float]:
         """The script's fn_test sees all test batches, so one worker runs it and the others wait."""
         tasks = [self._feed.test(unit.epoch, j) for j in range(self._compute.shape.test_batches)]
 

@@ -51,7 +51,7 @@ class GpuErrors:
         if now >= self._looked + LOOK_S:
             self._looked = now
             self._errors = {index: self._uncorrected(handle) for index, handle in self._handles.items()}
-            self._hear(now)
+            self._poll(now)
         found = []
         for index, errors in self._errors.items():
             xid, at = self._xids.get(index, (0, now))
@@ -64,7 +64,7 @@ class GpuErrors:
         failed = self._library.nvmlDeviceGetTotalEccErrors(handle, _UNCORRECTED, _VOLATILE, ctypes.byref(count))
         return None if failed else int(count.value)
 
-    def _hear(self, now: float) -> None:
+    def _poll(self, now: float) -> None:
         for _ in range(MOST_EVENTS if self._listens else 0):
             event = Event()
             if self._library.nvmlEventSetWait_v2(self._events, ctypes.byref(event), 0):

@@ -108,7 +108,7 @@ def on_gate(node: Node, run: LiveRun, _mask: int) -> None:
             if "pid" in raw and not run.pid:  # once, before any code of people runs in it
                 met(node, run, build(Hello, raw))
             else:
-                let_go(node, run, build(Ready, raw))
+                open_gate(node, run, build(Ready, raw))
     except (ProtocolError, ValueError, OSError) as error:
         _failed(node, run, str(error))
         return
@@ -128,7 +128,7 @@ def met(node: Node, run: LiveRun, hello: Hello) -> None:
     ending.watch(node, run)
 
 
-def let_go(node: Node, run: LiveRun, ready: Ready) -> None:
+def open_gate(node: Node, run: LiveRun, ready: Ready) -> None:
     """The child is boxed in: from here on the run is alive."""
     if ready.refused:
         run.problem = ready.problem

@@ -76,10 +76,10 @@ class LogFilter:
             elif fd == self._stop:
                 return False
             elif fd == self._control.fileno():  # or of a log that was closed a moment ago
-                self._hear()
+                self._read_control()
         return True
 
-    def _hear(self) -> None:
+    def _read_control(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
         if message == console.LOG and len(fds) == 2 and self._take(*fds):
             return

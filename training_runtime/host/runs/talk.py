@@ -103,7 +103,7 @@ def _on_link(node: Node, run: LiveRun, mask: int) -> None:
             link.flush()
         lines, is_open = link.receive() if mask & selectors.EVENT_READ else ([], True)
         for line in lines:
-            _hear(node, run, line)
+            _receive(node, run, line)
     except ProtocolError as error:
         run.problem = f"the driver sent something that is not a message: {error}"
         log.warning("%s run=%d pid=%d", run.problem, run.run, run.pid)
@@ -129,7 +129,7 @@ def _lost(node: Node, run: LiveRun, why: str) -> None:
         log.warning("the connection to a driver was lost (%s), trying again in %.2f s run=%d pid=%d", why, pause_s, run.run, run.pid)
 
 
-def _hear(node: Node, run: LiveRun, line: bytes) -> None:
+def _receive(node: Node, run: LiveRun, line: bytes) -> None:
     message = decode(line)
     if isinstance(message, Grown):
         if message.journal_bytes > run.journal_bytes and not run.station:  # the journal is the driver's alone

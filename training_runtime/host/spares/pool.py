@@ -136,7 +136,7 @@ class Spares:
             made.gate.flush()
             lines, is_open = made.gate.receive()
             for line in lines:
-                self._hear(made, line)
+                self._receive(made, line)
         except (ProtocolError, ValueError, TypeError, OSError) as error:
             self._spoil(made.like, f"its spare process failed: {error}")
             return
@@ -145,7 +145,7 @@ class Spares:
         elif made.number in self._spares:
             self._node.watch(made.gate, functools.partial(self._on_gate, made))
 
-    def _hear(self, made: Spare, line: bytes) -> None:
+    def _receive(self, made: Spare, line: bytes) -> None:
         if made.hello is None:
             made.hello = build(Hello, json.loads(line))
             saved = made.saved()

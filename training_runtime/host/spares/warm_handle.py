@@ -59,7 +59,7 @@ class WarmProcess:
         self.restart_at = None
         log.info("starting the warm process pid=%d", self._process.pid)
 
-    def heard(self, now: float) -> bool:
+    def receive(self, now: float) -> bool:
         """Call when its socket is readable. False when it is gone: it is started again at `restart_at`."""
         assert self._control is not None
         try:
