@@ -59,6 +59,23 @@ def test_code_and_data_that_no_run_has_used_for_long_are_deleted_and_nothing_els
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")} == {"code/used", "code/new", "runs/old"}
 
 
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.pt").write_text("x")
+    with pytest.raises(FileNotFoundError):
+        look(tmp_path / "gone")
+    scandir = os.scandir
+
+    def broken(path: object) -> object:
+        if Path(f"/proc/self/fd/{path}").readlink().name == "model":
+            raise OSError(5, "Input/output error")
+        return scandir(path)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        look(tmp_path)
+
+
 def test_only_what_the_run_has_written_is_looked_at(tmp_path: Path):
     for path in (
         "journal.jsonl",

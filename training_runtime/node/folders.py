@@ -98,34 +98,34 @@ class Folders:
 
 def look(top: Path) -> list[File]:
     """Regular files below a run's folder, without following a link: not its tmp/, nor what is the engine's own, nor files of its code that
-    are as they were. At most MOST_FILES."""
+    are as they were. At most MOST_FILES. Raises OSError where a folder cannot be read: what is in it must not be taken for deleted."""
     found: list[File] = []
-    try:
-        for _, folders, names, at in _walk(top):
-            below = folders
-            for name in names:
-                path = f"{below}{name}"
-                if _ENGINES.fullmatch(path) or not _SHOWN.fullmatch(path):
+    for below, names, at in _walk(top):
+        for name in names:
+            path = f"{below}{name}"
+            if _ENGINES.fullmatch(path) or not _SHOWN.fullmatch(path):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # gone in between
+                facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if not stat.S_ISREG(facts.st_mode) or (path.startswith(f"{CODE}/") and facts.st_mtime_ns == UNCHANGED_CODE_NS):
                     continue
-                with contextlib.suppress(OSError):  # gone in between
-                    facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-                    if not stat.S_ISREG(facts.st_mode) or (path.startswith(f"{CODE}/") and facts.st_mtime_ns == UNCHANGED_CODE_NS):
-                        continue
-                    found.append(File(path, facts.st_size, facts.st_mtime_ns))
-                    if len(found) >= MOST_FILES:
-                        return found
-    except FileNotFoundError:
-        return found
+                found.append(File(path, facts.st_size, facts.st_mtime_ns))
+                if len(found) >= MOST_FILES:
+                    return found
     return found
 
 
-def _walk(top: Path) -> Iterator[tuple[str, str, list[str], int]]:
-    """(path, the same below `top` with a slash behind it or empty, names of files, descriptor) of each folder."""
-    for path, folders, names, at in os.fwalk(top, follow_symlinks=False):
+def _walk(top: Path) -> Iterator[tuple[str, list[str], int]]:
+    """(path below `top` with a slash behind it or empty, names of files, descriptor) of each folder."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for path, folders, names, at in os.fwalk(top, onerror=fail, follow_symlinks=False):
         below = os.path.relpath(path, top)
         below = "" if below == "." else f"{below}/"
         if not below:
             folders[:] = [name for name in folders if name != "tmp"]
         if below.count("/") >= _MOST_DEPTH:
             folders.clear()
-        yield path, below, names, at
+        yield below, names, at

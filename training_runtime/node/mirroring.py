@@ -80,6 +80,10 @@ class Mirroring(threading.Thread):
             log.warning("files of a run are sent later: %s run=%d", error, folder.run)
             self.stop.wait(RETRY_S)
             return True
+        except Exception:  # the edge of the thread: the other runs' files are sent all the same
+            log.exception("files of a run could not be sent run=%d", folder.run)
+            self.stop.wait(RETRY_S)
+            return True
         return False
 
     def _send_journal(self, folder: Folder) -> None:
@@ -92,7 +96,11 @@ class Mirroring(threading.Thread):
 
     def _send_all(self, folder: Folder, *, ended: bool) -> bool:
         """Whether there was something to send, or a file is being written."""
-        found = look(self._folders.path(folder.name))
+        if ended and not self._top(folder).is_dir():  # it was moved or deleted here; the studio keeps what has arrived
+            folder.complete = True
+            self._changed()
+            return False
+        found = look(self._top(folder))
         actions = decide(found, folder.arrived, before=folder.before, ended=ended)
         being_written = any(folder.before.get(file.path) != file for file in found)
         folder.before = {file.path: file for file in found}

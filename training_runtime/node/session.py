@@ -173,6 +173,10 @@ class Session:
             log.warning("files of a run cannot be brought here now: %s run=%d", error, spec.run)
             self._over.wait(RETRY_S)
             return
+        except Exception:  # the edge of the thread: the other runs' files come all the same
+            log.exception("files of a run could not be brought here run=%d", spec.run)
+            self._over.wait(RETRY_S)
+            return
         self._apply()
 
     def _code(self, spec: RunSpec) -> Path:
