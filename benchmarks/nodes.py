@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from benchmarks.report import finish, table
 from benchmarks.studio import DEADLINE_S, studio
 from training_runtime.node.messages import STREAM, Hello, Refused, Seen, Wanted, Welcome, decode, encode
-from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation
+from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, SlotSeen, WantedRun
 
 if TYPE_CHECKING:
     from experiments.models import Project, TrainingRun, User
@@ -52,6 +52,7 @@ class StandIn:
     joined: int = 0
     doubled: int = 0
     refused: list[str] = field(default_factory=list)
+    counted: dict[int, tuple[float, float]] = field(default_factory=dict)  # of each run: when last, and its slots' seconds until then
 
     async def live(self, address: str, over: asyncio.Event) -> None:
         from websockets.asyncio.client import connect
@@ -80,13 +81,19 @@ class StandIn:
         told = [slot.id for wish in apply.runs for slot in wish.slots]
         self.doubled += len(told) - len(set(told))
         facts = NodeFacts(self.name, 64, 256 << 30, (), "2.13.0", "user+landlock", processor="stand-in")
-        runs = tuple(
-            RunObservation(wish.spec.run, wish.spec.attempt, "exited", (), exit_code=-15)
-            if wish.stop
-            else RunObservation(wish.spec.run, wish.spec.attempt, "running", tuple(slot.id for slot in wish.slots), busy_s=0.0)
-            for wish in apply.runs
-        )
-        return Observation(apply.revision, facts, runs)
+        return Observation(apply.revision, facts, tuple(self._run(wish, time.monotonic()) for wish in apply.runs))
+
+    def _run(self, wish: WantedRun, now: float) -> RunObservation:
+        """Its slots are always at work, as those of a run that trains."""
+        run, attempt = wish.spec.run, wish.spec.attempt
+        last, counted_s = self.counted.get(run, (now, 0.0))
+        counted_s += (now - last) * len(wish.slots)
+        self.counted[run] = (now, counted_s)
+        if wish.stop:
+            return RunObservation(run, attempt, "exited", (), exit_code=-15, busy_s=counted_s, counted_s=counted_s)
+        held = tuple(slot.id for slot in wish.slots)
+        slots = tuple(SlotSeen(slot, 1.0, now, now, 1 << 28) for slot in held)
+        return RunObservation(run, attempt, "running", held, busy_s=counted_s, counted_s=counted_s, slots=slots)
 
 
 class Machines(threading.Thread):

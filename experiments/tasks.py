@@ -15,19 +15,23 @@ from experiments.live import notify
 from experiments.metrics import ingest
 from experiments.notifications import deliveries
 from experiments.ops import clock
+from experiments.ops.pace import Pace
 from experiments.runs import states
 from experiments.transfer import importing
 from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
+_pace = Pace(share=0.3)  # of its time, so much this process plans at the most: others write meanwhile, and one plan does for what they say
 
 
 @shared_task
 def schedule() -> None:
     """Plan, tell of those that have been without slots or without train() for a while, and end the processes of those without for long."""
+    time.sleep(_pace.wait_s(time.monotonic()))
     notify.begun(notify.SCHEDULE)
-    now = clock.now()
+    began, now = time.monotonic(), clock.now()
     scheduling.tick(now)
+    _pace.took(began, time.monotonic())
     states.tell_suspended(now)
     states.tell_at_work(now)
     evictions.evict(now)

@@ -15,7 +15,7 @@ from pathlib import Path
 from django.utils import timezone
 
 from experiments import services
-from experiments.cluster import fleet
+from experiments.cluster import desired, fleet
 from experiments.files import pruning, runfiles
 from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from experiments.ops import installation
@@ -149,7 +149,7 @@ class Host:
     ) -> Observation:
         """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended.
         `knows`: those of runs that are listed no more and have just been ended for it."""
-        wanted = fleet.desired_state(self.node, now=now)
+        wanted = desired.desired_state(self.node, now=now)
         self.revision = wanted.revision
         runs = [
             self._see(each, {s.id for s in each.slots} | (keeps or {}).get(each.spec.run, set()), (exits or {}).get(each.spec.run))

@@ -108,7 +108,7 @@ SQLITE_OPTIONS = {
 }
 DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{EDT_HOME / 'db.sqlite3'}")}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-    DATABASES["default"]["OPTIONS"] = dict(SQLITE_OPTIONS)
+    DATABASES["default"] |= {"ENGINE": "webapp.sqlite", "OPTIONS": dict(SQLITE_OPTIONS)}
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -11,7 +11,7 @@ if "EDT_HOME" not in os.environ:
 
 from webapp.settings import *
 
-if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+if DATABASES["default"]["ENGINE"] == "webapp.sqlite":
     DATABASES["default"]["TEST"] = {"NAME": str(EDT_HOME / "test.sqlite3")}  # a file: other processes must see it
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}

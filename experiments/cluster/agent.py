@@ -17,14 +17,15 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.utils import Error as DatabaseError
 
-from experiments.cluster import fleet
+from experiments.cluster import desired, fleet
 from experiments.live import notify
 from experiments.models import Node
 from experiments.ops import clock
 from experiments.ops.loops import Loop
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client
-from training_runtime.protocol import Observation, RunObservation
+from training_runtime.news import news, packages
+from training_runtime.protocol import Observation
 
 log = logging.getLogger(__name__)
 QUEUE_PREFIX = "node."
@@ -39,7 +40,7 @@ _threads: list[Ear] = []
 def apply(home: Path, name: str) -> None:
     """Make what runs on the node equal to what the database grants, and record what its host sees then. Raises HostUnavailable."""
     node, _ = Node.objects.get_or_create(name=name)
-    observation = client.apply(home, name, fleet.desired_state(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
+    observation = client.apply(home, name, desired.desired_state(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
     fleet.record(observation, now=clock.now())
 
 
@@ -96,12 +97,7 @@ class Ear(threading.Thread):
     def take_in(self, observation: Observation) -> None:
         """Journals that grew are announced; anything else that changed is recorded."""
         self.journals.grew((run.run, run.journal_bytes) for run in observation.runs)
-        facts = (
-            observation.node,
-            observation.revision,
-            tuple(_without_journal(run) for run in observation.runs),
-            *self._packages(observation),
-        )
+        facts = (*news(observation), *self._packages(observation))
         if facts != self._seen:
             close_old_connections()
             fleet.record(observation, now=clock.now())
@@ -110,7 +106,7 @@ class Ear(threading.Thread):
     def _packages(self, observation: Observation) -> tuple[object, object]:
         """Environments as last said: an observation of journals that have grown leaves them out."""
         if observation.folders is not None:
-            self._said = (observation.environments, observation.folders)
+            self._said = packages(observation)
         return self._said
 
 
@@ -128,25 +124,21 @@ class Journals(threading.Thread):
         """Take note of the journals' sizes, in bytes."""
         with self._changed:
             latest = dict(sizes)
-            news = {run for run, size in latest.items() if self._known.get(run) != size and size}
+            grown = {run for run, size in latest.items() if self._known.get(run) != size and size}
             self._known = latest
-            if news:
-                self._waiting |= news
+            if grown:
+                self._waiting |= grown
                 self._changed.notify()
 
     def run(self) -> None:
         while not self.stop.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting, timeout=1.0)
-                news, self._waiting = self._waiting, set()
-            for run in sorted(news):
+                grown, self._waiting = self._waiting, set()
+            for run in sorted(grown):
                 notify.nudge_ingest(run)
-            if news:
+            if grown:
                 self.stop.wait(GREW_PAUSE_S)  # what grows meanwhile is announced after it, once
-
-
-def _without_journal(run: RunObservation) -> tuple[object, ...]:
-    return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail, run.station, run.gave_up)
 
 
 def nodes_of(queues: Iterable[str]) -> list[str]:

@@ -203,7 +203,7 @@ def folder_of(run: TrainingRun, node: Node) -> str:
     return build.folder if build is not None and build.folder else NOT_READY
 
 
-def desired(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
+def desired(node: Node, doors: apart.Doors) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
     """What the node is to build or to keep in readiness for live runs, or to build in advance, and which folders it is to delete."""
     waiting: dict[str, int] = {}
     for run in _needy():
@@ -211,7 +211,7 @@ def desired(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]
     rows = EnvironmentBuild.objects.filter(node=node).select_related("environment")
     asked = Q(environment__requirements_key__in=waiting) | Q(in_advance=True, state__in=(State.WANTED, State.BUILDING))
     needed = rows.filter(asked, environment__base_key=node.base).exclude(state=State.DROPPED)
-    if not apart.doors().of(node).may_run:  # building runs code of packages that people choose; administrators answer for theirs
+    if not doors.of(node).may_run:  # building runs code of packages that people choose; administrators answer for theirs
         needed = needed.filter(Q(state=State.READY) | Q(in_advance=True))
     found = tuple(_wish(build, waiting.get(build.environment.requirements_key, NO_RUN)) for build in needed)
     kept = {folder for folder in rows.exclude(state=State.DROPPED).values_list("folder", flat=True) if folder}

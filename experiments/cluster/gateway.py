@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import functools
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.db import connection
 from django.db.utils import Error as DatabaseError
 from django.urls import path
 
@@ -31,9 +34,33 @@ log = logging.getLogger(__name__)
 WANTED_SHARE = 0.3  # of a lease, after which it is renewed
 HELLO_S = 30.0
 GONE, TOO_LATE = 4401, 4408
+T = TypeVar("T")
 OVER = Refused("This machine has joined anew since, or its token is over.", final=True)
 
-in_threads = functools.partial(database_sync_to_async, thread_sensitive=False)
+
+class Desk:
+    """A thread with a database connection of its own that does one thing after the other for all machines.
+
+    With a thread for each machine they would wait for each other's locks, and for the interpreter while they hold one: fifty of them kept
+    the planner from SQLite's only lock for seconds.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    async def do(self, work: Callable[[dt.datetime], T]) -> T:
+        """What `work` returns, which is given the studio's time."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, work)
+
+    def _do(self, work: Callable[[dt.datetime], T]) -> T:
+        try:
+            return work(clock.now())
+        except DatabaseError:
+            connection.close()  # it may be broken for good; the next work opens another
+            raise
+
+
+outgoing, incoming = Desk("nodes-out"), Desk("nodes-in")  # a lease is renewed however long it takes to take something in
 
 
 class NodeSocket(AsyncWebsocketConsumer):
@@ -45,7 +72,7 @@ class NodeSocket(AsyncWebsocketConsumer):
         self.news, self.due = asyncio.Event(), asyncio.Event()
         self.heard_at = time.monotonic()
         self.tasks: list[asyncio.Task[None]] = []
-        self.token = await in_threads(joining.find)(_sent_token(self.scope), now=await in_threads(clock.now)())
+        self.token = await outgoing.do(lambda now: joining.find(_sent_token(self.scope), now=now))
         await self.accept()
         if self.token is None:
             await self._refuse(Refused("The studio does not know this token, or it is over: make another one on its page.", final=True))
@@ -84,7 +111,7 @@ class NodeSocket(AsyncWebsocketConsumer):
 
     async def _greet(self, token: NodeToken, hello: Hello) -> None:
         address = str((self.scope.get("client") or ("",))[0])
-        answer = await in_threads(joining.begin)(token.pk, hello, address=address, now=await in_threads(clock.now)())
+        answer = await outgoing.do(lambda now: joining.begin(token.pk, hello, address=address, now=now))
         if isinstance(answer, Refused):
             await self._refuse(answer)
             return
@@ -102,17 +129,21 @@ class NodeSocket(AsyncWebsocketConsumer):
     async def _tell(self) -> None:
         """Task: what is wanted, for as long as the machine is heard of."""
         assert self.welcome is not None
+        name, told = self.welcome.name, None
         while True:
+            if self.due.is_set():
+                told = None  # whoever nudged knows of something that may be new
             self.due.clear()
             if time.monotonic() - self.heard_at > settings.EDT_NODE_LEASE_S:
                 await self._refuse(Refused("Nothing was heard of this machine: it joins anew."))
                 return
             try:
-                await self._say(await in_threads(joining.state_for)(self.welcome.name, now=await in_threads(clock.now)()))
+                told = await outgoing.do(functools.partial(joining.state_for, name, told))
+                await self._say(told.wanted)
             except (DatabaseError, ProtocolError, OSError) as error:
-                log.warning("Node %s cannot be told what is wanted now: %s", self.welcome.name, error)
+                log.warning("Node %s cannot be told what is wanted now: %s", name, error)
             except Exception:  # the edge of the task: a row nobody thought of
-                log.exception("Node %s cannot be told what is wanted; it is tried again.", self.welcome.name)
+                log.exception("Node %s cannot be told what is wanted; it is tried again.", name)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.due.wait(), settings.EDT_NODE_LEASE_S * WANTED_SHARE)
 
@@ -120,29 +151,30 @@ class NodeSocket(AsyncWebsocketConsumer):
         """Task: the latest that was seen, one at a time."""
         assert self.welcome is not None
         assert self.token is not None
+        name, number = self.welcome.name, self.token.pk
+        incarnation, slots = self.welcome.incarnation, self.welcome.slots
         while True:
             await self.news.wait()
             self.news.clear()
             seen, self.latest = self.latest, None
-            if seen is None or seen.observation.node.name != self.welcome.name:
+            if seen is None or seen.observation.node.name != name:
                 continue
             try:
-                if not await self._is_current():
+                if not await incoming.do(functools.partial(joining.take_in, number, incarnation, seen.observation, slots)):
                     await self._refuse(OVER)
                     return
-                slots = self.welcome.slots
-                await in_threads(joining.take_in)(self.token.pk, seen.observation, slots=slots, now=await in_threads(clock.now)())
             except fleet.AnotherHost as error:
                 await self._refuse(Refused(str(error)))
             except (DatabaseError, OSError) as error:
-                log.warning("What node %s has seen cannot be taken in now: %s", self.welcome.name, error)
+                log.warning("What node %s has seen cannot be taken in now: %s", name, error)
             except Exception:  # as above
-                log.exception("What node %s has seen could not be taken in.", self.welcome.name)
+                log.exception("What node %s has seen could not be taken in.", name)
 
     async def _is_current(self) -> bool:
         if self.welcome is None or self.token is None:
             return True
-        return bool(await in_threads(joining.is_current)(self.token.pk, self.welcome.incarnation))
+        number, incarnation = self.token.pk, self.welcome.incarnation
+        return await outgoing.do(lambda _: joining.is_current(number, incarnation))
 
     async def _say(self, message: Message) -> None:
         await self.send(text_data=encode(message))

@@ -7,16 +7,18 @@ machine, or a link that was thought dead, cannot write into a run that is elsewh
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
 import secrets
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from experiments.cluster import fleet
+from experiments.cluster import desired, fleet
 from experiments.live import notify
 from experiments.models import Node, NodeToken, TrainingRun, User
 from training_runtime.node import places
@@ -27,6 +29,7 @@ PREFIX = "edtn_"
 LONGEST = 128
 HINT_LENGTH = len(PREFIX) + 4
 UNUSED = dt.timedelta(days=1)  # for which a token waits for its machine
+ANEW = dt.timedelta(seconds=30)  # so often all of what is wanted is read, whatever has been nudged
 
 
 def make(name: str, *, slots: int | None, by: User, now: dt.datetime) -> tuple[NodeToken, str]:
@@ -64,10 +67,11 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
             return Refused("This token is over.", final=True)
         if token.identity not in ("", hello.identity):
             return Refused(f"Another machine has joined with this token as {token.node_name}: make one of its own for this machine.", True)
-        there = token.seen_at is not None and now - token.seen_at < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
+        node, _ = Node.objects.select_for_update().get_or_create(name=token.node_name)
+        heard = max((at for at in (token.seen_at, node.last_seen_at) if at is not None), default=None)
+        there = token.seen_at is not None and heard is not None and now - heard < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
         if there and token.boot != hello.boot:
             return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
-        node, _ = Node.objects.select_for_update().get_or_create(name=token.node_name)
         Node.objects.filter(pk=node.pk).update(joined=True)
         token.identity, token.boot, token.address = hello.identity[:64], hello.boot[:64], address[:64]
         token.incarnation, token.expires_at, token.seen_at = token.incarnation + 1, None, now
@@ -83,14 +87,28 @@ def is_current(number: int, incarnation: int) -> bool:
     return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
 
 
-def state_for(name: str, *, now: dt.datetime) -> Wanted:
-    """What should run on the machine, its paths as names that mean something there."""
-    apply = fleet.desired_state(Node.objects.get(name=name), now=now)
-    numbers = [wish.spec.run for wish in apply.runs]
+class Told(NamedTuple):
+    """What a machine was told last, and what that came of. `at`: when it was put together."""
+
+    wanted: Wanted
+    desired: desired.Desired
+    at: dt.datetime
+
+
+def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
+    """What should run on the machine, its paths as names that mean something there. `before`: what it was told last and need not be put
+    together again, unless grants or runs there have changed, or that was long ago."""
+    node = Node.objects.get(name=name)
+    recent = before if before is not None and dt.timedelta(0) <= now - before.at < ANEW else None
+    if recent is not None and (same := desired.renewed(node, recent.desired, now=now)) is not None:
+        apply = dataclasses.replace(recent.wanted.apply, revision=same.apply.revision)
+        return Told(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
+    found = desired.numbered(node, now=now)
+    numbers = [wish.spec.run for wish in found.apply.runs]
     folders = tuple(
         RunFolder(run.pk, run.folder, term_of(run)) for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
     )
-    return Wanted(_abroad(apply), folders)
+    return Told(Wanted(_abroad(found.apply), folders), found, now)
 
 
 def term_of(run: TrainingRun) -> str:
@@ -98,10 +116,12 @@ def term_of(run: TrainingRun) -> str:
     return run.moved_at.isoformat() if run.moved_at is not None else "first"
 
 
-def take_in(number: int, observation: Observation, *, slots: int | None, now: dt.datetime) -> None:
-    """What the machine with that token has seen; for its own name alone."""
-    NodeToken.objects.filter(pk=number).update(seen_at=now)
+def take_in(number: int, incarnation: int, observation: Observation, slots: int | None, now: dt.datetime) -> bool:
+    """What the machine with that token has seen; for its own name alone. False where this incarnation counts no more."""
+    if not is_current(number, incarnation):
+        return False
     fleet.record(observation, now=now, slots=slots or len(observation.node.gpus) or fleet.CPU_SLOTS)
+    return True
 
 
 def _abroad(apply: Apply) -> Apply:

@@ -11,7 +11,7 @@ import datetime as dt
 from django.db import transaction
 from django.db.models import F
 
-from experiments.cluster import fleet, scheduling, snapshot
+from experiments.cluster import endings, fleet, scheduling, snapshot
 from experiments.live import notify
 from experiments.metrics import ingest
 from experiments.models import Grant, Node, RunState, TrainingRun
@@ -44,8 +44,8 @@ def give_up(node: Node, *, now: dt.datetime, reason: str) -> tuple[int, int]:
 
 def _end(run: TrainingRun, *, now: dt.datetime, reason: str) -> bool:
     """Where its journal says that it ended, or it was being stopped: there is nothing to go on with."""
-    if run.outcome in fleet.END_OF:
-        state, words = fleet.ending(run)
+    if run.outcome in endings.END_OF:
+        state, words = endings.ending(run)
     elif run.stop_requested_at is not None:
         state, words = RunState.STOPPED, run.stop_reason or reason
     else:

@@ -44,7 +44,9 @@ def elsewhere(node: Node, runs: Collection[int]) -> dict[int, list[Station]]:
 
 def forget(node: Node, *, there: Collection[int]) -> None:
     """Of stations that the node's host does not know any more the next count begins at nothing."""
-    Station.objects.filter(node=node, counted_s__gt=0).exclude(run__in=there).update(counted_s=0, busy_counted_s=0, memory_bytes=None)
+    forgotten = Station.objects.filter(node=node, counted_s__gt=0).exclude(run__in=there)
+    if forgotten.exists():  # asked without a lock first: most machines never have any
+        forgotten.update(counted_s=0, busy_counted_s=0, memory_bytes=None)
 
 
 def _count(run: TrainingRun, station: Station, seen: RunObservation, *, now: dt.datetime) -> None:

@@ -85,9 +85,11 @@ def close_grants(node: Node, *, holding: Mapping[int, frozenset[int]], revision:
 
     `holding`: per run, the slots for which a process may still be alive, as the host saw them after snapshot `revision`.
     """
+    asked = Grant.objects.filter(slot__node=node, released_at__isnull=True, release_requested_at__isnull=False)
+    if not asked.exists():  # seen without the lock: one that is asked back now is proven free by a later snapshot
+        return 0
     with transaction.atomic():
         rules = snapshot.lock_rules()
-        asked = Grant.objects.filter(slot__node=node, released_at__isnull=True, release_requested_at__isnull=False)
         # A host that has not seen the request yet may be about to start a process on a slot that it does not hold at this moment: only what
         # it says after a later snapshot than the one at the time of the request proves anything.
         free = [
@@ -206,9 +208,11 @@ def finish_moves(node: Node, *, there: Collection[int], revision: int) -> int:
 
     `there`: the runs that the host knows, as it said after snapshot `revision`. The next attempt starts wherever the plan says.
     """
+    sent_off = TrainingRun.objects.filter(home=node, leave_revision__lt=revision, state__in=snapshot.PLANNED)
+    if not sent_off.exists():  # as above
+        return 0
     with transaction.atomic():
         snapshot.lock_rules()
-        sent_off = TrainingRun.objects.filter(home=node, leave_revision__lt=revision, state__in=snapshot.PLANNED)
         gone = sent_off.exclude(pk__in=there).update(home=None, leave_revision=None, attempt=F("attempt") + 1)
         if gone:
             notify.nudge_schedule()

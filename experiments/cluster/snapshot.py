@@ -72,8 +72,8 @@ def usable_nodes(now: dt.datetime, rules: ClusterRules) -> list[Node]:
 
 def lock_rules() -> ClusterRules:
     """The row that serialises all writers of grants, locked to the end of the transaction (SQLite: the transaction itself is the lock)."""
-    ClusterRules.current()
-    return ClusterRules.objects.select_for_update().get(pk=1)
+    locked = ClusterRules.objects.select_for_update()
+    return locked.filter(pk=1).first() or locked.get(pk=ClusterRules.current().pk)
 
 
 def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
@@ -86,7 +86,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     )
     rows = list(_locked(live, lock))
     silent = frozenset(pk for pk, node in nodes.items() if is_silent(node, now))
-    grants = {grant.slot_id: grant for grant in Grant.objects.filter(released_at__isnull=True).select_related("run")}
+    grants = _open_grants(rows)
     slots = {slot.pk: slot for slot in Slot.objects.order_by("pk") if slot.pk in grants or not (slot.retired or slot.node_id in silent)}
     for slot in slots.values():
         slot.node = nodes[slot.node_id]
@@ -134,6 +134,16 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         unready=unready,
         closed=closed,
     )
+
+
+def _open_grants(live: Iterable[TrainingRun]) -> dict[int, Grant]:
+    """By slot, each with its run, which is one of the live ones as a rule and is not read twice then."""
+    found = {grant.slot_id: grant for grant in Grant.objects.filter(released_at__isnull=True)}
+    runs = {run.pk: run for run in live}
+    runs |= TrainingRun.objects.in_bulk({grant.run_id for grant in found.values()} - runs.keys())
+    for grant in found.values():
+        grant.run = runs[grant.run_id]
+    return found
 
 
 def _held(

@@ -12,7 +12,7 @@ class NodeToken(models.Model):
     the node is removed or gets another. Written by cluster.joining.
 
     `slots`: how many it shares out; None: as the machine says. `identity`: of the machine that has used it, no other may. `boot`: of its
-    last start. `incarnation`: grows with every joining; what an older one sends is refused. `seen_at`: when it was last heard of.
+    last start. `incarnation`: grows with every joining; what an older one sends is refused. `seen_at`: when it last did.
     """
 
     node_name = models.CharField(max_length=63, unique=True)

@@ -38,6 +38,7 @@ WRITERS = {
     "accounts.logins": "LoginFailure",
     "cluster.agent": "Node",
     "cluster.environments": "Environment EnvironmentBuild TrainingRun",
+    "cluster.endings": "TrainingRun",
     "cluster.fleet": "Node Slot TrainingRun",
     "cluster.joining": "Node NodeToken",
     "cluster.losses": "TrainingRun",

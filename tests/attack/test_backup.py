@@ -19,7 +19,7 @@ import pytest
 from django.utils import timezone
 
 from experiments import selectors
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.files import bundles, pruning, runfiles, stores
 from experiments.models import Bundle, Project, Tombstone, TrainingRun, User
 from experiments.ops import installation
@@ -144,7 +144,7 @@ def test_a_run_whose_folder_is_said_to_be_elsewhere_has_none(name: str, run: Tra
     assert selectors.files(run) == []
     assert selectors.log_tail(run, "driver").text == ""
     assert run.home is not None
-    (wanted,) = fleet.desired_state(run.home, now=timezone.now()).runs
+    (wanted,) = desired.desired_state(run.home, now=timezone.now()).runs
     assert Path(wanted.spec.result_dir).parent == home / "runs"
 
 

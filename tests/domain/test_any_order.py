@@ -12,7 +12,7 @@ from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, fleet, scheduling
 from experiments.models import ClusterRules, Experiment, Grant, RunState, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast
@@ -39,7 +39,7 @@ class SlowHost:
         self.stations: set[int] = set()  # of the processes here, those of runs whose driver is elsewhere
 
     def ask(self, now: dt.datetime) -> None:
-        self.sent.append(fleet.desired_state(self.node, now=now))
+        self.sent.append(desired.desired_state(self.node, now=now))
 
     def obey(self, keep: int) -> None:
         """Carry out the oldest snapshot that is on its way; `keep` of the processes that should go are still there afterwards."""

@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 from experiments import services
 from experiments.accounts import passwords
-from experiments.cluster import apart, fleet, scheduling
+from experiments.cluster import apart, desired, fleet, scheduling
 from experiments.management.demonstration import story
 from experiments.models import ClusterChange, ClusterRules, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -58,7 +58,7 @@ def test_one_persons_code_runs_in_whatever_box_there_is(hers: Project, alice: Us
     run = cast.run(hers, by=alice, now=NOW)
     scheduling.tick(NOW)
     assert len(cast.slots_of(run)) == 4
-    assert [each.spec.apart for each in fleet.desired_state(host.node, now=NOW).runs] == [False]
+    assert [each.spec.apart for each in desired.desired_state(host.node, now=NOW).runs] == [False]
 
 
 def test_with_a_second_person_runs_wait_with_a_sentence_until_an_administrator_says_that_they_trust_each_other(
@@ -77,7 +77,7 @@ def test_with_a_second_person_runs_wait_with_a_sentence_until_an_administrator_s
     assert (said.actor, said.reason) == (dora, "one lab")
     turns(host, first=4)
     assert (len(cast.slots_of(run)), len(cast.slots_of(bobs))) == (2, 2)
-    assert not any(each.spec.apart for each in fleet.desired_state(host.node, now=NOW + 9 * SECOND).runs)
+    assert not any(each.spec.apart for each in desired.desired_state(host.node, now=NOW + 9 * SECOND).runs)
 
 
 def test_what_is_at_work_when_a_second_person_comes_goes_on_and_nothing_new_is_begun_beside_it(
@@ -100,10 +100,10 @@ def test_a_run_whose_script_was_to_begin_there_is_called_back_before_it_has_slot
     second = cast.run(hers, by=alice, name="second", now=NOW + 4 * SECOND)
     scheduling.tick(NOW + 5 * SECOND)
     assert fresh(second).home == host.node, "its driver is to start while the other gives slots back"
-    assert second.pk in {each.spec.run for each in fleet.desired_state(host.node, now=NOW + 5 * SECOND).runs}
+    assert second.pk in {each.spec.run for each in desired.desired_state(host.node, now=NOW + 5 * SECOND).runs}
     cast.person("bob")
     scheduling.tick(NOW + 6 * SECOND)
-    assert second.pk not in {each.spec.run for each in fleet.desired_state(host.node, now=NOW + 6 * SECOND).runs}
+    assert second.pk not in {each.spec.run for each in desired.desired_state(host.node, now=NOW + 6 * SECOND).runs}
     turns(host, first=7)
     assert (fresh(second).home, second.state, second.plan_reason) == (None, RunState.QUEUED, WAITS)
     assert len(cast.slots_of(first)) == 4, "it has them all again"
@@ -116,8 +116,8 @@ def test_among_several_machines_a_run_goes_to_one_that_keeps_people_apart(projec
     scheduling.tick(NOW)
     assert fresh(run).home == strong
     assert cast.slots_of(run) == set(strong.slots.values_list("pk", flat=True))
-    assert [each.spec.apart for each in fleet.desired_state(strong, now=NOW).runs] == [True], "its host is held to what it said"
-    assert fleet.desired_state(weak, now=NOW).runs == ()
+    assert [each.spec.apart for each in desired.desired_state(strong, now=NOW).runs] == [True], "its host is held to what it said"
+    assert desired.desired_state(weak, now=NOW).runs == ()
     trust(dora)
     other = cast.run(project, by=alice, name="other", now=NOW + SECOND)
     scheduling.tick(NOW + SECOND)
@@ -151,10 +151,10 @@ def test_no_environment_is_built_where_code_is_refused(hers: Project, alice: Use
     bob.is_active = False
     bob.save()
     scheduling.tick(NOW + SECOND)
-    assert len(fleet.desired_state(node, now=NOW + SECOND).environments) == 1
+    assert len(desired.desired_state(node, now=NOW + SECOND).environments) == 1
     bob.is_active = True
     bob.save()
-    assert fleet.desired_state(node, now=NOW + SECOND).environments == (), "one that is being built is cancelled"
+    assert desired.desired_state(node, now=NOW + SECOND).environments == (), "one that is being built is cancelled"
 
 
 def test_who_counts_as_a_person(hers: Project, alice: User, host: cast.Host) -> None:

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import (
@@ -187,7 +187,7 @@ def test_an_ending_seen_twice_at_once_is_one(project: Project, alice: User, node
     assert run.state == "completed"
     assert run.transitions.filter(new="completed").count() == 1
     assert Metric.objects.count() == 49
-    assert fleet.desired_state(node, now=NOW).runs == ()
+    assert desired.desired_state(node, now=NOW).runs == ()
 
 
 def test_a_sample_is_made_whole_or_not_at_all_and_once(alice: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

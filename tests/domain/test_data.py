@@ -18,7 +18,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from experiments import access, services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.files import datastore, pruning
 from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Node, Project, User
@@ -186,7 +186,7 @@ def test_a_run_reads_the_data_asset_that_its_experiment_names(project: Project, 
         made = services.create_experiment(project, by=alice, name="x", versions=[version], data_asset=asset, source_folder=folder)
         services.run_experiment(made, by=alice)
     scheduling.tick(timezone.now())
-    found = [each.spec.data_dir for each in fleet.desired_state(node, now=timezone.now()).runs]
+    found = [each.spec.data_dir for each in desired.desired_state(node, now=timezone.now()).runs]
     assert found == [str(datastore.root(asset)), str(datastore.root(asset) / "train")]
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import services
-from experiments.cluster import environments, fleet, scheduling
+from experiments.cluster import desired, environments, fleet, scheduling
 from experiments.files import pruning
 from experiments.models import Environment, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -39,7 +39,7 @@ def submit(project: Project, by: User, *, requires: str = "tqdm\n", now: dt.date
 
 
 def told(node: Node, now: dt.datetime = NOW) -> Apply:
-    return fleet.desired_state(node, now=now)
+    return desired.desired_state(node, now=now)
 
 
 def says(node: Node, now: dt.datetime, *, folders: tuple[str, ...] = (), revision: int | None = None, **given: object) -> None:

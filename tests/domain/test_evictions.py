@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from experiments import services
-from experiments.cluster import evictions, fleet, scheduling
+from experiments.cluster import desired, evictions, fleet, scheduling
 from experiments.cluster.evictions import Waiting
 from experiments.metrics import ingest
 from experiments.models import Project, RunState, TrainingRun, User
@@ -57,17 +57,17 @@ def test_its_process_is_ended_after_a_while_and_it_goes_on_as_the_next_attempt(
     late = NOW + dt.timedelta(seconds=settings.EDT_SUSPENDED_PROCESS_S)
     fleet.register(cast.facts(), now=late)
     assert evictions.evict(late - SECOND) == []
-    assert [wanted.spec.run for wanted in fleet.desired_state(host.node, now=late).runs] == [suspended.pk]
+    assert [wanted.spec.run for wanted in desired.desired_state(host.node, now=late).runs] == [suspended.pk]
     assert evictions.evict(late) == [suspended.pk]
     assert evictions.evict(late) == [], "once"
     assert suspended.transitions.last().reason.startswith("It was suspended for 10 minutes: its process was ended")
-    assert fleet.desired_state(host.node, now=late).runs == (), "so the host ends it"
+    assert desired.desired_state(host.node, now=late).runs == (), "so the host ends it"
     host.apply(late)
     suspended.refresh_from_db()
     assert (suspended.state, suspended.home, suspended.attempt) == (RunState.SUSPENDED, None, 2)
     services.resume_run(suspended, by=alice, now=late)
     scheduling.tick(late)
-    (wanted,) = fleet.desired_state(host.node, now=late).runs
+    (wanted,) = desired.desired_state(host.node, now=late).runs
     assert (wanted.spec.attempt, len(wanted.slots)) == (2, 4)
 
 

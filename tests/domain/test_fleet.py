@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, endings, fleet, scheduling
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import JournalCursor, Metric, Node, Project, RunState, Slot, TrainingRun, User
@@ -65,7 +65,7 @@ def test_more_slots_than_gpus_share_them(project: Project, alice: User) -> None:
     assert [slot.label() for slot in node.slots.all()] == ["GPU 0", "GPU 1", "GPU 0 share 2", "GPU 1 share 2", "GPU 0 share 3"]
     cast.run(project, by=alice, max_slots=3, now=NOW)
     scheduling.tick(NOW)
-    (wanted,) = fleet.desired_state(node, now=NOW).runs
+    (wanted,) = desired.desired_state(node, now=NOW).runs
     assert [(slot.device, slot.index) for slot in wanted.slots] == [("gpu", 0), ("gpu", 0), ("gpu", 1)], "each worker is told its GPU"
 
 
@@ -97,7 +97,7 @@ def test_hearing_the_same_again_says_nothing_to_anybody(node: Node, said: Said, 
 
 
 def test_the_snapshot_names_all_that_a_driver_needs(run: TrainingRun, node: Node, home: Path) -> None:
-    apply = fleet.desired_state(node, now=NOW)
+    apply = desired.desired_state(node, now=NOW)
     (wanted,) = apply.runs
     spec = wanted.spec
     assert (spec.run, spec.user, spec.argv, spec.max_slots, spec.attempt) == (run.pk, "alice", ("main.py", "--epochs", "2"), 4, 1)
@@ -112,8 +112,8 @@ def test_the_snapshot_names_all_that_a_driver_needs(run: TrainingRun, node: Node
 
 
 def test_numbers_of_snapshots_only_grow(node: Node) -> None:
-    first = fleet.desired_state(node, now=NOW).revision
-    assert first < fleet.desired_state(node, now=NOW).revision < fleet.desired_state(node, now=NOW - 100 * SECOND).revision
+    first = desired.desired_state(node, now=NOW).revision
+    assert first < desired.desired_state(node, now=NOW).revision < desired.desired_state(node, now=NOW - 100 * SECOND).revision
 
 
 def test_a_run_that_is_promised_slots_gets_its_driver_before_they_are_free(
@@ -121,14 +121,14 @@ def test_a_run_that_is_promised_slots_gets_its_driver_before_they_are_free(
 ) -> None:
     waiting = cast.run(project, by=bob, now=NOW)
     scheduling.tick(NOW + SECOND)
-    slots = {wanted.spec.run: len(wanted.slots) for wanted in fleet.desired_state(node, now=NOW).runs}
+    slots = {wanted.spec.run: len(wanted.slots) for wanted in desired.desired_state(node, now=NOW).runs}
     assert slots == {run.pk: 2, waiting.pk: 0}
 
 
 def test_a_run_without_a_promise_gets_no_driver(run: TrainingRun, project: Project, alice: User, bob: User, node: Node) -> None:
     others = [cast.run(project, by=bob, now=NOW + SECOND * i) for i in range(5)]
     scheduling.tick(NOW + 9 * SECOND)
-    assert others[-1].pk not in {wanted.spec.run for wanted in fleet.desired_state(node, now=NOW).runs}
+    assert others[-1].pk not in {wanted.spec.run for wanted in desired.desired_state(node, now=NOW).runs}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_journal_says_how_a_run_ended_and_else_its_exit_code(
     assert (run.exit_code, run.ended_at) == (exit_code, NOW + SECOND)
     assert Metric.objects.count() == 1  # the journal was read to its end first
     assert cast.slots_of(run) == set()
-    assert [wanted.spec.run for wanted in fleet.desired_state(host.node, now=NOW).runs] == []
+    assert [wanted.spec.run for wanted in desired.desired_state(host.node, now=NOW).runs] == []
 
 
 def test_the_time_of_a_script_that_trains_no_step_is_from_its_first_slots_to_its_end(run: TrainingRun, host: cast.Host) -> None:
@@ -220,7 +220,7 @@ def test_a_new_attempt_is_noted(run: TrainingRun, host: cast.Host) -> None:
     again = replace(observation, runs=(replace(observation.runs[0], attempt=2),))
     fleet.record(again, now=NOW)
     assert fresh(run).attempt == 2
-    assert fleet.desired_state(host.node, now=NOW).runs[0].spec.attempt == 2
+    assert desired.desired_state(host.node, now=NOW).runs[0].spec.attempt == 2
 
 
 def test_a_run_whose_code_is_gone_fails_and_does_not_keep_others_from_running(
@@ -232,7 +232,7 @@ def test_a_run_whose_code_is_gone_fails_and_does_not_keep_others_from_running(
     version = cast.definition(project, by=bob, files={"train.py": "x = 1\n"}, command="train.py")
     second = services.run_experiment(cast.experiment(project, by=bob, versions=[version]), by=bob)[0]
     scheduling.tick(NOW + SECOND)
-    assert [wanted.spec.run for wanted in fleet.desired_state(node, now=NOW).runs] == [second.pk]
+    assert [wanted.spec.run for wanted in desired.desired_state(node, now=NOW).runs] == [second.pk]
     assert fresh(run).state == RunState.FAILED
     assert "main.py is not in the zip" in run.state_reason
     scheduling.tick(NOW + SECOND)
@@ -299,7 +299,7 @@ def test_a_flood_at_a_runs_end_is_read_in_turns_and_holds_neither_its_slots_nor_
     cast.write_journal(run, cast.started(), *map(cast.step, range(1, 401)), cast.finished())
     host.apply(NOW + SECOND, exits={run.pk: 0})
     run.refresh_from_db()
-    assert (run.state, run.state_reason) == (RunState.STOPPING, fleet.STILL_READ)
+    assert (run.state, run.state_reason) == (RunState.STOPPING, endings.STILL_READ)
     assert not cast.slots_of(run)
     seq = JournalCursor.objects.get(run=run).seq
     assert 0 < seq < 100, "one piece, and then the node's agent goes on"

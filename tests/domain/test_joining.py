@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import services
-from experiments.cluster import fleet, joining, leases, scheduling
+from experiments.cluster import desired, fleet, joining, leases, scheduling
 from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.node.messages import Hello, Refused, Welcome
-from training_runtime.protocol import Observation
+from training_runtime.protocol import Observation, RunSpec
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -51,6 +53,8 @@ def test_each_joining_is_another_incarnation_and_only_the_last_counts(token: Nod
     assert isinstance(second, Welcome)
     assert (first.name, first.slots, second.incarnation) == ("beta", 2, first.incarnation + 1)
     assert not joining.is_current(token.pk, first.incarnation)
+    assert not joining.take_in(token.pk, first.incarnation, SEEN, 2, NOW), "what it has seen counts no more"
+    assert not Node.objects.filter(name="beta", last_seen_at__isnull=False).exists()
     assert joining.is_current(token.pk, second.incarnation)
 
 
@@ -86,8 +90,9 @@ def test_a_machine_with_the_studios_folders_or_at_work_gets_no_token(dora: User,
     cast.node("local", now=NOW)
     with pytest.raises(ValidationError, match="shares the studio's folders"):
         services.add_node(by=dora, name="local", now=NOW)
-    greet(token)
-    joining.take_in(token.pk, SEEN, slots=2, now=NOW)
+    welcome = greet(token)
+    assert isinstance(welcome, Welcome)
+    assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
     with pytest.raises(ValidationError, match="end edt-node there"):
         services.add_node(by=dora, name="beta", now=NOW + SECOND)
     assert NodeToken.objects.get(node_name="beta").digest == token.digest
@@ -105,12 +110,48 @@ def test_paths_go_as_places_and_a_stay_has_a_term(token: NodeToken, project: Pro
     run = cast.run(project, by=alice, now=NOW)
     scheduling.tick(NOW)
     run.refresh_from_db()
-    wanted = joining.state_for("beta", now=NOW)
+    wanted = joining.state_for("beta", None, NOW).wanted
     (wish,) = wanted.apply.runs
     assert wish.spec.result_dir == f"runs/{run.folder}"
     assert wish.spec.code_dir.startswith(f"code/{run.version.bundle.sha256}")
     assert wish.spec.data_root == "data"
     assert [(each.run, each.folder, each.term) for each in wanted.folders] == [(run.pk, run.folder, run.moved_at.isoformat())]
+
+
+def test_what_is_wanted_is_put_together_anew_when_something_has_changed_or_after_a_while(
+    token: NodeToken, project: Project, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet(token)
+    host, run = cast.Host(cast.node("beta", now=NOW)), cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    first = joining.state_for("beta", None, NOW)
+    again = joining.state_for("beta", first, NOW + SECOND)
+    assert again.wanted.apply == replace(first.wanted.apply, revision=again.wanted.apply.revision)
+    assert again.wanted.apply.revision > first.wanted.apply.revision
+    assert Node.objects.get(name="beta").revision == again.wanted.apply.revision
+    assert again.at == first.at
+    assert joining.state_for("beta", first, NOW + 60 * SECOND).at == NOW + 60 * SECOND
+    host.apply(NOW + 2 * SECOND)
+    services.stop_run(run, by=alice, now=NOW + 2 * SECOND)
+    stopped = joining.state_for("beta", again, NOW + 3 * SECOND)
+    assert [wish.stop for wish in stopped.wanted.apply.runs] == [True]
+
+
+def test_one_that_changes_while_it_is_put_together_is_put_together_again(
+    token: NodeToken, project: Project, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet(token)
+    cast.node("beta", now=NOW)
+    run = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    spec, stops = desired._spec, iter([lambda: services.stop_run(run, by=alice, now=NOW)])
+
+    def while_it_reads(*args: Any, **kwargs: Any) -> RunSpec:
+        next(stops, lambda: None)()
+        return spec(*args, **kwargs)
+
+    monkeypatch.setattr(desired, "_spec", while_it_reads)
+    assert [wish.stop for wish in joining.state_for("beta", None, NOW).wanted.apply.runs] == [True]
 
 
 @pytest.fixture
@@ -166,7 +207,8 @@ def test_how_many_slots_it_shares_is_said_by_its_token_and_not_by_the_studios_se
     token: NodeToken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDT_SLOTS", "9")
-    greet(token)
-    joining.take_in(token.pk, SEEN, slots=2, now=NOW)
+    welcome = greet(token)
+    assert isinstance(welcome, Welcome)
+    assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
     assert Node.objects.get(name="beta").slots.filter(retired=False).count() == 2
     assert fleet.CPU_SLOTS == 4

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import services
-from experiments.cluster import fleet, scheduling, snapshot
+from experiments.cluster import desired, fleet, scheduling, snapshot
 from experiments.metrics import ingest
 from experiments.models import ClusterChange, ClusterRules, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -63,7 +63,7 @@ def test_its_runs_go_on_elsewhere_and_its_slots_are_free(run: TrainingRun, dora:
     here = Node.objects.get(name="here")
     assert (fresh(run).state, run.home) == (RunState.STARTING, here)
     assert cast.slots_of(run) == set(cast.slot_ids(here))
-    (wanted,) = fleet.desired_state(here, now=LATER).runs
+    (wanted,) = desired.desired_state(here, now=LATER).runs
     assert wanted.spec.attempt == 2
     change = ClusterChange.objects.latest("pk")
     assert (change.text, change.reason) == ("dora declared node gone lost", "the board burnt")
@@ -118,7 +118,7 @@ def test_one_that_comes_back_is_told_first_and_what_it_says_of_the_past_is_ignor
     fleet.record(before, now=LATER)
     assert fresh(run).is_live()
     assert not snapshot.is_silent(gone(), LATER), "it may be used again"
-    apply = fleet.desired_state(gone(), now=LATER)
+    apply = desired.desired_state(gone(), now=LATER)
     assert apply.fence > before.revision
     assert apply.runs == ()
     TrainingRun.objects.filter(pk=run.pk).update(home=gone())  # it is to go on there again
@@ -147,7 +147,7 @@ def facts(identity: str) -> Observation:
 def test_a_second_machine_of_the_same_name_is_refused_and_frees_nothing(run: TrainingRun) -> None:
     fleet.record(facts("first"), now=NOW)
     assert gone().identity == "first"
-    assert fleet.desired_state(gone(), now=NOW).identity == "first"
+    assert desired.desired_state(gone(), now=NOW).identity == "first"
     TrainingRun.objects.filter(pk=run.pk).update(paused=True)
     scheduling.tick(NOW + SECOND)
     proof = replace(facts("second"), revision=gone().revision + 1)

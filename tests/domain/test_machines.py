@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.models import Grant, Notification, NotificationKind, Project, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
@@ -103,14 +103,14 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_run_over(
     first.apply(now + SECOND)
     scheduling.tick(now + SECOND)
     assert cast.slots_of(alices) == set(), "nothing elsewhere before its process is gone"
-    assert alices.pk not in {wish.spec.run for wish in fleet.desired_state(second.node, now=now).runs}
+    assert alices.pk not in {wish.spec.run for wish in desired.desired_state(second.node, now=now).runs}
     first.apply(now + 2 * SECOND)
     assert fresh(alices).home is None
     scheduling.tick(now + 2 * SECOND)
     assert node_of(alices) == {"second"}
-    (wish,) = fleet.desired_state(second.node, now=now + 3 * SECOND).runs
+    (wish,) = desired.desired_state(second.node, now=now + 3 * SECOND).runs
     assert wish.spec.attempt == 2
-    assert fleet.desired_state(first.node, now=now + 3 * SECOND).runs == ()
+    assert desired.desired_state(first.node, now=now + 3 * SECOND).runs == ()
     assert fresh(alices).state == RunState.STARTING
 
 
@@ -150,7 +150,7 @@ def test_a_script_that_never_came_to_train_is_not_ended_for_a_move(
     now = sent_off(first, second, by=dora)
     assert fresh(alices).leave_revision is None
     assert alices.home == first.node
-    assert alices.pk in {wish.spec.run for wish in fleet.desired_state(first.node, now=now).runs}
+    assert alices.pk in {wish.spec.run for wish in desired.desired_state(first.node, now=now).runs}
 
 
 def test_a_run_that_is_stopped_on_its_way_is_stopped(

@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.metrics import ingest
 from experiments.models import Grant, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
@@ -108,13 +108,13 @@ def test_what_the_host_said_before_it_knew_of_the_request_proves_nothing(alices:
     """Granted and asked back between two rounds: the host may be about to start a process on a slot it does not hold yet."""
     TrainingRun.objects.filter(pk=bobs.pk).update(paused=True)
     scheduling.tick(NOW)
-    old = fleet.desired_state(host.node, now=NOW).revision  # on its way to the host, with four slots for Alice
+    old = desired.desired_state(host.node, now=NOW).revision  # on its way to the host, with four slots for Alice
     TrainingRun.objects.filter(pk=bobs.pk).update(paused=False)
     asked = scheduling.tick(NOW + SECOND).asked_back
     assert len(asked) == 2
     nothing = {alices.pk: frozenset[int]()}
     assert scheduling.close_grants(host.node, holding=nothing, revision=old, now=NOW + SECOND) == 0
-    later = fleet.desired_state(host.node, now=NOW + 2 * SECOND).revision
+    later = desired.desired_state(host.node, now=NOW + 2 * SECOND).revision
     assert scheduling.close_grants(host.node, holding=nothing, revision=later, now=NOW + 2 * SECOND) == 2
 
 
@@ -152,7 +152,7 @@ def test_a_stopping_run_gives_everything_back_and_ends_as_stopped(alices: Traini
     assert fresh(alices).state == RunState.STOPPING
     scheduling.tick(NOW + SECOND)
     assert Grant.objects.filter(run=alices, release_requested_at__isnull=True).count() == 0
-    wanted = fleet.desired_state(host.node, now=NOW + SECOND)
+    wanted = desired.desired_state(host.node, now=NOW + SECOND)
     assert [(each.stop, each.slots) for each in wanted.runs] == [(True, ())]
     host.apply(NOW + 2 * SECOND, exits={alices.pk: -15})
     assert fresh(alices).state == RunState.STOPPED

@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from experiments import services
-from experiments.cluster import accounting, fleet, machine_pools, scheduling, utilization
+from experiments.cluster import accounting, desired, fleet, machine_pools, scheduling, utilization
 from experiments.cluster.scheduling import ClusterWish
 from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, Slot, Station, TrainingRun, User
 from experiments.selectors import present
@@ -56,7 +56,7 @@ def counts(run: TrainingRun) -> dict[str, int]:
 
 
 def wish(on: cast.Host, run: TrainingRun, now: dt.datetime = NOW + 9 * SECOND) -> WantedRun | None:
-    return next((each for each in fleet.desired_state(on.node, now=now).runs if each.spec.run == run.pk), None)
+    return next((each for each in desired.desired_state(on.node, now=now).runs if each.spec.run == run.pk), None)
 
 
 def test_without_the_rule_a_run_has_one_machine_whatever_addresses_there_are(project: Project, alice: User) -> None:

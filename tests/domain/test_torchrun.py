@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import selectors, services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.metrics import ingest
 from experiments.models import ClusterRules, GenerationRecord, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
@@ -51,7 +51,7 @@ def settle(*hosts: cast.Host, since: dt.datetime = NOW, rounds: int = 5) -> dt.d
 
 
 def spec_of(run: TrainingRun, node: Node) -> RunSpec:
-    return next(each.spec for each in fleet.desired_state(node, now=NOW).runs if each.spec.run == run.pk)
+    return next(each.spec for each in desired.desired_state(node, now=NOW).runs if each.spec.run == run.pk)
 
 
 def refused(do: Callable[[], Any]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.definitions import variables
 from experiments.models import EnvironmentVariable, RunState, TrainingRun
 from tests import cast
@@ -30,7 +30,7 @@ def project(alice):
 
 
 def spec_of(run: TrainingRun, node) -> protocol.RunSpec:
-    (found,) = (each.spec for each in fleet.desired_state(node, now=timezone.now()).runs if each.spec.run == run.pk)
+    (found,) = (each.spec for each in desired.desired_state(node, now=timezone.now()).runs if each.spec.run == run.pk)
     return found
 
 
@@ -101,7 +101,7 @@ def test_the_database_has_no_value_of_a_secret_and_runs_have_none(project, alice
 def test_no_words_of_the_runtime_show_them(project, alice):
     keep(project, alice, s_token="hf_s3cret-value")
     run, node = started(project, alice)
-    assert "hf_s3cret" not in repr(fleet.desired_state(node, now=timezone.now()))
+    assert "hf_s3cret" not in repr(desired.desired_state(node, now=timezone.now()))
     assert "hf_s3cret" not in repr(spec_of(run, node))
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.errors import ProtocolError
+from training_runtime.news import news
 from training_runtime.node import places
 from training_runtime.node.mirror import Append, File, Remove, Replace, decide
 from training_runtime.node.reporting import COPIED_BACK, Copy, reported
-from training_runtime.protocol import NodeFacts, Observation, RunObservation, RunSpec
+from training_runtime.protocol import NodeFacts, Observation, RunObservation, RunSpec, SlotSeen
 
 FACTS = NodeFacts("beta", 4, 1 << 30, (), "2.13", "user")
 
@@ -118,3 +121,15 @@ def test_a_run_needs_its_code_its_data_and_whom_it_continues():
         1, "x", "alice", ("main.py",), "code/ab/src", "runs/r1", "assets/k1/train", 2, data_root="assets/k1", continue_from="runs/r0"
     )
     assert places.trees(spec) == (("code", "ab"), ("assets", "k1"), ("runs", "r0"))
+
+
+def test_growth_of_journals_and_figures_of_slots_are_no_news_and_anything_else_is():
+    run = RunObservation(5, 1, "running", (1,), journal_bytes=10, busy_s=1.0, counted_s=2.0)
+    before = Observation(7, FACTS, (run,))
+    grown = replace(before, runs=(replace(run, journal_bytes=99, busy_s=3.0, counted_s=4.0, slots=(SlotSeen(1, 0.0),)),))
+    assert news(grown) == news(before)
+    others = [replace(before, revision=8), replace(before, storage_problem="full"), replace(before, runs=())]
+    others += [
+        replace(before, runs=(replace(run, **change),)) for change in ({"holding": ()}, {"exit_code": 0}, {"detail": "x"}, {"attempt": 2})
+    ]
+    assert all(news(other) != news(before) for other in others)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
 from tests import cast
@@ -36,7 +36,7 @@ def test_the_node_host_is_told_where_the_run_begins(ended: TrainingRun, alice: U
     assert run.version == ended.version
     node = cast.node(slots=2)
     scheduling.tick(timezone.now())
-    spec = fleet.desired_state(node, now=timezone.now()).runs[0].spec
+    spec = desired.desired_state(node, now=timezone.now()).runs[0].spec
     assert (spec.run, spec.continue_from) == (run.pk, str(runfiles.folder(ended)))
     assert runfiles.folder(run).parent == runfiles.folder(ended).parent
 

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.cluster import fleet, scheduling
+from experiments.cluster import desired, scheduling
 from experiments.files import datastore
 from experiments.models import Experiment, Node, Project, TrainingRun, User
 from experiments.services import reruns
@@ -25,7 +25,7 @@ def test_a_first_visit_offers_it_and_one_click_queues_a_run_with_its_data(charli
     run = TrainingRun.objects.get()
     assert answer.url == reverse("run", args=[run.pk])
     scheduling.tick(timezone.now())
-    spec = fleet.desired_state(node, now=timezone.now()).runs[0].spec
+    spec = desired.desired_state(node, now=timezone.now()).runs[0].spec
     assert spec.data_dir == str(datastore.root(run.experiment.data_asset))
     assert spec.argv == ("main.py", "--epochs", "30")
     assert (datastore.root(run.experiment.data_asset) / "train-images-idx3-ubyte.gz").is_file()

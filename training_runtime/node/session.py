@@ -14,6 +14,7 @@ from typing import Protocol
 
 from training_runtime.errors import HostUnavailable, ProtocolError
 from training_runtime.host import client
+from training_runtime.news import news, packages
 from training_runtime.node import places
 from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
@@ -153,7 +154,8 @@ class Session:
 
     def _bring(self, spec: RunSpec, folder: RunFolder) -> None:
         def say(done: int, total: int) -> None:
-            how_far = f", {done >> 20} of {total >> 20} MiB" if total >> 20 else ""
+            tenth = total * (done * 10 // total) // 10 if total else 0  # each is told to the studio
+            how_far = f", {tenth >> 20} of {total >> 20} MiB" if total >> 20 else ""
             with self._lock:
                 if spec.run in self._coming:
                     self._coming[spec.run] = (spec, folder, how_far)
@@ -212,8 +214,8 @@ class Session:
             return None if self._seen is None else {run.run: run.exit_code is not None for run in self._seen.runs}
 
     def _tell(self) -> None:
-        """Thread: tells the studio what has changed, at most every SAY_PAUSE_S."""
-        told: Observation | None = None
+        """Thread: tells the studio what is news, at most every SAY_PAUSE_S, and all that there is after each Wanted: its number is new."""
+        told: tuple[object, ...] = ()
         while not self._over.is_set():
             self._news.wait()
             self._news.clear()
@@ -223,8 +225,8 @@ class Session:
             if seen is None or self._over.is_set():
                 continue
             report = reported(seen, copies=self._mirror.copies(), coming=coming)
-            if report != told:
+            if (facts := (*news(report), *packages(report))) != told:
                 with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
                     self._stream.send(encode(Seen(report)))
-                    told = report
+                    told = facts
             self._over.wait(SAY_PAUSE_S)

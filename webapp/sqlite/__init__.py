@@ -1,0 +1,1 @@
+"""Django's database of SQLite with a queue for those who write (`base`)."""
