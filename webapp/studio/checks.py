@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
+MOST_PROCESSES = 16
 MOST_SLOTS = 4096
 NEEDED_BYTES = 256 << 20
 
@@ -64,6 +65,12 @@ def slots(said: str) -> None:
     """What EDT_SLOTS says; empty where it says nothing."""
     if said and not (said.isdecimal() and 1 <= int(said) <= MOST_SLOTS):
         raise Refusal(f"EDT_SLOTS is {said!r}: it must be the number of slots that this machine offers, from 1 to {MOST_SLOTS}.")
+
+
+def processes(name: str, said: str) -> None:
+    """What a setting says of how many processes there are of a kind; empty where it says nothing."""
+    if said and not (said.isdecimal() and 1 <= int(said) <= MOST_PROCESSES):
+        raise Refusal(f"{name} is {said!r}: it must be a number of processes, from 1 to {MOST_PROCESSES}.")
 
 
 def address(said: str) -> None:

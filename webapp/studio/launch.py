@@ -53,6 +53,8 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
         checks.address(os.environ.get("EDT_NODE_ADDRESS", ""))
         for name in ("EDT_STOP_GRACE_S", "EDT_WATCHDOG_S"):
             checks.seconds(name, os.environ.get(name, ""))
+        for name in programs.COPIES.values():
+            checks.processes(name, os.environ.get(name, ""))
         clear_leftovers(home)
         listener = leaving.enter_context(checks.listen(options.host, options.port))
         supervisor = _supervisor(home, options, listener=listener)

@@ -30,6 +30,7 @@ HOST_SETTINGS = frozenset(
     }
 )
 HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PULL_", "EDT_HANG_", "EDT_RELEASE_", network.UV_PREFIX)
+COPIES = {"web": "EDT_WEB_PROCESSES", "control": "EDT_CONTROL_PROCESSES"}  # of which there may be several, and the settings that say so
 HOST_STOP_S = 20.0  # beside the time that its runs have to suspend,
 HOST_WRITES_S = 900.0  # and that in which it waits at most for a run whose state is being written; asked again, it does not
 
@@ -44,6 +45,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         environment["EDT_SLOTS"] = str(slots)
     offered = ("--slots", environment["EDT_SLOTS"]) if environment.get("EDT_SLOTS") else ()
     tied = functools.partial(Program, environment=environment, folder=REPOSITORY)
+    web = functools.partial(tied, argv=(sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,))
     return (
         *([_broker(home)] if own_broker else []),
         Program(
@@ -55,16 +57,22 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             version=str(VERSION),
             stop_s=HOST_STOP_S + HOST_WRITES_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         ),
-        tied("web", (sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,)),
+        web("web"),
         tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo")),
         # A process of its own: journals of many runs would take the scheduler's turns, and its interpreter.
         tied("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
-        tied(
-            "control",
-            # Threads, so that a slow webhook does not hold up the scheduler.
-            _celery("control", "--queues", "control", "--pool", "threads", "--concurrency", "3"),
-        ),
+        *(tied(name, _control(name)) for name in _names("control", environment)),
+        *(web(name) for name in _names("web", environment)[1:]),  # they take connections from the same socket as the first
     )
+
+
+def _names(name: str, environment: Mapping[str, str]) -> list[str]:
+    return [name, *(f"{name}-{number + 2}" for number in range(int(environment.get(COPIES[name]) or 1) - 1))]
+
+
+def _control(name: str) -> tuple[str, ...]:
+    """Threads, so that a slow webhook does not hold up the scheduler."""
+    return _celery(name, "--queues", "control", "--pool", "threads", "--concurrency", "3")
 
 
 def notify_socket(home: Path) -> Path:

@@ -1,6 +1,6 @@
 """The studio's processes as one thing: start, watch, restart, stop. Signals only enqueue; one loop acts (`turn`), called by its owner.
 
-Starting goes down the list of programs; stopping goes by `STOP_ORDER`: first what makes new work, then the node host (which suspends its
+Starting goes down the list of programs; stopping goes by `STOP_LAST`: first what makes new work, then the node host (which suspends its
 runs and waits for that), the broker last.
 """
 
@@ -32,7 +32,7 @@ NOT_STARTED = math.inf
 MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 PROBE_EVERY_S = 5.0
-STOP_ORDER = (("web", "agent", "ingest", "control"), ("host",), ("broker",))
+STOP_LAST = ("host", "broker")  # in this order, after all others at once
 
 
 def backoff_s(deaths: int) -> float:
@@ -174,7 +174,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Everything, in order, each within its time; asking again (a second Ctrl-C) cuts the waiting short."""
-        for names in STOP_ORDER:
+        for names in ([name for name in self.watched if name not in STOP_LAST], *([name] for name in STOP_LAST)):
             children = [self.watched[name].child for name in names if name in self.watched]
             for child in children:
                 child.ask_to_stop()
