@@ -23,6 +23,7 @@ TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it 
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
+RUNTIME_FACE += ("training_runtime.journal_writer",)
 RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
 RUNTIME_FACE += ("training_runtime.node.messages", "training_runtime.node.places")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
@@ -47,6 +48,7 @@ STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
     "training_runtime.journal",
+    "training_runtime.journal_writer",
     "training_runtime.progress",
     "training_runtime.errors",
     "training_runtime.crashes",

@@ -22,7 +22,7 @@ from experiments.models import (
     User,
 )
 from tests.web import measured, written
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 
 LOADED_TWICE = "the same samples, loaded twice, were not the same"
 OWN_GENERATOR = "the training dataset.transform.transforms[2].rng is a random generator of its own, which is not seeded for each batch"
@@ -123,7 +123,7 @@ class Runs:
     ) -> None:
         """Curves between two moments, with a generation at each change (seconds ago, workers, workers before)."""
         begin, end = self._ago(began_s).timestamp(), self._ago(ended_s).timestamp()
-        writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
+        writer = journal_writer.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
         total = steps if outcome else int(steps * 1.6)
         writer.write(_started(total), t=begin)
         # a run that is still going draws from a generator of its own; those that have ended are exact

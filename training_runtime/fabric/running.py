@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.comm.segment import check_order
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.driver.coordinator import Coordinator
@@ -169,7 +169,7 @@ class Training:
         claim(job.result_dir)
         began = time.monotonic()
         _choose_start(job)
-        writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
+        writer = journal_writer.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.logger or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder, job)

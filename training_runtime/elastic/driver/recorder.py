@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from training_runtime import journal, storage
+from training_runtime import journal, journal_writer, storage
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.driver.driver_logger import DriverLogger, EpochMeans
@@ -55,7 +55,7 @@ class Recorder:
 
     def __init__(
         self,
-        writer: journal.Writer,
+        writer: journal_writer.Writer,
         job: Job,
         *,
         logger: object,
