@@ -26,7 +26,7 @@ from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.runs import inheritance, workdir
-from training_runtime.host.sandbox import kernel, layer, levels, rootfs
+from training_runtime.host.sandbox import enter, kernel, layer, rootfs
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
@@ -197,7 +197,7 @@ def _settle_in(launch: Launch) -> None:
     inherited = inheritance.open_checkpoint(launch.spec, result)
     for door in launch.groups:
         Path(door).write_text("0")
-    levels.enter(launch.box)
+    enter.enter(launch.box)
     _make_folders(launch, result)
     if inherited is not None:
         inheritance.take(inherited, result)

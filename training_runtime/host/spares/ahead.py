@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host.sandbox import layer, levels, own_folder, rootfs
+from training_runtime.host.sandbox import enter, layer, own_folder, rootfs
 from training_runtime.host.sandbox.levels import Box
 
 MOST_OUTPUT_BYTES = 1 << 20
@@ -64,7 +64,7 @@ def prepare(orders: Ahead) -> Imported:
     """Box this process in, for good, and import. Raises SandboxRefused or OSError with a sentence where it is of no use."""
     for door in orders.groups:
         Path(door).write_text("0")
-    levels.enter(orders.box)
+    enter.enter(orders.box)
     for folder in (orders.log_dir, own_folder.SCRATCH_TMP, orders.work_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
     if orders.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from training_runtime.host import processes
 from training_runtime.host.processes import Traces
 from training_runtime.host.runs.launch import Hello, Launch
-from training_runtime.host.sandbox import levels, own_folder
+from training_runtime.host.sandbox import enter, levels, own_folder
 from training_runtime.host.sandbox.levels import Box, Policy
 from training_runtime.host.sandbox.rootfs import Use
 from training_runtime.host.sockets import LineSocket
@@ -178,7 +178,7 @@ def _is_name(name: str) -> bool:
 def shown_to(orders: Launch) -> tuple[tuple[str, Use], ...]:
     """What the run sees of the machine beside what its spare process has seen, and its own folder."""
     data = (orders.spec.data_dir,) if orders.spec.data_dir else ()
-    devices = tuple(path for path in levels.devices() if path not in levels.HARMLESS_DEVICES)
+    devices = tuple(path for path in enter.devices() if path not in enter.HARMLESS_DEVICES)
     return (*((path, "read") for path in (orders.code, *data)), *((path, "device") for path in devices))
 
 
