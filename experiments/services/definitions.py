@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from experiments.cluster import environments
+from experiments.definitions import required_packages
 from experiments.files import bundles
 from experiments.live import notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
@@ -278,7 +278,7 @@ def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
     if attributes.packages == V.Packages.STUDIO:
         return _Code(bundle, "", "", origin)
     try:
-        return _Code(bundle, *environments.brought(bundle, attributes.command), origin)
+        return _Code(bundle, *required_packages.of_bundle(bundle, attributes.command), origin)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
 

@@ -77,6 +77,7 @@ LAYERS = (
         "cluster.leases",
         "cluster.utilization",
         "files.diskuse",
+        "metrics.curve_points",
         "metrics.ingest",
         "cluster.accounting",
         "cluster.snapshot",

@@ -12,25 +12,13 @@ import pytest
 from experiments import selectors
 from experiments.cluster import scheduling
 from experiments.files import runfiles
-from experiments.metrics import ingest
+from experiments.metrics import curve_points, ingest
 from experiments.models import JournalCursor, Metric, MetricSeries, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 from training_runtime import journal
-from training_runtime.journal import (
-    Batch,
-    Checkpoint,
-    Failed,
-    Generation,
-    Line,
-    Member,
-    Resumed,
-    Suspended,
-    Test,
-    Train,
-    Warned,
-)
+from training_runtime.journal import Batch, Checkpoint, Failed, Generation, Line, Member, Resumed, Suspended, Test, Train, Warned
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -165,7 +153,7 @@ def test_hostile_content_is_bounded(run: TrainingRun) -> None:
         Warned("NUL \0 in the middle"),
     )
     take(run)
-    assert MetricSeries.objects.filter(run=run).count() == ingest.MAX_SERIES
+    assert MetricSeries.objects.filter(run=run).count() == curve_points.MAX_SERIES
     assert Metric.objects.filter(series__name="nan").get().value is None
     assert Metric.objects.filter(series__name="inf").get().value is None
     assert MetricSeries.objects.filter(run=run, name="nul").exists()

@@ -14,11 +14,7 @@ from experiments.runs import states
 from tests import cast
 from tests.conftest import Said
 from tests.domain.test_ingest import NOW, run, take
-from training_runtime.journal import (
-    Logged,
-    Progress,
-    Suspended,
-)
+from training_runtime.journal import Logged, Progress, Suspended
 
 __all__ = ["run"]  # a fixture
 

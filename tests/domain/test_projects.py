@@ -9,15 +9,7 @@ import pytest
 from experiments import services
 from experiments.files import runfiles
 from experiments.metrics import ingest
-from experiments.models import (
-    Membership,
-    Metric,
-    Project,
-    Role,
-    TrainingDefinition,
-    TrainingRun,
-    User,
-)
+from experiments.models import Membership, Metric, Project, Role, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.domain.test_services import refused
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from experiments import selectors, services
 from experiments.cluster import accounting, scheduling
-from experiments.metrics import ingest
+from experiments.metrics import curve_points, ingest
 from experiments.metrics.journal_rows import NewPoint, Rows
 from experiments.models import Grant, MetricRollup, Node, Project, RunState, TrainingRun, User
 from experiments.selectors import JobFilter, RunFilter, timeline
@@ -163,7 +163,7 @@ def many_points(run: TrainingRun, count: int) -> None:
     for begin in range(1, count + 1, 777):
         steps = range(begin, min(begin + 777, count + 1))
         new = [NewPoint("train", "loss", step, step, 1, 1e9 + step / 10, value.get(step, 1.0), 4) for step in steps]
-        ingest._store_points(run, Rows(seq=0, points=new))
+        curve_points.store_points(run, Rows(seq=0, points=new))
     run.cursor.seq = count
     run.cursor.save()
 
@@ -193,10 +193,10 @@ def test_a_long_curve_ends_at_the_journal_line_it_says(run: TrainingRun) -> None
 def test_stretches_hold_the_least_and_the_greatest_also_across_batches(run: TrainingRun) -> None:
     for begin, values in ((1, [3.0, None, 1.0]), (4, [2.0, 9.0]), (6, [None])):
         new = [NewPoint("train", "loss", begin + n, begin + n, 1, 1e9, value, 4) for n, value in enumerate(values)]
-        ingest._store_points(run, Rows(seq=0, points=new))
+        curve_points.store_points(run, Rows(seq=0, points=new))
     (one,) = MetricRollup.objects.values_list("index", "least", "least_step", "greatest", "greatest_step")
     assert one == (0, 1.0, 3, 9.0, 5)
-    ingest._store_points(
+    curve_points.store_points(
         run, Rows(seq=0, points=[NewPoint("train", "loss", 64, 64, 1, 1e9, None, 4), NewPoint("train", "loss", 65, 65, 1, 1e9, 4.0, 4)])
     )
     assert MetricRollup.objects.get(index=1).greatest == 4.0

@@ -13,16 +13,7 @@ from django.core.exceptions import ValidationError
 from experiments import services
 from experiments.cluster import scheduling
 from experiments.files import runfiles
-from experiments.models import (
-    DefinitionVersion,
-    Experiment,
-    Node,
-    Project,
-    RunState,
-    TrainingDefinition,
-    TrainingRun,
-    User,
-)
+from experiments.models import DefinitionVersion, Experiment, Node, Project, RunState, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
 

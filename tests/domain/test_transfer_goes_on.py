@@ -9,11 +9,7 @@ import pytest
 from django.utils import timezone
 
 from experiments.metrics import ingest
-from experiments.models import (
-    Project,
-    TrainingRun,
-    User,
-)
+from experiments.models import Project, TrainingRun, User
 from experiments.transfer import importing, making
 from tests.domain.test_transfer import State, curves, stranger, studio
 from tests.transferred import exported, send

@@ -11,16 +11,7 @@ from pathlib import Path
 from experiments import services
 from experiments.files import runfiles
 from experiments.metrics import ingest
-from experiments.models import (
-    Experiment,
-    Grant,
-    Node,
-    RunState,
-    RunTransition,
-    Slot,
-    TrainingRun,
-    User,
-)
+from experiments.models import Experiment, Grant, Node, RunState, RunTransition, Slot, TrainingRun, User
 from tests.web import measured, written
 from training_runtime import journal, journal_writer
 
