@@ -13,7 +13,8 @@ from tests.disk import small_disk
 from tests.engine.harness import Run, until_gone
 from tests.engine.scripts import SMALL
 from training_runtime import journal, journal_writer
-from training_runtime.elastic.driver.recorder import PLACE, Recorder
+from training_runtime.elastic.driver.kept_place import PLACE
+from training_runtime.elastic.driver.recorder import Recorder
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 ONE_LONG = ("--epochs", "1", "--samples", "1500")  # 94 steps: more lines than the last page of a journal has room for

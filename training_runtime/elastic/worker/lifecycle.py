@@ -14,19 +14,17 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import torch
 
-from training_runtime import storage
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Moved, await_membership
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
     BUSY_TICK,
     COMMITTED,
-    EXCUSED,
     RING,
     RING_READ,
     RING_WRITTEN,
@@ -44,7 +42,7 @@ from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
-from training_runtime.elastic.worker import heartbeat, reduction
+from training_runtime.elastic.worker import heartbeat, long_work, reduction
 from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
 from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
@@ -317,33 +315,11 @@ class Lifecycle(ABC):
         sums = self.segment.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
         return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
 
-    @contextmanager
-    def _excused(self, how: int = 1) -> Iterator[None]:
-        """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
-        self.segment.set(self.worker_id, EXCUSED, how)
-        try:
-            yield
-        finally:
-            self.segment.set(self.worker_id, EXCUSED, 0)
+    def _excused(self, how: int = 1) -> AbstractContextManager[None]:
+        return long_work.excused(self.segment, self.worker_id, how)
 
     def _patiently(self, write: Callable[[], T]) -> T:
-        """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
-        before stays as it is, since files are replaced as a whole. Also while it tries again it counts as waiting: whoever looks once a
-        second may see nothing but tries."""
-        said = False
-        while True:
-            try:
-                with self._excused(WAITS if said else 1):
-                    return write()
-            except OSError as error:
-                if error.errno not in storage.UNAVAILABLE:
-                    raise
-                if not said:
-                    self._say(f"The state of the training cannot be written now ({error.strerror}): it waits and tries again by itself.")
-                said = True
-            with self._excused(WAITS):
-                time.sleep(storage.RETRY_S)
-                heartbeat.beat()  # it does what it can
+        return long_work.until_written(write, excused=self._excused, say=self._say)
 
     def _say(self, message: str) -> None:
         """A line for people: in this worker's log and in the journal."""
