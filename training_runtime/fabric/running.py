@@ -25,7 +25,7 @@ from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.station import Station
 from training_runtime.elastic.processes import script
 from training_runtime.elastic.processes.becoming import at_the_end
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import model_files
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
 from training_runtime.fabric.console import Console
@@ -216,9 +216,9 @@ def _set_back(handler: object) -> None:
 
 def _take_final(job: Job, recorder: Recorder) -> Export | None:
     """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
-    if checkpoint.final_path(job.result_dir).exists():
-        checkpoint.load_final(job.model, job.result_dir)
-    done_before = not checkpoint.example_path(job.result_dir).exists() and checkpoint.onnx_path(job.result_dir).exists()
+    if model_files.final_path(job.result_dir).exists():
+        model_files.load_final(job.model, job.result_dir)
+    done_before = not model_files.example_path(job.result_dir).exists() and model_files.onnx_path(job.result_dir).exists()
     if not job.save_to_onnx or done_before:
         return None
     try:

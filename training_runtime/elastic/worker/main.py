@@ -21,7 +21,7 @@ from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
-from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
+from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint, model_files
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
 from training_runtime.elastic.worker.stepping import Stepping
@@ -153,7 +153,7 @@ class Worker(Stepping):
             self._report(reports.Digest(unit.step, unit.epoch + 1, digest.joined(parts)))
 
     def _save(self, name: str, unit: WorkItem) -> None:
-        paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name, self._warn))
+        paths, size = self._patiently(lambda: model_files.save_model(self.job, name, self._warn))
         self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "model", paths, size))
 
     def _save_engine(self, unit: WorkItem) -> None:
@@ -214,7 +214,7 @@ class Worker(Stepping):
         """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
         try:
             with self._excused():
-                checkpoint.save_example(self.job, self.compute.example(checkpoint.EXAMPLES))
+                model_files.save_example(self.job, self.compute.example(model_files.EXAMPLES))
         except Exception as error:
             self._warn(f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 
