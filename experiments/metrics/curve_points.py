@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.conf import settings
 from django.db import connection
 from django.db.models import Model
@@ -52,20 +54,21 @@ def store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
             one.not_finite_from = point.step
         _widen(one, point)
         kept.append(point)
-    _many(
-        Metric,
-        "INSERT INTO {table} (series_id, step, seq, epoch, t, value, workers) VALUES (%s, %s, %s, %s, %s, %s, %s)",
-        [(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept],
-    )
-    touched = [series[key] for key in {(p.group, p.name) for p in kept}]
-    _many(
-        MetricSeries,
-        UPDATE_SERIES,
-        [(*(getattr(one, name) for name in SUMMARY), one.pk) for one in touched],
-    )
+    _insert(kept, series)
     run_values.keep_curves(run, series.keys() - known)
     _summarise([(series[p.group, p.name].pk, p) for p in kept])
     return kept
+
+
+def _insert(points: list[NewPoint], series: Mapping[tuple[str, str], MetricSeries]) -> None:
+    """The points, and what their curves come to with them."""
+    _many(
+        Metric,
+        "INSERT INTO {table} (series_id, step, seq, epoch, t, value, workers) VALUES (%s, %s, %s, %s, %s, %s, %s)",
+        [(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in points],
+    )
+    touched = [series[key] for key in {(p.group, p.name) for p in points}]
+    _many(MetricSeries, UPDATE_SERIES, [(*(getattr(one, name) for name in SUMMARY), one.pk) for one in touched])
 
 
 def _summarise(points: list[tuple[int, NewPoint]]) -> None:

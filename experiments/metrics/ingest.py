@@ -74,11 +74,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
                 setattr(run, name, value)
-        after, cursor.seq, cursor.offset, cursor.mark = cursor.seq, rows.seq, batch.end_offset, batch.after
-        cursor.redone_to = rows.redone_to
-        cursor.rejected += len(batch.rejected) + rows.refused
-        cursor.left_out = dict(Counter(cursor.left_out) + rows.left_out)  # which drops those that are 0
-        cursor.save()
+        after = cursor.seq
+        _move_cursor(cursor, rows, batch)
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
         # what has been trained elsewhere has ended, and its policy was carried out there
@@ -92,6 +89,15 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             slot_deaths.keep(run, rows.deaths, now=now)
             rules.notify_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
+
+
+def _move_cursor(cursor: JournalCursor, rows: Rows, batch: Batch) -> None:
+    """To the end of the batch, with what could not be taken of it."""
+    cursor.seq, cursor.offset, cursor.mark = rows.seq, batch.end_offset, batch.after
+    cursor.redone_to = rows.redone_to
+    cursor.rejected += len(batch.rejected) + rows.refused
+    cursor.left_out = dict(Counter(cursor.left_out) + rows.left_out)  # which drops those that are 0
+    cursor.save()
 
 
 def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, final: bool = False) -> int:

@@ -93,16 +93,14 @@ class Seeded:
 
 def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     """Fill an empty database. `steps`: points of the long curves."""
-    alice, bob, victor, _, dora = (cast.person(n, staff=n == "dora") for n in ("alice", "bob", "victor", "charlie", "dora"))
+    alice, bob, _, _, dora = (cast.person(n, staff=n == "dora") for n in ("alice", "bob", "victor", "charlie", "dora"))
     digits = services.create_project(by=alice, name="Digits", description="Handwritten digits: which net, which rate.")
     services.add_member(digits, by=alice, username="bob", role="editor")
     services.add_member(digits, by=alice, username="victor", role="viewer")
     cifar = services.create_project(by=bob, name="CIFAR with residual nets", description="")
     node = fleet.register(_facts(), now=now, slots=4)
     lenet = _definition(digits, alice, "LeNet, elastic")
-    for name, value, secret in (("HF_TOKEN", "hf_s3cret", True), ("WANDB_MODE", "offline", False), ("GREETING", "", False)):
-        services.set_variable(digits, by=alice, name=name, value=value, secret=secret, now=now)
-    services.set_variable(lenet.definition, by=bob, name="AWS_SECRET_ACCESS_KEY", value="wJalrXUtnFEMI", secret=True, now=now)
+    _variables(digits, alice, lenet, bob, now)
     environment = packages.environment(lenet, node, now)
     resnet = _definition(cifar, bob, "ResNet-18")
     packages.offered(resnet, node, now, by=dora)
@@ -116,31 +114,19 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     wider = _experiment(digits, bob, "Wider net", lenet)
     watches.watch_experiment(wider, by=alice, metric="train loss", above=False, threshold=0.05)
     queued = runs.waiting(wider, bob)
-    _ = victor
     watches.watch_experiment(trial, by=alice, metric="test accuracy", above=True, threshold=99)
-    upload = services.begin_upload(digits, by=alice, name="Letters, large", parts=[Part("letters.zip", 4_200_000_000)])
-    services.receive(upload, number=0, offset=0, body=io.BytesIO(b"PK" * 50_000))
-    return Seeded(
-        alice,
-        bob,
-        dora,
-        digits,
-        cifar,
-        lenet,
-        trial,
-        running,
-        other,
-        queued,
-        completed,
-        failed,
-        node,
-        _data(digits, alice),
-        upload,
-        *_told(alice, completed, failed, now),
-        stopped,
-        watches.watch_metric(running, by=alice, metric="train loss", above=False, threshold=0.001),
-        environment,
-    )
+    upload = _unfinished(digits, alice)
+    held = _data(digits, alice)
+    told = _told(alice, completed, failed, now)
+    watch = watches.watch_metric(running, by=alice, metric="train loss", above=False, threshold=0.001)
+    of_runs = (trial, running, other, queued, completed, failed, node, held, upload, *told, stopped, watch, environment)
+    return Seeded(alice, bob, dora, digits, cifar, lenet, *of_runs)
+
+
+def _variables(project: Project, admin: User, version: DefinitionVersion, editor: User, now: dt.datetime) -> None:
+    for name, value, secret in (("HF_TOKEN", "hf_s3cret", True), ("WANDB_MODE", "offline", False), ("GREETING", "", False)):
+        services.set_variable(project, by=admin, name=name, value=value, secret=secret, now=now)
+    services.set_variable(version.definition, by=editor, name="AWS_SECRET_ACCESS_KEY", value="wJalrXUtnFEMI", secret=True, now=now)
 
 
 def _told(alice: User, completed: TrainingRun, failed: TrainingRun, now: dt.datetime) -> tuple[Notification, Webhook]:
@@ -151,6 +137,12 @@ def _told(alice: User, completed: TrainingRun, failed: TrainingRun, now: dt.date
         person=alice, url="https://chat.example.org/hooks/edt", secret="5" * 48, kinds=["run.failed"], created_by=alice
     )
     return Notification.objects.filter(person=alice)[0], hook
+
+
+def _unfinished(project: Project, by: User) -> DataUpload:
+    upload = services.begin_upload(project, by=by, name="Letters, large", parts=[Part("letters.zip", 4_200_000_000)])
+    services.receive(upload, number=0, offset=0, body=io.BytesIO(b"PK" * 50_000))
+    return upload
 
 
 def _data(project: Project, by: User) -> DataAsset:

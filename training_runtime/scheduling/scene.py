@@ -54,20 +54,7 @@ def scene_of(
     leaver.update(
         {slot.id: slot.holder for slot in slots.values() if slot.holder is not None and owner.get(slot.id, slot.holder) != slot.holder}
     )
-    waiting = bool(shares.blocks)  # who holds how much is told to those who wait
-    sharers: dict[tuple[Device, str | None, int], set[str]] = defaultdict(set)
-    taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
-    lowest: dict[Device | None, int] = {}
-    for demand in shares.demands.values():
-        run = demand.run
-        if not demand.size and shares.blocks[run.id] != "room":
-            continue
-        for device in _classes(demand, shares):
-            sharers[device, demand.node, run.priority if rules.policy == "priority" else 0].add(run.person)
-        if demand.size and waiting:
-            for pool in (demand.device, None):
-                taken[pool][run.person] += demand.size
-                lowest[pool] = min(run.priority, lowest.get(pool, run.priority))
+    sharers, taken, lowest = _shared(shares, rules)
     return Scene(
         slots=slots,
         shares=shares,
@@ -85,6 +72,27 @@ def scene_of(
         pools=frozenset(slot.pool for slot in slots.values() if slot.pool) if rules.one_machine else frozenset(),
         several=frozenset(each for each, of in shares.limits.machines.items() if sum(count > 0 for count in of.capacity.values()) > 1),
     )
+
+
+def _shared(
+    shares: Shares, rules: Rules
+) -> tuple[dict[tuple[Device, str | None, int], set[str]], dict[Device | None, Counter[str]], dict[Device | None, int]]:
+    """Who shares each class, machine and level; how many slots of each class people have; the lowest priority that has any."""
+    waiting = bool(shares.blocks)  # who holds how much is told to those who wait
+    sharers: dict[tuple[Device, str | None, int], set[str]] = defaultdict(set)
+    taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
+    lowest: dict[Device | None, int] = {}
+    for demand in shares.demands.values():
+        run = demand.run
+        if not demand.size and shares.blocks[run.id] != "room":
+            continue
+        for device in _classes(demand, shares):
+            sharers[device, demand.node, run.priority if rules.policy == "priority" else 0].add(run.person)
+        if demand.size and waiting:
+            for pool in (demand.device, None):
+                taken[pool][run.person] += demand.size
+                lowest[pool] = min(run.priority, lowest.get(pool, run.priority))
+    return sharers, taken, lowest
 
 
 def _classes(demand: Demand, shares: Shares) -> Iterable[Device]:

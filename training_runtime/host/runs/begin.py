@@ -29,7 +29,8 @@ from training_runtime.host.sandbox import levels, rootfs
 from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.host.settings import Settings
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import RunSpec, build
+from training_runtime.protocol import RunSpec
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 _MAX_TRIES = 5
@@ -185,29 +186,20 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     layer = str(packages or "")
     several = bool(settings.address) and spec.elastic and not spec.torchrun
     box = levels.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
-    temporary = str(Path(spec.result_dir, "tmp"))
-    if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
-        temporary = rootfs.TEMPORARY if box.own_tmp else str(Path(rootfs.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
         work_dir=f"{spec.result_dir}/_submitted_code/{script_environment.folder_name(spec.name)}",
         log_dir=f"{spec.result_dir}/log/{script_environment.log_folder(settings.node, station=spec.station)}",
-        temporary=temporary,
+        temporary=_temporary(spec, box),
         fabric_home=str(home),
         packages=str(fabric.packages(home)),
         modules=(str(fabric.archive(home)), str(fabric.helpers(home))),
     )
-    variables = script_environment.run_environment(spec, places=places, warm=warm)
-    if settings.slots is not None:
-        variables["EDT_NODE_SLOTS"] = str(settings.slots)
-    variables["EDT_NETWORK"] = box.reach
-    if spec.release_grace_s:
-        variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
+    variables = script_environment.run_environment(spec, places=places, warm=warm) | {"EDT_NETWORK": box.reach}
     if several:
         variables["EDT_ADDRESS"] = settings.address
-    variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
     if layer:
         variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
-    variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
+    _add_settings(variables, spec, settings)
     return Launch(
         spec=dataclasses.replace(spec, attempt=run.attempt, code_dir=places.work_dir),
         driver=settings.driver,
@@ -220,6 +212,23 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         temporary=places.temporary,
         environment_dir=layer,
     )
+
+
+def _temporary(spec: RunSpec, box: levels.Box) -> str:
+    path = str(Path(spec.result_dir, "tmp"))
+    if box.private and len(os.fsencode(path)) > _LONG_PATH_BYTES:
+        return rootfs.TEMPORARY if box.own_tmp else str(Path(rootfs.SHARED_MEMORY, "tmp"))  # the same under a shorter name
+    return path
+
+
+def _add_settings(variables: dict[str, str], spec: RunSpec, settings: Settings) -> None:
+    """What the run's driver must know of the settings of its machine."""
+    if settings.slots is not None:
+        variables["EDT_NODE_SLOTS"] = str(settings.slots)
+    if spec.release_grace_s:
+        variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
+    variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
+    variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
 
 
 def _check_places(spec: RunSpec) -> None:
