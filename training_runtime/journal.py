@@ -28,7 +28,7 @@ from training_runtime.media import Media as Media
 from training_runtime.noted import Noted as Noted
 from training_runtime.noted import Setup as Setup
 from training_runtime.progress import Progress as Progress
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 VERSION, FILE_NAME = 1, "journal.jsonl"
 MAX_LINE_BYTES, MARK_BYTES = 256 * 1024, 256

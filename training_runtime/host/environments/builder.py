@@ -34,7 +34,7 @@ from training_runtime.host.environments import built_files
 from training_runtime.host.environments.build_spec import FACTS, BuildSpec, Result
 from training_runtime.host.sandbox import enter, kernel, levels
 from training_runtime.host.sandbox.levels import Box
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 LOOPBACK = "EDT_RUN_NETWORK=required, and the package index or the proxy is on this machine's loopback: give it an address of its own"
 MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20

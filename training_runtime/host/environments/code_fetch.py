@@ -29,7 +29,7 @@ from training_runtime.host.environments.git_steps import HOSTS, KEY, ZIP, Failed
 from training_runtime.host.sandbox import enter, kernel, levels
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.sandbox.probe import strongest
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 OPEN = "/var/tmp"  # noqa: S108
 OWN_USER = ("user+landlock", "user")

@@ -28,7 +28,7 @@ from training_runtime.host.meter.disk_values import Use
 from training_runtime.host.processes import Traces
 from training_runtime.host.runs import log_cut
 from training_runtime.host.sandbox import kernel
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512  # of st_blocks, see stat(2)

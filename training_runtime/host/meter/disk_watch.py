@@ -27,7 +27,7 @@ from training_runtime.host.meter.disk_values import Basis, Disk, Most, Use
 from training_runtime.host.node import Node
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.settings import Settings
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5

@@ -30,7 +30,8 @@ from training_runtime.host.sandbox import enter, kernel, layer, rootfs
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
-from training_runtime.protocol import RunSpec, build
+from training_runtime.protocol import RunSpec
+from training_runtime.records import build
 
 GO = b"go\n"
 MAX_LAUNCH_BYTES = 4 << 20

@@ -36,7 +36,7 @@ from training_runtime.host.spares.ahead import Prepared
 from training_runtime.host.spares.spare import Spare, group_name
 from training_runtime.host.spares.spare_plan import Likeness, Wish
 from training_runtime.host.state import SavedSpare
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 _MOST = Most(spare_plan.MOST_BYTES, spare_plan.MOST_PROCESSES)
