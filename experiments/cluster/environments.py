@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from experiments.cluster import apart
+from experiments.cluster import isolation
 from experiments.live import notify
 from experiments.models import ClusterRules, DefinitionVersion, Environment, EnvironmentBuild, NamedVersion, Node, RunState, TrainingRun
 from experiments.models.runs import LIVE
@@ -166,7 +166,7 @@ def desired(node: Node) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]
     rows = EnvironmentBuild.objects.filter(node=node).select_related("environment")
     asked = Q(environment__requirements_key__in=waiting) | Q(in_advance=True, state__in=(State.WANTED, State.BUILDING))
     needed = rows.filter(asked, environment__base_key=node.base).exclude(state=State.DROPPED)
-    if not apart.doors().of(node).may_run:  # building runs code of packages that people choose; administrators answer for theirs
+    if not isolation.doors().of(node).may_run:  # building runs code of packages that people choose; administrators answer for theirs
         needed = needed.filter(Q(state=State.READY) | Q(in_advance=True))
     found = tuple(_wish(build, waiting.get(build.environment.requirements_key, NO_RUN)) for build in needed)
     kept = {folder for folder in rows.exclude(state=State.DROPPED).values_list("folder", flat=True) if folder}

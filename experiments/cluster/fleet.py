@@ -19,7 +19,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from experiments.cluster import apart, environments, remote_workers, scheduling, slot_health, snapshot, utilization
+from experiments.cluster import environments, isolation, remote_workers, scheduling, slot_health, snapshot, utilization
 from experiments.definitions import launchers, variables
 from experiments.files import bundles, datastore, runfiles, stores
 from experiments.live import notify
@@ -105,7 +105,7 @@ def desired_state(node: Node, *, now: dt.datetime) -> Apply:
         guests = TrainingRun.objects.filter(pk__in=held, state__in=LIVE).exclude(Q(home=node) | Q(home=None)).select_related(*related)
         runs = sorted((*at_home, *guests), key=lambda run: run.pk)
         secrets = variables.Secrets(runs)
-        strict = apart.doors().strict(node)
+        strict = isolation.doors().strict(node)
         found = [_wanted_run(run, held.get(run.pk, []), on=node, secrets=secrets, strict=strict, now=now) for run in runs]
         listed = tuple(each for each in found if each is not None)
         wishes, drop = environments.desired(node)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from experiments import access
-from experiments.cluster import apart
+from experiments.cluster import isolation
 from experiments.metrics import curve_points, ingest, journal_rows
 from experiments.models import (
     Grant,
@@ -198,7 +198,7 @@ def open_grants(node: Node) -> dict[int, Grant]:
 def trusted_machines(run: TrainingRun) -> list[Node]:
     """The machines where the run is or was last, whose boxes do not keep people's code apart, because an administrator said that they trust
     each other."""
-    doors = apart.doors()
+    doors = isolation.doors()
     if not doors.trusted or run.outside:
         return []
     there = Q(pk=run.home_id) | Q(slots__grants__run=run, slots__grants__released_at__isnull=True)

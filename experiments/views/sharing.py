@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.cluster import apart, machine_pools, scheduling
+from experiments.cluster import isolation, machine_pools, scheduling
 from experiments.cluster.plan_preview import drained
 from experiments.cluster.scheduling import ClusterWish
 from experiments.files import diskuse
@@ -52,7 +52,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
         **_pages(request, {"people": len(sharers()), "projects": len(shared_projects(user))}),
         "obstacles": machine_pools.obstacles(nodes_in_service(now=clock.now())),
-        "boxes": later(apart.boxes),
+        "boxes": later(isolation.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})

@@ -113,7 +113,7 @@ LAYERS = (
         "files.pruning",
         "notifications.deliveries",
     ),
-    ("cluster.apart",),
+    ("cluster.isolation",),
     ("runs.states", "accounts.passwords"),
     ("runs.run_values",),
     ("files.modelstore", "files.weights"),

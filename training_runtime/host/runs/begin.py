@@ -1,5 +1,5 @@
-"""How a run begins: a record, a process forked by the warm one, its orders through the gate (see `launch` for the child's side), and
-letting it go."""
+"""How a run begins: a record, a process forked by the warm one, its launch request through the gate (see `launch` for the child's side),
+and letting it go."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def driver_has_begun(spec: RunSpec) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
-    """Have a driver forked and send it its orders; the rest happens as it answers."""
-    run.uid, run.retry_at, run.socket_token = orders.box.uid, None, secrets.token_hex(16)
+def launch(node: Node, run: LiveRun, request: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
+    """Have a driver forked and send it its request; the rest happens as it answers."""
+    run.uid, run.retry_at, run.socket_token = request.box.uid, None, secrets.token_hex(16)
     node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
     try:
@@ -90,7 +90,7 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))
-            run.gate.send(to_line(dataclasses.replace(orders, secret=run.socket_token, groups=node.groups.doors(run.group))))
+            run.gate.send(to_line(dataclasses.replace(request, secret=run.socket_token, groups=node.groups.doors(run.group))))
         except OSError as error:
             _put_off_or_fail(node, run, error)
             return
@@ -175,8 +175,8 @@ def _failed(node: Node, run: LiveRun, why: str) -> None:
 
 
 def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str], packages: Path | None = None) -> Launch:
-    """The orders of a run's driver or station; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a sentence
-    when it cannot be started."""
+    """What a run's driver or station is launched with; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a
+    sentence when it cannot be started."""
     spec = run.spec
     assert spec is not None
     _check_places(spec)
