@@ -21,7 +21,7 @@ from experiments.cluster.snapshot import is_silent
 from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.ops import clock
-from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
+from experiments.selectors import Bar, JobFilter, JobRow, Lane, latest_utilization, nodes, run_pages
 from experiments.selectors.reserved import Reserved, reserved
 from experiments.views.responses import later, number, page, person
 
@@ -247,7 +247,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "runs_there": later(lambda: run_pages.runs_of(found)),
         "lanes": lanes,
         "held": held,
-        "present": later(lambda: present.of_grants(held, now=now)),
+        "present": later(lambda: latest_utilization.of_grants(held, now=now)),
         "readable": later(lambda: run_pages.readable(user, [grant.run for grant in held.values()])),
         "crumbs": [("Cluster", reverse("cluster"))],
     }

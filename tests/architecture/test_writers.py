@@ -44,7 +44,7 @@ WRITERS = {
     "cluster.remote_workers": "Station TrainingRun",
     "cluster.scheduling": "Grant PastGrant",
     "cluster.slot_health": "ClusterChange Slot SlotDeath",
-    "cluster.utilization": "PresentUse SlotUse",
+    "cluster.utilization": "LatestUtilization UtilizationSample",
     "models.cluster": "cls",  # ClusterRules.current makes the one row of rules
     "files.bundles": "Bundle",
     "files.diskuse": "TrainingRun",

@@ -221,7 +221,7 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
     from experiments.live import notify
     from training_runtime.protocol import RunObservation, SlotSeen
 
-    last = run.use.latest("tick")
+    last = run.utilization_samples.latest("tick")
     counts = {each.slot: each for each in utilization.by_slot(last.slots).values()}
     slots = tuple(
         SlotSeen(

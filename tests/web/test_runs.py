@@ -107,7 +107,7 @@ def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(stud
     assert not {":busy", ":memory"} & set(re.findall(r'data-chart="([^"]+)"', other))
     assert 'id="use-table" hidden' in other
     assert 'id="use-table">' in page
-    TrainingRun.objects.get(pk=studio.running.pk).use.update(memory_bytes=None, largest_bytes=None)
+    TrainingRun.objects.get(pk=studio.running.pk).utilization_samples.update(memory_bytes=None, largest_bytes=None)
     page = client.get(reverse("run", args=[studio.running.pk])).content.decode()
     assert (":busy" in page, ":memory" in page) == (True, False)
 
@@ -136,13 +136,13 @@ def test_single_slots_come_with_the_points_where_they_are_few_or_asked_for(studi
 
 
 def test_the_overview_says_what_its_slots_do_now(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.selectors.present.NODE_SILENT_S", 3600)  # a busy machine is slow
+    monkeypatch.setattr("experiments.selectors.latest_utilization.NODE_SILENT_S", 3600)  # a busy machine is slow
     client, address = as_(studio.alice), reverse("run_overview", args=[studio.running.pk])
     for page in (client.get(address).content.decode(), client.get(address, {"part": "now"}).content.decode()):
         now = re.sub(r"(<[^>]+>|\s+)+", " ", page.split('id="now-title"')[1].split("</table>")[0])
         for words in ("2 slots", "80 % at work", "900 MB memory", "GPU 0 on local", "90 %", "70 %", "400 MB", "500 MB"):
             assert words in now, (words, now)
-    TrainingRun.objects.get(pk=studio.running.pk).present_use.delete()
+    TrainingRun.objects.get(pk=studio.running.pk).latest_utilization.delete()
     page = client.get(address).content.decode()
     assert page.count("not measured yet") == 4
     assert "how far at work: unknown" in page
