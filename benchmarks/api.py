@@ -90,13 +90,38 @@ def failures() -> int:
         return sum(int(suite.get("failures", 0)) + int(suite.get("errors", 0)) for suite in suites)
 
 
+def made() -> Path:
+    home = Path(tempfile.mkdtemp(prefix="edt-api-"))
+    home.chmod(0o755)  # runs' own users must reach their folders in it
+    return home
+
+
+def fresh(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "main.py").write_text(SCRIPT)
+    return folder
+
+
+def starts(environment: dict[str, str]) -> float:
+    """How long the command takes to say what it can do."""
+    began = time.perf_counter()
+    subprocess.run([*EDT, "--help"], env=environment, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def logged_in(address: str, password: str) -> Browser:
+    browser = Browser(address)
+    browser.get("/login/")
+    browser.post("/login/", username="alice", password=password)
+    return browser
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.api", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     rounds, requests = (3, 100) if quick else (11, 1000)
-    home = Path(tempfile.mkdtemp(prefix="edt-api-"))
-    home.chmod(0o755)  # runs' own users must reach their folders in it
+    home = made()
     os.environ |= {"EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     with tempfile.TemporaryDirectory() as aside, removed(home), studio(home) as (address, *_):
         import django
@@ -114,21 +139,12 @@ def main() -> None:
         alice = User.objects.get(username="alice")
         _, token = services.create_token(by=alice, name="benchmark", scope="write", days=1, now=timezone.now())
         environment = {**os.environ, "EDT_STUDIO": address, "EDT_TOKEN": token, "XDG_CONFIG_HOME": aside}
-        took = []
-        for place in range(rounds + 1):  # the first finds a cold studio
-            (folder := Path(aside, f"fresh-{place}")).mkdir()
-            (folder / "main.py").write_text(SCRIPT)
-            took.append(first_metric(folder, environment))
-        began = time.perf_counter()
-        subprocess.run([*EDT, "--help"], env=environment, check=True, capture_output=True)
-        edt = time.perf_counter() - began
-        browser = Browser(address)
-        browser.get("/login/")
-        browser.post("/login/", username="alice", password=password)
+        took = [first_metric(fresh(Path(aside, f"fresh-{place}")), environment) for place in range(rounds + 1)]  # first in a cold studio
+        edt = starts(environment)
+        browser = logged_in(address, password)
         by_api = in_turn(requests, f"{address}/api/v1/runs?limit=20", {"Authorization": f"Bearer {token}"})
-        by_page = in_turn(
-            requests // 5, f"{address}/projects/{alice.memberships.first().project_id}/jobs/?part=table", {"Cookie": browser.header()}
-        )
+        jobs = f"{address}/projects/{alice.memberships.first().project_id}/jobs/?part=table"
+        by_page = in_turn(requests // 5, jobs, {"Cookie": browser.header()})
     figures = {
         "first_metric_s": round(median(took[1:]), 3),
         "first_metric_cold_s": round(took[0], 3),

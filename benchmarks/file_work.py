@@ -32,6 +32,17 @@ def timed(action: Callable[[], object], rounds: int) -> list[float]:
     return took
 
 
+def interpreter() -> None:
+    subprocess.run([sys.executable, "-I", "-c", "pass"], check=True)
+
+
+def a_second(action: Callable[[], object], rounds: int, *, callers: int) -> float:
+    with ThreadPoolExecutor(callers) as threads:
+        began = time.perf_counter()
+        list(threads.map(lambda _: action(), range(rounds)))
+        return rounds / (time.perf_counter() - began)
+
+
 def main(arguments: list[str]) -> None:
     rounds = 100 if "--quick" in arguments else 1000
     with tempfile.TemporaryDirectory() as folder:
@@ -54,9 +65,6 @@ def main(arguments: list[str]) -> None:
             with open(path, "rb") as file:
                 previews.preview(file, len(TABLE), name="table.csv")
 
-        def interpreter() -> None:
-            subprocess.run([sys.executable, "-I", "-c", "pass"], check=True)
-
         (first,) = timed(nothing, 1)
         rows, figures = [("the first call, with the start of the fork server", "ms", first, first)], {"first_ms": round(first, 1)}
         for name, what, action in (
@@ -70,10 +78,7 @@ def main(arguments: list[str]) -> None:
             took = timed(action, rounds if action is not interpreter else rounds // 10)
             rows.append((what, "ms", median(took), quantiles(took, n=20)[-1]))
             figures[f"{name}_ms"] = round(median(took), 2)
-        with ThreadPoolExecutor(pool.PAGES.size) as threads:
-            began = time.perf_counter()
-            list(threads.map(lambda _: nothing(), range(rounds)))
-            per_s = rounds / (time.perf_counter() - began)
+        per_s = a_second(nothing, rounds, callers=pool.PAGES.size)
         rows.append((f"calls by {pool.PAGES.size} callers at once", "a second", per_s, per_s))
         report.table(f"Work on people's files: {pool.walls()}", ("what", "unit", "p50", "p95"), rows)
         report.finish("file_work", {**figures, "calls_per_s": round(per_s)})

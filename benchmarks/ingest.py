@@ -58,12 +58,12 @@ def _run(steps: int) -> tuple[int, Path]:
     from experiments.files import runfiles
     from experiments.models import User
     from tests import cast
-    from training_runtime import journal
+    from training_runtime import journal, journal_writer
 
     alice = User.objects.create_user("alice")
     run = cast.run(services.create_project(by=alice, name="benchmark"), by=alice)
     path = runfiles.make(run) / journal.FILE_NAME
-    writer = journal.Writer(path, run.pk)
+    writer = journal_writer.Writer(path, run.pk)
     writer.write(cast.started(epochs=1, steps=steps))
     for step in range(1, steps + 1):
         writer.write(_step(step), t=1.79e9 + step / 100)
@@ -90,9 +90,9 @@ def _catch_up(run: int) -> Callable[[], object]:
 
 def _live(run: int, journal_file: Path, steps: int) -> float:
     """Seconds for five new steps, median: what a run that is being watched costs."""
-    from training_runtime import journal
+    from training_runtime import journal_writer
 
-    writer = journal.Writer(journal_file, run)
+    writer = journal_writer.Writer(journal_file, run)
     taken = []
     for batch in range(LIVE_BATCHES):
         for step in range(5):

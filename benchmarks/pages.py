@@ -103,9 +103,9 @@ def ingested(run: TrainingRun) -> int:
     from experiments.metrics import ingest
     from experiments.models import Metric
     from tests import cast
-    from training_runtime import journal
+    from training_runtime import journal, journal_writer
 
-    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
+    writer = journal_writer.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     writer.write(cast.started(epochs=1, steps=LONG_STEPS))
     for step in range(1, LONG_STEPS + 1):
         metrics = {"loss": 2.5 / step**0.5 + (step * 7919 % 97) / 1000, "accuracy": 100 - 90 / (step + 1) ** 0.2}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from edt_client import credentials, operations, packing, points, transport
+from edt_client import credentials, operations, packing, points, sending, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.events import Reader
@@ -105,17 +105,17 @@ class AsyncStudio:
         packed = await asyncio.to_thread(packing.pack, Path(folder))
         found = await self.do(operations.project_of(project, make=True))
         attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
-        version, _ = await self.do(operations.save_code(found.id, packed.name, packed.zip, attributes))
+        version, _ = await self.do(sending.save_code(found.id, packed.name, packed.zip, attributes))
         return AsyncRun(self, await self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
 
     async def import_project(self, archive: Path | str, *, name: str = "") -> Project:
         """A new project of the .zip of one. Raises Refused with why."""
-        begun = await self.do(operations.send_project(Path(archive), name=name))
+        begun = await self.do(sending.send_project(Path(archive), name=name))
         while not begun.is_over:
             await asyncio.sleep(EVERY_S)
             with contextlib.suppress(NoAnswer):
-                begun = await self.do(operations.project_import(begun.id))
-        return await self.do(operations.imported(begun))
+                begun = await self.do(sending.project_import(begun.id))
+        return await self.do(sending.imported(begun))
 
     async def slots(self) -> list[Slot]:
         return await self.do(operations.slots())

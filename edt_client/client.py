@@ -6,89 +6,24 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import httpx
-
-from edt_client import credentials, data, events, operations, packing, points, registry, transport
-from edt_client.calls import Answer, Call, Operation, checked
+from edt_client import data, operations, packing, points, registry, sending, transport
+from edt_client.connection import Connection
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
-from edt_client.things import (
-    Curve,
-    DataAsset,
-    Event,
-    File,
-    Import,
-    Node,
-    Project,
-    Reproduction,
-    RunCurves,
-    RunFacts,
-    Series,
-    Slot,
-    Version,
-)
-from edt_client.transport import CHUNK_BYTES, EVERY_S, STREAM_TIMEOUT, TRIES, Frame
-
-T = TypeVar("T")
+from edt_client.things import Curve, DataAsset, File, Import, Node, Project, Reproduction, RunCurves, RunFacts, Series, Slot, Version
+from edt_client.transport import EVERY_S, Frame
 
 
-class Studio:
+class Studio(Connection):
     """A studio, as one person. Close it, or use it in a `with`."""
-
-    def __init__(self, url: str, token: str, *, ca_cert: str = "") -> None:
-        self.url = credentials.address(url)
-        self._http = httpx.Client(**transport.settings(credentials.Studio(self.url, token, ca_cert)))
 
     @classmethod
     def from_environment(cls) -> Studio:
         """The one that EDT_STUDIO and EDT_TOKEN name, or the last `edt login`."""
         named = transport.named()
         return cls(named.url, named.token, ca_cert=named.ca_cert)
-
-    def __enter__(self) -> Studio:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
-
-    def do(self, operation: Operation[T]) -> T:
-        """The outcome of an operation of `edt_client.operations`."""
-        try:
-            call = next(operation)
-            while True:
-                try:
-                    answer = self._send(call)
-                except ClientError as error:  # which the operation may know what to do about
-                    call = operation.throw(error)
-                else:
-                    call = operation.send(answer)
-        except StopIteration as end:
-            outcome: T = end.value
-            return outcome
-
-    def _send(self, call: Call) -> Answer:
-        for attempt in range(TRIES):
-            answer = None
-            try:
-                answer = transport.answer_of(self._http.request(**transport.request(call)))
-                return checked(answer, url=self.url)
-            except httpx.HTTPError as error:
-                failure: NoAnswer = transport.unreachable(self.url, error)
-            except NoAnswer as error:
-                failure = error
-            if not call.again or attempt == TRIES - 1:
-                raise failure
-            time.sleep(transport.pause_s(attempt, answer))
-        raise AssertionError("not reached")
-
-    def get(self, path: str, **query: Any) -> Any:
-        """Any call of the API that reads, as plain JSON."""
-        return self.do(operations.get(path, **query))
 
     def projects(self, *, q: str = "") -> list[Project]:
         return self.do(operations.projects(q=q))
@@ -116,14 +51,14 @@ class Studio:
         """The folder's code as a training definition of its name: a new version where it has changed."""
         packed = packing.pack(Path(folder))
         found = self.do(operations.project_of(project, make=True))
-        return self.do(operations.save_code(found.id, name or packed.name, packed.zip, attributes))[0]
+        return self.do(sending.save_code(found.id, name or packed.name, packed.zip, attributes))[0]
 
     def run(self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any) -> Run:
         """Pack a folder, save it, and run `command` ("main.py --lr 0.1") of it. `said`: data, source_folder, environment."""
         packed = packing.pack(Path(folder))
         found = self.do(operations.project_of(project, make=True))
         attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
-        version, _ = self.do(operations.save_code(found.id, packed.name, packed.zip, attributes))
+        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, attributes))
         return Run(self, self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
 
     def sweep(
@@ -132,7 +67,7 @@ class Studio:
         """The same for each combination of values of its arguments, in one experiment: {"lr": ["0.1", "0.3"]} is two runs."""
         packed = packing.pack(Path(folder))
         found = self.do(operations.project_of(project, make=True))
-        version, _ = self.do(operations.save_code(found.id, packed.name, packed.zip, {"command": command}))
+        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, {"command": command}))
         title = name or f"{packed.name} {' '.join(grid)}"[:120]
         made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
         return [Run(self, facts) for facts in made]
@@ -162,14 +97,14 @@ class Studio:
     def import_project(self, archive: Path | str, *, name: str = "", seen: Callable[[Import], object] = lambda _: None) -> Project:
         """A new project of such a .zip, of this studio or of another. Raises Refused with why; `seen` is told each time that it is looked
         at how far it is."""
-        begun = self.do(operations.send_project(Path(archive), name=name))
+        begun = self.do(sending.send_project(Path(archive), name=name))
         while not begun.is_over:
             seen(begun)
             time.sleep(EVERY_S)
             with contextlib.suppress(NoAnswer):
-                begun = self.do(operations.project_import(begun.id))
+                begun = self.do(sending.project_import(begun.id))
         seen(begun)
-        return self.do(operations.imported(begun))
+        return self.do(sending.imported(begun))
 
     def models(self, *, project: str = "") -> list[RegisteredModel]:
         """Of a project, by its name or number, or of all that are yours."""
@@ -208,45 +143,6 @@ class Studio:
 
     def nodes(self) -> list[Node]:
         return self.do(operations.nodes())
-
-    def events(self, *topics: str) -> Iterator[Event]:
-        """What happens, as it happens, until the stream ends. Raises NoAnswer where it breaks off."""
-        try:
-            with self._http.stream("GET", "/stream", params={"topic": list(topics)}, timeout=STREAM_TIMEOUT) as response:
-                if response.status_code >= 300:
-                    response.read()
-                    checked(transport.answer_of(response), url=self.url)
-                yield from events.events(response.iter_lines())
-        except httpx.HTTPError as error:
-            raise transport.unreachable(self.url, error) from None
-
-    def download(self, path: str, to: Path, *, size_bytes: int | None = None) -> None:
-        """A file, from where `to` stands; whole or not under its name."""
-        beside = to.with_name(f"{to.name}.part")
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        begin = beside.stat().st_size if beside.exists() else 0
-        if size_bytes is None or begin != size_bytes or not begin:
-            self._fetch(path, beside, begin)
-        if size_bytes is not None and beside.stat().st_size != size_bytes:
-            beside.unlink()
-            raise NoAnswer(f"{to.name} did not arrive as it is: ask for it again.")
-        beside.replace(to)
-
-    def _fetch(self, path: str, into: Path, begin: int) -> None:
-        headers = {"Range": f"bytes={begin}-"} if begin else {}
-        try:
-            with self._http.stream("GET", path, headers=headers) as response:
-                if response.status_code == 416:  # it has become shorter
-                    into.unlink(missing_ok=True)
-                    raise NoAnswer(f"{into.stem} has changed meanwhile: ask for it again.")
-                if response.status_code >= 300:
-                    response.read()
-                    checked(transport.answer_of(response), url=self.url)
-                with open(into, "ab" if response.status_code == 206 else "wb") as file:
-                    for chunk in response.iter_bytes(CHUNK_BYTES):
-                        file.write(chunk)
-        except httpx.HTTPError as error:
-            raise transport.unreachable(self.url, error) from None
 
 
 class Run:

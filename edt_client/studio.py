@@ -74,7 +74,7 @@ class Client:
 
     def who(self) -> str:
         """Whose token it is."""
-        return str(_object(self._json("GET", "/api/v1/me")).get("username") or "")
+        return str(object_of(self._json("GET", "/api/v1/me")).get("username") or "")
 
     def log_off(self) -> None:
         if self.studio.token.startswith(API_TOKEN):
@@ -93,14 +93,14 @@ class Client:
             body.write(f"\r\n--{boundary}--\r\n".encode())
             kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
             found = self._json("POST", f"{DL}/execs?args={urllib.parse.quote(args)}", headers=kind, body=body)
-        return _object(found)
+        return object_of(found)
 
     def job(self, name: str) -> dict[str, Any]:
-        return _object(self._json("GET", f"{DL}/execs/{_part(name)}"))
+        return object_of(self._json("GET", f"{DL}/execs/{_part(name)}"))
 
     def curves(self, name: str) -> dict[str, list[dict[str, Any]]]:
         """Rows of the training's curves by group, "train" and "test"; an iteration each."""
-        status = _object(self._json("GET", f"/ml/v4/trainings/{_part(name)}")).get("entity", {}).get("status", {})
+        status = object_of(self._json("GET", f"/ml/v4/trainings/{_part(name)}")).get("entity", {}).get("status", {})
         return {"train": status.get("metrics") or [], "test": status.get("validation_metrics") or []}
 
     def stop(self, name: str) -> None:
@@ -198,7 +198,7 @@ def _part(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-def _object(found: Any) -> dict[str, Any]:
+def object_of(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise NoAnswer("The studio's answer is not what was asked for: is it of another version?")
     return found

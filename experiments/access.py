@@ -271,9 +271,8 @@ def environment(user: AnyUser, pk: int, *, need: Need = "read") -> Environment:
     found = _fetch(Environment.objects.all(), pk, "environment")
     if _administers(user):
         return found
-    mine = DefinitionVersion.objects.filter(requirements_key=found.requirements_key)
-    offered = NamedVersion.objects.filter(requirements_key=found.requirements_key)
-    if not offered.exists() and not mine.filter(definition__project__in=projects_for(user).values("pk")).exists():
+    mine = DefinitionVersion.objects.filter(definition__project__in=projects_for(user).values("pk"))
+    if not any(those.filter(requirements_key=found.requirements_key).exists() for those in (NamedVersion.objects, mine)):
         raise Http404("There is no such environment.")
     if need != "read":
         _cluster_admin(user)
@@ -327,8 +326,7 @@ def _cluster_admin(user: AnyUser) -> None:
 
 
 def _run(pk: int) -> TrainingRun:
-    related = ("experiment__project", "version__definition", "submitted_by", "home")
-    return _fetch(TrainingRun.objects.select_related(*related), pk, "run")
+    return _fetch(TrainingRun.objects.select_related("experiment__project", "version__definition", "submitted_by", "home"), pk, "run")
 
 
 def _fetch(found: QuerySet[M], pk: int, what: str) -> M:

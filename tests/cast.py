@@ -19,7 +19,7 @@ from experiments.cluster import desired, fleet
 from experiments.files import pruning, runfiles
 from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from experiments.ops import installation
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
 
 PASSWORD = "a long enough secret"
@@ -176,7 +176,7 @@ def _ended(run: int, exit_code: int, *, station: bool = False, attempt: int = 1)
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:
     """Append events to the run's journal as its driver would, a second apart."""
-    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
+    writer = journal_writer.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     for number, event in enumerate(events):
         writer.write(event, t=t + writer.seq + number)
     writer.close()

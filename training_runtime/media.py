@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 FILE_NAME = "log/media.json"
 MOST_BYTES = 4 << 20  # of that file

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from edt_client import data, operations, packing
+from edt_client import data, operations, packing, sending
 from edt_client.cli import follow, shown, values
 from edt_client.cli.shown import as_json, project_for, say_json, with_studio
 from edt_client.client import Run, Studio
@@ -116,7 +116,7 @@ def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: boo
         "network": "outward" if said["network"] else "none",
         **({"max_slots": str(said["slots"])} if said["slots"] else {}),
     }
-    version, new = studio.do(operations.save_code(project.id, said["definition"] or packed.name, packed.zip, attributes))
+    version, new = studio.do(sending.save_code(project.id, said["definition"] or packed.name, packed.zip, attributes))
     if not as_json:
         files = "1 file" if len(packed.files) == 1 else f"{len(packed.files)} files"
         sent = f"{files}, {max(1, len(packed.zip) >> 10)} KiB" if new else "not sent: as it was"

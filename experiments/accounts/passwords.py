@@ -35,7 +35,7 @@ def give_password(username: str, *, staff: bool = False, create: bool = True) ->
     user.save()
     logins.forget(username)
     notify.access_changed(user.pk)
-    notify.changed("cluster", "nodes")  # with a second person some machines refuse what is new (see `apart`)
+    notify.changed("cluster", "nodes")  # with a second person some machines refuse what is new (see `isolation`)
     notify.nudge_schedule()
     return password
 

@@ -24,7 +24,7 @@ from experiments.boxed import child, jobs, wire
 from experiments.boxed.child import Origin
 from experiments.boxed.wire import Ended, Order
 from training_runtime.host.sandbox import file_box
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 # What may be imported only when it is needed: lexers, and what they and the standard library import in functions.
 LIBRARIES = (str(Path(os.__file__).parent), str(Path(pygments.__path__[0])))

@@ -32,7 +32,7 @@ from experiments.boxed.turns import Turns
 from experiments.boxed.wire import Ended, Order
 from training_runtime.errors import ProtocolError
 from training_runtime.host.sandbox.file_box import Folder, Limits, Walls
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 __all__ = ["PAGES", "SEARCHES", "UPLOADS", "Busy", "Lane", "Limits", "Unreadable", "ask", "walls", "warm"]
 

@@ -11,7 +11,7 @@ from experiments.boxed import pool, strict
 from training_runtime.environments import requirements
 from training_runtime.environments.requirements import Line, Refused
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 LIMITS = pool.Limits(cpu_s=5, memory_bytes=512 << 20)
 WALL_S = 20.0

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from experiments.cluster import apart, environments, fleet
+from experiments.cluster import environments, fleet, isolation
 from experiments.definitions import launchers, variables
 from experiments.files import bundles, datastore, runfiles, stores
 from experiments.live import notify
@@ -84,7 +84,7 @@ def _put_together(node: Node, *, now: dt.datetime) -> Desired:
     guests = Q(pk__in=held) & ~Q(home=node) & ~Q(home=None)
     runs = TrainingRun.objects.filter(Q(NOT_SENT_OFF, home=node) | guests, state__in=LIVE).select_related(*related).order_by("pk")
     rules = ClusterRules.current()
-    doors = apart.doors(rules)
+    doors = isolation.doors(rules)
     about = _About(node, rules, variables.Secrets(runs), doors.strict(node), now)
     found = [_wanted_run(run, held.get(run.pk, []), about) for run in runs]
     listed = tuple(each for each in found if each is not None)
@@ -106,7 +106,7 @@ def _slot_ref(slot: Slot) -> SlotRef:
 
 
 class _About(NamedTuple):
-    """What holds for all runs of a snapshot. `strict`: see `apart.Doors.strict`."""
+    """What holds for all runs of a snapshot. `strict`: see `isolation.Doors.strict`."""
 
     node: Node
     rules: ClusterRules

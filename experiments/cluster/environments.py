@@ -16,24 +16,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from experiments.boxed import required
-from experiments.cluster import apart
-from experiments.files import bundles
+from experiments.cluster import isolation
 from experiments.live import notify
-from experiments.models import (
-    Bundle,
-    ClusterRules,
-    DefinitionVersion,
-    Environment,
-    EnvironmentBuild,
-    NamedVersion,
-    Node,
-    RunState,
-    TrainingRun,
-)
+from experiments.models import ClusterRules, DefinitionVersion, Environment, EnvironmentBuild, NamedVersion, Node, RunState, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.runs import states
-from training_runtime.environments import base, requirements
+from training_runtime.environments import base
 from training_runtime.environments.readiness import Build, Verdict, decide
 from training_runtime.protocol import EnvironmentSeen, WantedEnvironment
 
@@ -43,39 +31,6 @@ LAST_LINES = 60
 USED_AGAIN = dt.timedelta(hours=1)  # how exact `used_at` is
 NO_RUN = 0  # what is built in advance waits for none; runs are numbered from 1
 NOT_READY = "-"  # the folder of an environment that is not there: the host waits for it
-
-
-def brought(bundle: Bundle, command: str) -> tuple[str, str]:
-    """What the bundle's code requires, as text, and its key; both empty where it says nothing. Raises BundleRefused."""
-    folder, path = bundles.unpacked(bundle), file_of(bundle, command)
-    if not path:
-        return "", ""
-    try:
-        lines = required.read(path, folder=folder)
-    except requirements.Refused as refused:
-        raise bundles.BundleRefused(str(refused)) from None
-    return (requirements.to_text(lines), requirements.key(lines)) if lines else ("", "")
-
-
-def file_of(bundle: Bundle, command: str) -> str:
-    """Which of its files says what the command requires; empty where none does."""
-    folder = bundles.unpacked(bundle)
-    script = bundles.parse_command(command)[0] if command else ""
-    script = script.removeprefix(f"{bundle.root}/") if bundle.root else script
-    names = [name for name in _candidates(script) if (folder / name).is_file()]
-    return requirements.find(names, script)
-
-
-def typed(text: str, *, title: str) -> tuple[str, str]:
-    """The text of a requirements file that somebody typed, as `brought`; `title` stands for the file's name in messages."""
-    lines = required.read(title, text=text)
-    return requirements.to_text(lines), requirements.key(lines)
-
-
-def _candidates(script: str) -> list[str]:
-    folder = script.rpartition("/")[0]
-    names = (requirements.FILE, requirements.PROJECT)
-    return [*names, *(f"{folder}/{name}" for name in names if folder)]
 
 
 # --- what runs wait for
@@ -203,7 +158,7 @@ def folder_of(run: TrainingRun, node: Node) -> str:
     return build.folder if build is not None and build.folder else NOT_READY
 
 
-def desired(node: Node, doors: apart.Doors) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
+def desired(node: Node, doors: isolation.Doors) -> tuple[tuple[WantedEnvironment, ...], tuple[str, ...]]:
     """What the node is to build or to keep in readiness for live runs, or to build in advance, and which folders it is to delete."""
     waiting: dict[str, int] = {}
     for run in _needy():

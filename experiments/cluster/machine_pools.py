@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from experiments.models import Node
-from training_runtime.scheduling.reasons import listed
+from training_runtime.scheduling.wording import listed
 
 Kind = tuple[str, frozenset[str], str]  # torch's version, the models of its GPUs, its processor
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from django.db import transaction
 from django.db.models import F, Max, Q
 
-from experiments.cluster import apart, snapshot
+from experiments.cluster import isolation, snapshot
 from experiments.live import notify
 from experiments.models import ClusterChange, Grant, Node, Slot, SlotDeath
 from experiments.notifications import rules
@@ -35,7 +35,7 @@ def look(now: dt.datetime) -> int:
     newest = SlotDeath.objects.filter(last_at__gte=since).values("run").annotate(at=Max("last_at")).order_by("-at")[:MOST_RUNS]
     deaths = list(SlotDeath.objects.filter(run__in=[row["run"] for row in newest], last_at__gte=since).select_related("run__submitted_by"))
     slots = {slot.pk: slot for slot in Slot.objects.filter(retired=False, node__removed_at=None).select_related("node")}
-    decision = judge([_condition(slot, now) for slot in slots.values()], _stays(deaths, since, now), several_people=apart.people() > 1)
+    decision = judge([_condition(slot, now) for slot in slots.values()], _stays(deaths, since, now), several_people=isolation.people() > 1)
     for slot in slots.values():
         doubt = decision.kept.get(slot.pk, "")
         if doubt != slot.doubt and not slot.out_reason:

@@ -12,13 +12,13 @@ from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from experiments.cluster import apart, environments, machine_pools
+from experiments.cluster import environments, isolation, machine_pools
 from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.environments.readiness import Verdict
 from training_runtime.protocol import Device
-from training_runtime.scheduling.apart import waits
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
+from training_runtime.scheduling.isolation import waits
 
 NODE_SILENT_S = 15.0
 TModel = TypeVar("TModel", bound=Model)
@@ -30,7 +30,7 @@ class Snapshot:
     """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not. `pools`: what
     the machines are called that share runs, by node. `unheard`: of runs whose driver is heard of, the slots on other machines that are not:
     no fact of theirs, they stay as they are until something is heard. `unready`: runs that wait for their environment, or that every
-    machine refuses that they could be on, and why: to the planner they want nothing yet. `closed`: the machines that do (`apart`)."""
+    machine refuses that they could be on, and why: to the planner they want nothing yet. `closed`: the machines that do (`isolation`)."""
 
     slot_facts: tuple[SlotFacts, ...]
     run_facts: tuple[RunFacts, ...]
@@ -66,7 +66,7 @@ def is_silent(node: Node, now: dt.datetime) -> bool:
 def usable_nodes(now: dt.datetime, rules: ClusterRules) -> list[Node]:
     """The machines on which something can be begun."""
     found = [node for node in Node.objects.filter(removed_at=None).order_by("pk") if not is_silent(node, now)]
-    closed = apart.doors(rules).closed(found)
+    closed = isolation.doors(rules).closed(found)
     return [node for node in found if node.pk not in closed]
 
 
@@ -91,7 +91,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     for slot in slots.values():
         slot.node = nodes[slot.node_id]
     kept, unheard = _held(grants, slots, silent)
-    closed = apart.doors(rules).closed(nodes.values())
+    closed = isolation.doors(rules).closed(nodes.values())
     with_slots = {slot.node_id: slot.node for slot in slots.values() if slot.node_id not in closed}
     pools = machine_pools.pools(with_slots.values()) if rules.several_machines else {}
     largest = max(Counter(slot.node_id for slot in slots.values()).values(), default=0)

@@ -1,5 +1,5 @@
-"""Keeps what a machine says of a run's slots: how much they work and what memory they take, now and over time. The only writer of SlotUse
-and of PresentUse.
+"""Keeps what a machine says of a run's slots: how much they work and what memory they take, now and over time. The only writer of
+UtilizationSample and of LatestUtilization.
 
 It comes with the observations that are sent anyway, at the latest with the heartbeat, so every five to ten seconds; nothing is asked for.
 Where a run has slots on several machines each says what its own do: that is put together here. Points over time are kept when its home
@@ -16,7 +16,7 @@ from django.db import transaction
 
 from experiments.cluster.snapshot import NODE_SILENT_S
 from experiments.live import notify
-from experiments.models import Node, PresentUse, SlotUse, Station, TrainingRun
+from experiments.models import LatestUtilization, Node, Station, TrainingRun, UtilizationSample
 from training_runtime.protocol import RunObservation
 
 FINENESS = 600  # a point is never further from the next than this part of the run so far: no chart is finer than that
@@ -40,7 +40,7 @@ def interval_s(begin: float, t: float) -> float:
     It grows with the run, so that none has to be removed again: 600 in the first 50 minutes, then 600 ln(t / 50 min) more: some 4,700 in a
     month.
     """
-    return max(float(SlotUse.EVERY_S), (t - begin) / FINENESS)
+    return max(float(UtilizationSample.EVERY_S), (t - begin) / FINENESS)
 
 
 def since(before: Counted | None, now: Counted) -> tuple[float, float]:
@@ -56,8 +56,8 @@ def part(busy_s: float, counted_s: float) -> float | None:
 
 
 class Entry(NamedTuple):
-    """One slot in `PresentUse.slots`: what was counted of it, all the memory of its device, the share of the time since the entry before
-    that was work, when that was (Unix seconds), and the node that said it. The last two are missing in rows of earlier versions."""
+    """One slot in `LatestUtilization.slots`: what was counted of it, all the memory of its device, the share of the time since the entry
+    before that was work, when that was (Unix seconds), and the node that said it. The last two are missing in rows of earlier versions."""
 
     slot: int
     since_s: float
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
         return Counted(*self[:5])
 
 
-def entries(row: PresentUse | None) -> list[Entry]:
+def entries(row: LatestUtilization | None) -> list[Entry]:
     """Those of a run, each with its time."""
     found = [Entry(*each) for each in row.slots] if row is not None else []
     return [each if each.t or row is None else each._replace(t=row.t) for each in found]
@@ -86,7 +86,7 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
         return False
     t, place = round(now.timestamp(), 3), (node.pk if node is not None else run.home_id) or 0
     with transaction.atomic():  # locked: two machines may speak at once
-        row = PresentUse.objects.select_for_update().filter(run=run).first()
+        row = LatestUtilization.objects.select_for_update().filter(run=run).first()
         known = entries(row)
         mine = {each.slot: each for each in known if each.node in (place, 0)}
         if not (seen.slots or mine) or (mine and t - max(each.t for each in mine.values()) < PRESENT_S):
@@ -94,7 +94,7 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
         before = {slot: each.counted() for slot, each in mine.items()}
         slots = [Entry(*each, device, part(*since(before.get(each.slot), each)), t, place) for each, device in _counted(seen)]
         slots += [each for each in known if each.slot not in mine and t - each.t < FORGET_S]
-        PresentUse.objects.update_or_create(run=run, defaults={"t": t, "slots": slots})
+        LatestUtilization.objects.update_or_create(run=run, defaults={"t": t, "slots": slots})
     notify.changed(f"run-{run.pk}", "now")
     return True
 
@@ -110,15 +110,17 @@ def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequ
     sizes = [each.memory_bytes for each in slots if each.memory_bytes is not None]
     if not whole.counted_s and not sizes:
         return False
-    last = run.use.last()
+    last = run.utilization_samples.last()
     if last is not None:
-        first = run.use.values_list("t", flat=True).first() or last.t
+        first = run.utilization_samples.values_list("t", flat=True).first() or last.t
         wait_s = interval_s(first, t)
         if any(each.t <= last.t for each in others):
             wait_s *= 2  # what is not new yet would be drawn as a gap
         if t - last.t < wait_s or (not sizes and whole.counted_s == last.counted_s and last.memory_bytes is None):
             return False
-    row = SlotUse(run=run, tick=int(t // SlotUse.EVERY_S), t=t, busy_s=whole.busy_s, counted_s=whole.counted_s, slots=slots)
+    row = UtilizationSample(
+        run=run, tick=int(t // UtilizationSample.EVERY_S), t=t, busy_s=whole.busy_s, counted_s=whole.counted_s, slots=slots
+    )
     before = by_slot(last.slots) if last is not None else {}
     shares = [found for each in slots if (found := part(*since(before.get(each.slot), each))) is not None]
     row.least_share, row.greatest_share = (min(shares), max(shares)) if shares else (None, None)
@@ -127,7 +129,7 @@ def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequ
     ]
     row.memory_bytes = sum((memory_of(seen) or 0, *elsewhere)) if sizes else None
     row.least_bytes, row.largest_bytes = (min(sizes), max(sizes)) if sizes else (None, None)
-    SlotUse.objects.bulk_create([row], ignore_conflicts=True)  # the agent's ear and its task may both be here
+    UtilizationSample.objects.bulk_create([row], ignore_conflicts=True)  # the agent's ear and its task may both be here
     notify.changed(f"run-{run.pk}", "use")
     return True
 
@@ -148,7 +150,7 @@ def _whole(seen: RunObservation, away: Iterable[Station]) -> _Whole:
 def _of_others(run: TrainingRun, seen: RunObservation, t: float) -> list[Entry]:
     """What other machines said lately of their slots."""
     mine = {each.slot for each in seen.slots or ()}
-    known = entries(PresentUse.objects.filter(run=run).first())
+    known = entries(LatestUtilization.objects.filter(run=run).first())
     return [each for each in known if each.node not in (run.home_id, 0) and each.slot not in mine and t - each.t < NODE_SILENT_S]
 
 

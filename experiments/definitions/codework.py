@@ -14,7 +14,7 @@ from experiments.boxed.pool import Busy
 from experiments.definitions import trainers
 from experiments.definitions.scriptargs import Argument
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 __all__ = ["Busy", "ScriptFacts", "ask"]
 

@@ -39,10 +39,10 @@ from experiments.models import (
     RunComment,
     RunEvent,
     RunValue,
-    SlotUse,
     StateDigest,
     Tombstone,
     TrainingRun,
+    UtilizationSample,
 )
 from experiments.ops import installation
 
@@ -206,7 +206,7 @@ def _remove_rows(stone: Tombstone) -> bool:
         MetricRollup.objects.filter(series__run=stone.number),
         *(
             model._default_manager.filter(run=stone.number)
-            for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, DroppedCheckpoint, SlotUse, StateDigest)
+            for model in (MetricSeries, RunValue, GenerationRecord, RunEvent, DroppedCheckpoint, UtilizationSample, StateDigest)
         ),
     )
     for rows in many:

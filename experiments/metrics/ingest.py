@@ -2,7 +2,7 @@
 events and progress.
 
 Lines come from a process that runs user code; they have been parsed, but their content is still bounded here (lengths, number of curves).
-What lines mean is in `journal_rows`; here is only the way into the tables.
+What lines mean is in `journal_rows`, how points get into their curves in `curve_points`; here is only the way into the tables.
 """
 
 from __future__ import annotations
@@ -14,26 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Model, Q
+from django.db import transaction
+from django.db.models import Q
 
 from experiments.files import retention, runfiles
 from experiments.live import notify
 from experiments.metrics import journal_rows, slot_deaths
+from experiments.metrics.curve_points import store_points
 from experiments.metrics.journal_rows import NewPoint, Rows
-from experiments.models import (
-    GenerationRecord,
-    Grant,
-    JournalCursor,
-    LoggedFacts,
-    Metric,
-    MetricRollup,
-    MetricSeries,
-    RunEvent,
-    RunState,
-    StateDigest,
-    TrainingRun,
-)
+from experiments.models import GenerationRecord, Grant, JournalCursor, LoggedFacts, RunEvent, RunState, StateDigest, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from experiments.notifications import rules
 from experiments.runs import digests, run_values, states
@@ -42,25 +31,12 @@ from training_runtime.journal import Batch
 from training_runtime.noted import Noted
 
 log = logging.getLogger(__name__)
-MAX_SERIES = 2000
 MAX_RARE = 10_000  # generations, and events, of a run
 MAX_PUSHED_POINTS = 500
 BATCH_BYTES = 1 << 20  # a transaction of some 10,000 points: others wait a fraction of a second for the database
 TURN_BATCHES = 4
 LATE_S = 600.0
 MOST_PROLOGUE_S = 86400.0
-SUMMARY = ("points", "last_step", "last_value", "least", "least_step", "greatest", "greatest_step", "not_finite_from")  # of a curve
-UPDATE_SERIES = """
-UPDATE {table} SET points = %s, last_step = %s, last_value = %s, least = %s, least_step = %s, greatest = %s, greatest_step = %s,
-not_finite_from = %s WHERE id = %s
-"""
-UPSERT_ROLLUP = """
-INSERT INTO {table} (series_id, {index}, least, least_step, least_t, greatest, greatest_step, greatest_t)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (series_id, {index}) DO UPDATE SET
-least = excluded.least, least_step = excluded.least_step, least_t = excluded.least_t,
-greatest = excluded.greatest, greatest_step = excluded.greatest_step, greatest_t = excluded.greatest_t
-"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +65,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
         _measure_prologue(run, rows)
         _count_logged(run, rows)
-        points = _store_points(run, rows)
+        points = store_points(run, rows)
         _store_rare(run, rows)
         _store_noted(run, rows)
         rows.progress |= digests.keep(run, rows)
@@ -98,11 +74,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
                 setattr(run, name, value)
-        after, cursor.seq, cursor.offset, cursor.mark = cursor.seq, rows.seq, batch.end_offset, batch.after
-        cursor.redone_to = rows.redone_to
-        cursor.rejected += len(batch.rejected) + rows.refused
-        cursor.left_out = dict(Counter(cursor.left_out) + rows.left_out)  # which drops those that are 0
-        cursor.save()
+        after = cursor.seq
+        _move_cursor(cursor, rows, batch)
         _follow_state(run, rows, now)
         _tell(run, rows, points, after=after)
         # what has been trained elsewhere has ended, and its policy was carried out there
@@ -116,6 +89,15 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             slot_deaths.keep(run, rows.deaths, now=now)
             rules.notify_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
+
+
+def _move_cursor(cursor: JournalCursor, rows: Rows, batch: Batch) -> None:
+    """To the end of the batch, with what could not be taken of it."""
+    cursor.seq, cursor.offset, cursor.mark = rows.seq, batch.end_offset, batch.after
+    cursor.redone_to = rows.redone_to
+    cursor.rejected += len(batch.rejected) + rows.refused
+    cursor.left_out = dict(Counter(cursor.left_out) + rows.left_out)  # which drops those that are 0
+    cursor.save()
 
 
 def catch_up(run_id: int, *, now: dt.datetime, most_batches: int | None = None, final: bool = False) -> int:
@@ -231,89 +213,6 @@ def note(run: TrainingRun, noted: Noted) -> bool:
             return False
         notify.changed(f"run-{run.pk}", "facts")
     return True
-
-
-def _store_points(run: TrainingRun, rows: Rows) -> list[NewPoint]:
-    """Insert those that go on with their curves and bring the curves' summaries up to date; the points that were stored.
-
-    A step that a curve has already was done again (from a checkpoint), with the same result: it stays one point. A run may have only so
-    many curves and points. What is left out is counted, unless it was done again or says what the curve says already.
-    """
-    series: dict[tuple[str, str], MetricSeries] = {(one.group, one.name): one for one in MetricSeries.objects.filter(run=run)}
-    known = set(series)
-    kept: list[NewPoint] = []
-    room = settings.EDT_MAX_RUN_POINTS - sum(one.points for one in series.values())
-    for point in rows.points:
-        key = (point.group, point.name)
-        one = series.get(key)
-        if len(kept) >= room or (one is None and len(series) >= MAX_SERIES):
-            rows.left_out["points" if len(kept) >= room else "curves"] += 1
-            continue
-        if one is None:
-            one = series[key] = MetricSeries.objects.create(run=run, group=point.group, name=point.name)
-        if one.points and point.step <= one.last_step:
-            same = (point.step, point.value) == (one.last_step, one.last_value)  # Transformers' epoch: beside the loss and the evaluation
-            rows.left_out["again"] += point.step > rows.redone_to and not same
-            continue
-        one.points, one.last_step, one.last_value = one.points + 1, point.step, point.value
-        if point.value is None and one.not_finite_from is None:
-            one.not_finite_from = point.step
-        _widen(one, point)
-        kept.append(point)
-    _many(
-        Metric,
-        "INSERT INTO {table} (series_id, step, seq, epoch, t, value, workers) VALUES (%s, %s, %s, %s, %s, %s, %s)",
-        [(series[p.group, p.name].pk, p.step, p.seq, p.epoch, p.t, p.value, p.workers) for p in kept],
-    )
-    touched = [series[key] for key in {(p.group, p.name) for p in kept}]
-    _many(
-        MetricSeries,
-        UPDATE_SERIES,
-        [(*(getattr(one, name) for name in SUMMARY), one.pk) for one in touched],
-    )
-    run_values.keep_curves(run, series.keys() - known)
-    _summarise([(series[p.group, p.name].pk, p) for p in kept])
-    return kept
-
-
-def _summarise(points: list[tuple[int, NewPoint]]) -> None:
-    """Bring the rollups that the points (of a series' key each, in order) lie in up to date."""
-    firsts: dict[int, int] = {}
-    for series, point in points:
-        firsts.setdefault(series, point.step // MetricRollup.STEPS)
-    begun = MetricRollup.objects.filter(series__in=firsts, index__in=set(firsts.values()))  # only a first one can be there already
-    rollups = {(one.series_id, one.index): one for one in begun}
-    for series, point in points:
-        place = (series, point.step // MetricRollup.STEPS)
-        one = rollups.get(place)
-        if one is None:
-            one = rollups[place] = MetricRollup(series_id=series, index=place[1])
-            one.least = one.greatest = point.value
-            one.least_step = one.greatest_step = point.step
-            one.least_t = one.greatest_t = point.t
-        else:
-            _widen(one, point)
-            one.least_t = point.t if one.least_step == point.step else one.least_t
-            one.greatest_t = point.t if one.greatest_step == point.step else one.greatest_t
-    columns = ("least", "least_step", "least_t", "greatest", "greatest_step", "greatest_t")
-    rows = [(series, index, *(getattr(one, name) for name in columns)) for (series, index), one in rollups.items()]
-    _many(MetricRollup, UPSERT_ROLLUP, rows)
-
-
-def _widen(one: MetricSeries | MetricRollup, point: NewPoint) -> None:
-    """Its least or its greatest point is this one, where it is."""
-    if point.value is not None and (one.least is None or point.value < one.least):
-        one.least, one.least_step = point.value, point.step
-    if point.value is not None and (one.greatest is None or point.value > one.greatest):
-        one.greatest, one.greatest_step = point.value, point.step
-
-
-def _many(model: type[Model], statement: str, values: list[tuple[int | float | None, ...]]) -> None:
-    """Straight to the database: a million model instances would cost more than the rows."""
-    if values:
-        quote = connection.ops.quote_name
-        with connection.cursor() as cursor:
-            cursor.executemany(statement.format(table=quote(model._meta.db_table), index=quote("index")), values)
 
 
 def _measure_prologue(run: TrainingRun, rows: Rows) -> None:

@@ -23,15 +23,15 @@ from experiments.models.experiments import Experiment, ExperimentDefinition
 from experiments.models.history import (
     GenerationRecord,
     JournalCursor,
+    LatestUtilization,
     LoggedFacts,
     Metric,
     MetricRollup,
     MetricSeries,
-    PresentUse,
     RunEvent,
     RunTransition,
-    SlotUse,
     StateDigest,
+    UtilizationSample,
 )
 from experiments.models.installation import Installation, Tombstone
 from experiments.models.joining import NodeToken
@@ -69,6 +69,7 @@ __all__ = [
     "Grant",
     "Installation",
     "JournalCursor",
+    "LatestUtilization",
     "Lease",
     "LoggedFacts",
     "LoginFailure",
@@ -90,7 +91,6 @@ __all__ = [
     "NotificationKind",
     "PastGrant",
     "Permit",
-    "PresentUse",
     "Project",
     "ProjectImport",
     "RegisteredModel",
@@ -106,7 +106,6 @@ __all__ = [
     "Slot",
     "SlotDeath",
     "SlotPrice",
-    "SlotUse",
     "StateDigest",
     "Station",
     "Submission",
@@ -116,5 +115,6 @@ __all__ = [
     "Trigger",
     "TriggerDelivery",
     "User",
+    "UtilizationSample",
     "Webhook",
 ]

@@ -183,7 +183,7 @@ class ClusterRules(models.Model):
     new_projects_network = models.BooleanField(default=True)
     release_grace_s = models.PositiveIntegerField(default=30)  # seconds for leaving a slot that was asked back
     currency = models.CharField(max_length=8, blank=True)  # stands beside the prices of slots (SlotPrice)
-    people_trust_each_other = models.BooleanField(default=False)  # with their code, whatever the box (experiments.cluster.apart)
+    people_trust_each_other = models.BooleanField(default=False)  # with their code, whatever the box (experiments.cluster.isolation)
     tick = models.BigIntegerField(default=0)  # counts plans; also the row that a tick locks
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -1,5 +1,5 @@
 """What happened to a run: its states, generations, rare events, metrics, and how far its journal has been read. Written by ingest, but for
-RunTransition, which `transition` writes, and SlotUse and PresentUse, which `cluster.utilization` does.
+RunTransition, which `transition` writes, and UtilizationSample and LatestUtilization, which `cluster.utilization` does.
 
 What a run may have very many rows of (DO_NOTHING below) is not deleted with it, in one statement that everybody would wait for, but
 afterwards in pieces, by `pruning`. No page shows such rows meanwhile: all of them are looked up through their run.
@@ -162,7 +162,7 @@ class LoggedFacts(models.Model):
     seed = models.BigIntegerField(null=True)
 
 
-class SlotUse(models.Model):
+class UtilizationSample(models.Model):
     """What the run's slots did and took at a moment, as its machine has measured it; null where that cannot tell.
 
     `busy_s` of `counted_s` slot-seconds of this attempt so far were work: two rows of an attempt give the share in between, also where rows
@@ -172,7 +172,7 @@ class SlotUse(models.Model):
 
     EVERY_S = 5
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="use")
+    run = models.ForeignKey(TrainingRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="utilization_samples")
     tick = models.BigIntegerField()  # Unix time in units of EVERY_S: there is one row in each, however many write at once
     t = models.FloatField()  # Unix seconds
     busy_s = models.FloatField(null=True)
@@ -189,12 +189,12 @@ class SlotUse(models.Model):
         constraints = [models.UniqueConstraint(fields=["run", "tick"], name="one_use_per_tick")]
 
 
-class PresentUse(models.Model):
+class LatestUtilization(models.Model):
     """What the run's slots did in the last seconds, and the memory that they have: one row a run, written again and again.
 
     `slots`: a `utilization.Entry` for each slot on which its machine has seen a worker.
     """
 
-    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="present_use", primary_key=True)
+    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="latest_utilization", primary_key=True)
     t = models.FloatField()  # Unix seconds
     slots = models.JSONField(default=list)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from experiments.cluster import apart
+from experiments.cluster import isolation
 from experiments.cluster.snapshot import is_silent
 from experiments.models import GenerationRecord, Node
 from experiments.models.definitions import TORCHRUN
 from experiments.selectors.timeline import Lane
-from training_runtime.scheduling.apart import Standing
+from training_runtime.scheduling.isolation import Standing
 
 MOST_NODES = 200
 
@@ -38,7 +38,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
     of: dict[int, list[Lane]] = defaultdict(list)
     for lane in lanes:
         of[lane.slot.node_id].append(lane)
-    doors = apart.doors()
+    doors = isolation.doors()
     return [
         NodeRow(
             node=node,

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db.models import Q
 
 from experiments import access
-from experiments.cluster import apart
-from experiments.metrics import ingest, journal_rows
+from experiments.cluster import isolation
+from experiments.metrics import curve_points, ingest, journal_rows
 from experiments.models import (
     Grant,
     JournalCursor,
@@ -198,7 +198,7 @@ def open_grants(node: Node) -> dict[int, Grant]:
 def trusted_machines(run: TrainingRun) -> list[Node]:
     """The machines where the run is or was last, whose boxes do not keep people's code apart, because an administrator said that they trust
     each other."""
-    doors = apart.doors()
+    doors = isolation.doors()
     if not doors.trusted or run.outside:
         return []
     there = Q(pk=run.home_id) | Q(slots__grants__run=run, slots__grants__released_at__isnull=True)
@@ -211,7 +211,7 @@ def left_out(run: TrainingRun) -> list[str]:
     counts = {**cursor.left_out, "rejected": cursor.rejected} if cursor is not None else {}
     points, size = settings.EDT_MAX_RUN_POINTS, settings.EDT_MAX_JOURNAL_BYTES >> 20
     words = {
-        "curves": f"values of further metrics: a run has at most {ingest.MAX_SERIES:,} curves.",
+        "curves": f"values of further metrics: a run has at most {curve_points.MAX_SERIES:,} curves.",
         "metrics": f"values: a step has at most {journal_rows.METRICS_PER_LINE:,} metrics.",
         "points": f"values: a run has at most {points:,} points (EDT_MAX_RUN_POINTS).",
         "again": "values at steps that their curve had passed already: it keeps the first value at a step, and its steps only rise.",

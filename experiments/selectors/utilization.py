@@ -1,6 +1,6 @@
 """What a run's slots did over time, for its charts and their table: the share of the time in which they worked, and their memory.
 
-What they do now is in `present`.
+What they do now is in `latest_utilization`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from experiments.cluster import utilization
 from experiments.cluster.utilization import Counted
-from experiments.models import Slot, SlotUse, TrainingRun
+from experiments.models import Slot, TrainingRun, UtilizationSample
 
 MOST_POINTS = 600
 GAP = 4  # so many intervals without a point: the run held no slot, or nobody heard of its machine
@@ -45,7 +45,7 @@ class Use:
 
 @dataclass(frozen=True)
 class _Row:
-    """Of SlotUse; `slots` where single ones are asked for."""
+    """Of UtilizationSample; `slots` where single ones are asked for."""
 
     t: float
     busy_s: float | None
@@ -59,11 +59,12 @@ class _Row:
 
 
 def use(run: TrainingRun, *, after: int = 0, most: int = MOST_POINTS, slots: Sequence[int] = ()) -> list[Use]:
-    """The points after that of a tick (`SlotUse.tick`), oldest first, at most about `most`: several together where there are more."""
+    """The points after that of a tick (`UtilizationSample.tick`), oldest first, at most about `most`: several together where there are
+    more."""
     rows = _rows(run, after, slots)
     if not rows:
         return []
-    begin = run.use.order_by("tick").values_list("t", flat=True)[0]
+    begin = run.utilization_samples.order_by("tick").values_list("t", flat=True)[0]
     before: _Row | None = rows.pop(0) if after else None  # the last one that the caller has
     width = max(1, math.ceil(len(rows) / most))
     found: list[Use] = []
@@ -82,7 +83,9 @@ def use(run: TrainingRun, *, after: int = 0, most: int = MOST_POINTS, slots: Seq
 
 def known(run: TrainingRun) -> tuple[bool, bool]:
     """Whether anything is known of (how its slots worked, their memory): of what is not, there is no chart."""
-    return run.use.filter(busy_s__isnull=False).exists(), run.use.filter(memory_bytes__isnull=False).exists()
+    return run.utilization_samples.filter(busy_s__isnull=False).exists(), run.utilization_samples.filter(
+        memory_bytes__isnull=False
+    ).exists()
 
 
 def missing(run: TrainingRun, *, known: tuple[bool, bool]) -> str:
@@ -90,8 +93,8 @@ def missing(run: TrainingRun, *, known: tuple[bool, bool]) -> str:
     if run.started_at is None or run.ended_at is None or all(known):
         return ""
     what = "memory" if known[0] else "utilization" if known[1] else "utilization or memory"
-    if (run.ended_at - run.started_at).total_seconds() < 2 * SlotUse.EVERY_S:
-        return f"No {what} data: it is measured every {SlotUse.EVERY_S} seconds, and this run was over before."
+    if (run.ended_at - run.started_at).total_seconds() < 2 * UtilizationSample.EVERY_S:
+        return f"No {what} data: it is measured every {UtilizationSample.EVERY_S} seconds, and this run was over before."
     return f"No {what} data: its machine reported none."
 
 
@@ -103,7 +106,7 @@ def slots_used(run: TrainingRun) -> list[Slot]:
 
 def _rows(run: TrainingRun, after: int, slots: Sequence[int]) -> list[_Row]:
     """What single slots did is read only where it is asked for: with a hundred of them it is most of a row."""
-    rows = run.use.filter(tick__gte=after).order_by("tick").values(*COLUMNS, *(["slots"] if slots else []))
+    rows = run.utilization_samples.filter(tick__gte=after).order_by("tick").values(*COLUMNS, *(["slots"] if slots else []))
     return [_Row(**{**row, "slots": utilization.by_slot(row.get("slots", []), only=slots)}) for row in rows]
 
 

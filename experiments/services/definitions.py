@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from experiments.cluster import environments
+from experiments.definitions import required_packages
 from experiments.files import bundles
 from experiments.live import notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
@@ -85,26 +85,22 @@ def create_definition(
     if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     errors: list[ValidationError] = []
-    clean_name = checks.each(errors, lambda: checks.name(name))
-    clean_text = checks.each(errors, lambda: checks.text(description))
+    clean_name = checks.each(errors, lambda: checks.name(name)) or ""
+    clean_text = checks.each(errors, lambda: checks.text(description)) or ""
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=None, **kinds)
     checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
     checks.collected(errors)
-    assert clean_name is not None
-    assert clean_text is not None
     assert attributes is not None
     code = _keep(upload, file_name, attributes, origin)
-    try:
-        with transaction.atomic():
-            definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
-            version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, idempotency_key=idempotency_key)
-            notify.changed(f"project-{project.pk}", "definitions")
-    except IntegrityError:  # the same form at the same moment: the other was faster, and nothing of this one is stored
-        if (before := _sent_before(by, idempotency_key)) is None:
-            raise
-        return before
-    return version
+
+    def make() -> DefinitionVersion:
+        definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
+        version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, idempotency_key=idempotency_key)
+        notify.changed(f"project-{project.pk}", "definitions")
+        return version
+
+    return _once(by, idempotency_key, make)
 
 
 def add_version(
@@ -138,17 +134,15 @@ def add_version(
         code, shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
     else:
         code, shown = _keep(upload, file_name, attributes, origin), _shown_name(file_name)
-    try:
-        with transaction.atomic():
-            TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
-            number = (definition.versions.aggregate(highest=Max("number"))["highest"] or 0) + 1
-            version = _store(definition, by, code, shown, attributes, number=number, idempotency_key=idempotency_key)
-            notify.changed(f"project-{definition.project_id}", "definitions")
-    except IntegrityError:
-        if (before := _sent_before(by, idempotency_key)) is None:
-            raise
-        return before
-    return version
+
+    def make() -> DefinitionVersion:
+        TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
+        number = (definition.versions.aggregate(highest=Max("number"))["highest"] or 0) + 1
+        version = _store(definition, by, code, shown, attributes, number=number, idempotency_key=idempotency_key)
+        notify.changed(f"project-{definition.project_id}", "definitions")
+        return version
+
+    return _once(by, idempotency_key, make)
 
 
 def copy_definition(version: DefinitionVersion, *, to: Project, by: User, idempotency_key: uuid.UUID | None = None) -> DefinitionVersion:
@@ -159,19 +153,28 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, idempo
     source = version.definition
     kinds = (version.framework, version.command, version.device, version.distributed)
     attributes = _Attributes(*kinds, version.max_slots, version.packages, version.named, version.network)
+
+    def make() -> DefinitionVersion:
+        made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
+        code = _Code(version.bundle, version.requirements, version.requirements_key, origin_of(version))
+        copy = _store(made, by, code, version.file_name, attributes, number=1, idempotency_key=idempotency_key)
+        variables.copy(source, made)
+        checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
+        notify.changed(f"project-{to.pk}", "definitions")
+        return copy
+
+    return _once(by, idempotency_key, make)
+
+
+def _once(by: User, idempotency_key: uuid.UUID | None, make: Callable[[], DefinitionVersion]) -> DefinitionVersion:
+    """What `make` stores, all of it or nothing. Where the same form was sent at the same moment and the other was faster: that one's."""
     try:
         with transaction.atomic():
-            made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
-            code = _Code(version.bundle, version.requirements, version.requirements_key, origin_of(version))
-            copy = _store(made, by, code, version.file_name, attributes, number=1, idempotency_key=idempotency_key)
-            variables.copy(source, made)
-            checks.audit(by, "copies training definition %s to project %s", source.pk, to.pk)
-            notify.changed(f"project-{to.pk}", "definitions")
+            return make()
     except IntegrityError:
         if (before := _sent_before(by, idempotency_key)) is None:
             raise
         return before
-    return copy
 
 
 def check_definition(
@@ -278,7 +281,7 @@ def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
     if attributes.packages == V.Packages.STUDIO:
         return _Code(bundle, "", "", origin)
     try:
-        return _Code(bundle, *environments.brought(bundle, attributes.command), origin)
+        return _Code(bundle, *required_packages.of_bundle(bundle, attributes.command), origin)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
 

@@ -64,20 +64,28 @@ def create_experiment(
         return before
     chosen = list(versions)
     sent = {"name": name, "description": description, "source_folder": source_folder, "global_command": global_command}
-    errors: list[ValidationError] = []
-    wanted = checks.each(errors, lambda: watches.checked(thresholds))
-    kept = checks.each(errors, lambda: checkpoints.checked(keeps or Policy())) or {}
     said: dict[str, Any] = {**sent, "commands": commands, "environment": environment, "data_asset": data_asset}
-    facts = checks.each(errors, lambda: check_experiment(project, versions=chosen, **said))
-    checks.collected(errors)
-    made = {"project": project, "created_by": by, "idempotency_key": idempotency_key, "checkpoints": kept, **(facts or {})}
+    facts, wanted = _checked_experiment(project, chosen, said, keeps or Policy(), thresholds)
+    made = {"project": project, "created_by": by, "idempotency_key": idempotency_key, **facts}
     parts = list(zip(chosen, _own_commands(chosen, commands), strict=True))
     try:
-        return _make_experiment(made, parts, wanted or ())
+        return _make_experiment(made, parts, wanted)
     except IntegrityError:  # the same form at the same moment: the other was faster
         if (before := checks.same_request(mine, idempotency_key)) is None:
             raise
         return before
+
+
+def _checked_experiment(
+    project: Project, versions: list[DefinitionVersion], said: dict[str, Any], keeps: Policy, thresholds: Iterable[watches.Crossing]
+) -> tuple[dict[str, Any], Iterable[Mapping[str, Any]]]:
+    """The fields of an experiment, and of its thresholds. ValidationError with all that is wrong with them."""
+    errors: list[ValidationError] = []
+    wanted = checks.each(errors, lambda: watches.checked(thresholds))
+    kept = checks.each(errors, lambda: checkpoints.checked(keeps)) or {}
+    facts = checks.each(errors, lambda: check_experiment(project, versions=versions, **said))
+    checks.collected(errors)
+    return {"checkpoints": kept, **(facts or {})}, wanted or ()
 
 
 def _make_experiment(

@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from experiments.cluster import environments
+from experiments.definitions import required_packages
 from experiments.live import notify
 from experiments.models import ClusterChange, DefinitionVersion, NamedEnvironment, NamedVersion, User
 from experiments.models.definitions import NAMED
@@ -174,7 +175,7 @@ def _name_taken(name: str) -> str:
 def _text(value: str, name: str) -> str:
     clean = "".join(f"{line.rstrip()}\n" for line in value.splitlines()).rstrip("\n") + "\n"  # lines keep their numbers
     try:
-        found, _ = environments.typed(clean, title=_title(name))
+        found, _ = required_packages.of_text(clean, title=_title(name))
     except requirements.Refused as refused:
         checks.refuse("text", str(refused))
     if not found:
@@ -190,7 +191,7 @@ def _title(name: str) -> str:
 def _store(
     environment: NamedEnvironment, by: User, text: str, *, number: int, idempotency_key: uuid.UUID | None, now: dt.datetime
 ) -> NamedVersion:
-    found, key = environments.typed(text, title=_title(environment.name))
+    found, key = required_packages.of_text(text, title=_title(environment.name))
     # The key is this version's own: what the same text came to elsewhere, or before, is not what this one comes to.
     own = hashlib.sha256(f"{key} {uuid.uuid4()}".encode()).hexdigest()
     return NamedVersion.objects.create(

@@ -34,7 +34,7 @@ from experiments.models import (
 from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.runs import run_values, states
 from experiments.services import checks, watches
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.tracking.answers import Group
 
 NAME = "Logged from outside"
@@ -106,7 +106,7 @@ def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
         path = runfiles.make(run) / journal.FILE_NAME
         if path.exists() and path.stat().st_size >= settings.EDT_MAX_JOURNAL_BYTES:
             raise ValidationError(f"The run has logged {settings.EDT_MAX_JOURNAL_BYTES >> 20} MiB, and more is not kept: begin another.")
-        writer = journal.Writer(path, run.pk if cursor.lines_of is None else cursor.lines_of)
+        writer = journal_writer.Writer(path, run.pk if cursor.lines_of is None else cursor.lines_of)
         try:
             for event, t in said:
                 writer.write(event, t=t)

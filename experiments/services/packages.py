@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from experiments.boxed import folders
-from experiments.cluster import environments
+from experiments.definitions import required_packages
 from experiments.files import bundles
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.services import checks
@@ -42,7 +42,7 @@ def add_package(run: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None
         raise ValidationError("There is no package to add: this training definition does not take its packages from an upload.")
     if (before := checks.same_request(newest.definition.versions.filter(created_by=by), idempotency_key)) is not None:
         return before, package
-    path = environments.file_of(newest.bundle, newest.command)
+    path = required_packages.file_of(newest.bundle, newest.command)
     if path and not path.endswith(requirements.FILE):
         raise ValidationError(TRY_BY_HAND.format(package, path))
     if _normal(package) in {_normal(line.name) for line in requirements.from_text(newest.requirements)}:

@@ -60,16 +60,9 @@ def run_with_changes(
     if source.outside:
         raise ValidationError(OUTSIDE)
     chosen, environment = version or source.version, source.environment if environment is None else environment
-    errors: list[ValidationError] = []
-    slots = checks.each(errors, lambda: _slots(chosen, min_slots or source.min_slots, max_slots or source.max_slots))
+    slots = (min_slots or source.min_slots, max_slots or source.max_slots)
     rank = source.priority if priority is None else priority
-    checks.each(errors, lambda: checks.whole(rank, field="priority", least=1, most=10_000))
-    variables = checks.each(errors, lambda: checks.variables(environment))
-    told = checks.each(errors, lambda: _commands(source, chosen, commands or [source.command], by=by))
-    folder = checks.each(errors, lambda: checks.data_folder(source.data_folder, asset=source.experiment.data_asset, field="command"))
-    checks.collected(errors)
-    said = why or f"from run {source.pk} with changes"
-    wishes = Wishes(chosen, told or [], *(slots or (1, 1)), rank, variables or {}, folder or "", said)
+    wishes = _wishes(source, chosen, commands, slots, rank, environment, by=by, why=why or f"from run {source.pk} with changes")
     try:
         with transaction.atomic():
             if (before := _sent_before(source, by, idempotency_key)) is not None:
@@ -80,6 +73,28 @@ def run_with_changes(
         if (before := _sent_before(source, by, idempotency_key)) is None:
             raise
         return before
+
+
+def _wishes(
+    source: TrainingRun,
+    chosen: DefinitionVersion,
+    commands: Sequence[str],
+    slots: tuple[int, int],
+    rank: int,
+    environment: Mapping[str, str],
+    *,
+    by: User,
+    why: str,
+) -> Wishes:
+    """What the new runs are to have, checked. ValidationError with all that is wrong with it."""
+    errors: list[ValidationError] = []
+    sizes = checks.each(errors, lambda: _slots(chosen, *slots))
+    checks.each(errors, lambda: checks.whole(rank, field="priority", least=1, most=10_000))
+    variables = checks.each(errors, lambda: checks.variables(environment))
+    told = checks.each(errors, lambda: _commands(source, chosen, commands or [source.command], by=by))
+    folder = checks.each(errors, lambda: checks.data_folder(source.data_folder, asset=source.experiment.data_asset, field="command"))
+    checks.collected(errors)
+    return Wishes(chosen, told or [], *(sizes or (1, 1)), rank, variables or {}, folder or "", why)
 
 
 def check_rerun(

@@ -3,19 +3,13 @@ TransferRefused with whose fault it is and what to do."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 
-from experiments.definitions import gitcode
-from experiments.files import bundles
 from experiments.metrics import journal_rows
 from experiments.models import DefinitionVersion, RunState
 from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed
@@ -23,29 +17,23 @@ from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.runs import states
 from experiments.services import checkpoints, checks, comments, saved_views
 from experiments.services.data import check_note
-from experiments.services.definitions import Origin
 from experiments.services.experiments import MAX_DEFINITIONS
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
-from experiments.transfer.format import (
-    Comment,
-    Data,
-    Definition,
-    Experiment,
-    Manifest,
-    Run,
-    TransferRefused,
-    Variable,
-    Version,
-    View,
-    moment,
-)
+from experiments.transfer.format import Comment, Data, Definition, Experiment, Manifest, Run, TransferRefused, Version, View, moment
 from experiments.transfer.reading import MOST_HISTORY
-from training_runtime import variables as runtime_variables
+from experiments.transfer.values import (
+    INT32,
+    check_environment,
+    check_variables,
+    checked_command,
+    checked_folder,
+    number_fields,
+    of,
+    origin_fields,
+    time_of,
+)
 
-EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-CLOCKS = dt.timedelta(minutes=5)  # that those of two studios differ by
 SOURCES = 3  # of a run's variables: its project, its definition, its experiment
-INT32 = 2**31 - 1
 NAME_LIMIT = 150  # of a person's
 MOST_DATA_VERSIONS = 1_000_000  # so that there are numbers left for those to come
 V = DefinitionVersion
@@ -70,7 +58,7 @@ def check(found: Manifest, *, now: dt.datetime) -> None:
     with of("The project"):
         checks.name(found.name)
         checks.text(found.description)
-    _variables("The project", found.variables)
+    check_variables("The project", found.variables)
     there, data = known(found, now=now), {each.number for each in found.data}
     for definition in found.definitions:
         of_definition(definition, now=now)
@@ -115,7 +103,7 @@ def of_definition(found: Definition, *, now: dt.datetime) -> dict[str, Any]:
     who = f"The training definition {found.name[:80]}"
     if not found.versions:
         raise TransferRefused(f"{who} has no version: export the project again.")
-    _variables(who, found.variables)
+    check_variables(who, found.variables)
     time_of(found.at, who, now)
     with of(who):
         return {"name": checks.name(found.name), "description": checks.text(found.description)}
@@ -130,12 +118,12 @@ def of_version(definition: Definition, found: Version, *, now: dt.datetime) -> d
             "number": checks.whole(found.number, field="number", least=1, most=INT32),
             "file_name": checks.name(found.file_name, field="file_name", limit=255),
             "framework": checks.choice(found.framework, V.Framework, field="framework"),
-            "command": _command(found.command),
+            "command": checked_command(found.command),
             "device": checks.choice(found.device, V.Device, field="device"),
             "distributed": checks.choice(found.distributed, V.Distributed, field="distributed"),
             "max_slots": checks.whole(found.max_slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT),
             "network": checks.choice(found.network, V.Network, field="network"),
-            **_origin(found),
+            **origin_fields(found),
         }
 
 
@@ -150,7 +138,7 @@ class DataSets:
 
     def __init__(self) -> None:
         self._called: dict[int, tuple[str, str]] = {}
-        self._numbers: set[tuple[int, int]] = set()
+        self.number_fields: set[tuple[int, int]] = set()
 
     def check(self, found: Data) -> None:
         if found.series is None:
@@ -160,9 +148,9 @@ class DataSets:
             raise TransferRefused(
                 f"The versions of the data {found.name[:80]} have several names or descriptions: export the project again."
             )
-        if (found.series, found.version) in self._numbers:
+        if (found.series, found.version) in self.number_fields:
             raise TransferRefused(f"The data {found.name[:80]} has several versions {found.version}: export the project again.")
-        self._numbers.add((found.series, found.version))
+        self.number_fields.add((found.series, found.version))
 
 
 def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
@@ -170,15 +158,15 @@ def of_experiment(found: Experiment, *, now: dt.datetime) -> dict[str, Any]:
     time_of(found.at, who, now)
     if len(found.parts) > MAX_DEFINITIONS:
         raise TransferRefused(f"{who} has {len(found.parts)} training definitions, at most {MAX_DEFINITIONS} are possible.")
-    _environment(who, found.environment, sources=1)
+    check_environment(who, found.environment, sources=1)
     with of(who):
         for part in found.parts:
-            _command(part.command)
+            checked_command(part.command)
         return {
             "name": checks.name(found.name),
             "description": checks.text(found.description),
-            "source_folder": _folder(found.source_folder, "source_folder"),
-            "global_command": _command(found.global_command),
+            "source_folder": checked_folder(found.source_folder, "source_folder"),
+            "global_command": checked_command(found.global_command),
             "environment": found.environment,
             "checkpoints": checkpoints.checked(found.checkpoints),
         }
@@ -211,7 +199,7 @@ def of_run(found: Run, there: Known) -> dict[str, Any]:
         raise TransferRefused(f"{who} is of an experiment or of code that the archive has not: export the project again.")
     times: dict[str, dt.datetime | None] = {name: time_of(getattr(found, name), who, there.now) for name in ("submitted_at", "ended_at")}
     times["started_at"] = None if found.started_at is None else time_of(found.started_at, who, there.now)
-    _environment(who, found.environment, sources=SOURCES)
+    check_environment(who, found.environment, sources=SOURCES)
     if len(found.history) > MOST_HISTORY:
         raise TransferRefused(
             f"{who} has a history of {len(found.history)} rows, at most {MOST_HISTORY} are taken: delete it, and export again."
@@ -219,7 +207,7 @@ def of_run(found: Run, there: Known) -> dict[str, Any]:
     of_history(found, now=there.now)
     of_comments(found, now=there.now)
     with of(who):
-        numbers = _numbers(found)
+        numbers = number_fields(found)
     if is_fixed(there.versions[found.definition, found.version].distributed):  # else one that continues it would be planned for fewer
         numbers["min_slots"] = numbers["max_slots"]
     with of(who):
@@ -267,8 +255,8 @@ def _texts(found: Run) -> dict[str, Any]:
         "outside": found.outside,
         "state": found.state,
         "state_reason": found.state_reason[: states.REASON_LIMIT],
-        "command": _command(found.command),
-        "data_folder": _folder(found.data_folder, "data_folder"),
+        "command": checked_command(found.command),
+        "data_folder": checked_folder(found.data_folder, "data_folder"),
         "environment": found.environment,
         "tags": [checks.name(tag, field="tags", limit=TAG_LIMIT) for tag in found.tags],
         "note": checks.text(found.note, field="note"),
@@ -277,89 +265,3 @@ def _texts(found: Run) -> dict[str, Any]:
         "error_message": found.error_message[: journal_rows.TEXT_LIMIT],
         "error_traceback": found.error_traceback[: journal_rows.TRACEBACK_LIMIT],
     }
-
-
-def _command(said: str) -> str:
-    """Whether it can be read as one; that its script is there is seen with the code."""
-    clean = checks.text(said, field="command", limit=checks.COMMAND_LIMIT)
-    try:
-        if clean:
-            bundles.parse_command(clean)
-    except bundles.BundleRefused as refusal:
-        checks.refuse("command", str(refusal))
-    return clean
-
-
-def _origin(found: Version) -> dict[str, str]:
-    """Where its code was fetched from; it may be fetched again from there."""
-    if not found.git_address:
-        return {}
-    try:
-        source = gitcode.checked(found.git_address, found.git_ref, found.git_folder)
-    except gitcode.GitRefused as refused:
-        checks.refuse(refused.field, str(refused))
-    if not re.fullmatch(r"[0-9a-f]{7,64}", found.git_commit):
-        checks.refuse("git_commit", f"{found.git_commit[:80]} is no commit of git.")
-    return vars(Origin(source.address, source.ref, source.folder, found.git_commit))
-
-
-def _numbers(found: Run) -> dict[str, Any]:
-    least = checks.whole(found.min_slots, field="min_slots", least=1, most=MAX_SLOTS_LIMIT)
-    checks.whole(found.lines_of, field="lines_of", least=0, most=2**63 - 1)
-    if found.exit_code is not None:
-        checks.whole(found.exit_code, field="exit_code", least=-INT32, most=INT32)
-    return {
-        "priority": checks.whole(found.priority, field="priority", least=1, most=10_000),
-        "min_slots": least,
-        "max_slots": checks.whole(found.max_slots, field="max_slots", least=least, most=MAX_SLOTS_LIMIT),
-        "position": checks.whole(found.position, field="position", least=0, most=INT32),
-        "attempt": checks.whole(found.attempt, field="attempt", least=0, most=INT32),
-        "exit_code": found.exit_code,
-    }
-
-
-def time_of(said: str, who: str, now: dt.datetime) -> dt.datetime:
-    """A time that can have been. Raises TransferRefused."""
-    found = moment(said, who)
-    if not EARLIEST <= found <= now + CLOCKS:
-        raise TransferRefused(
-            f"{who} has the time {found:%Y-%m-%d %H:%M}, before {EARLIEST.year} or in the future: check the clocks of both studios, and "
-            "export the project again."
-        )
-    return found
-
-
-def _folder(said: str, field: str) -> str:
-    """A name of a folder of data, which a run that begins here looks for (`checks.data_folder`)."""
-    clean = checks.text(said, field=field, limit=checks.FOLDER_LIMIT)
-    if clean.startswith("/") or ".." in PurePosixPath(clean).parts:
-        checks.refuse(field, f"{clean} is outside the data.")
-    return clean
-
-
-def _variables(who: str, found: Sequence[Variable]) -> None:
-    given = {each.name: each.value for each in found}
-    if len(given) != len(found):
-        raise TransferRefused(f"{who} has a variable twice: export the project again.")
-    _environment(who, given, sources=1)
-    for name, value in given.items():
-        if refusal := runtime_variables.refusal_to_keep(name, value, secret=False):
-            raise TransferRefused(f"{who}: {refusal}")
-
-
-def _environment(who: str, given: Mapping[str, str], *, sources: int) -> None:
-    most, characters = sources * checks.MOST_VARIABLES, sum(len(name) + len(value) for name, value in given.items())
-    if len(given) > most or characters > sources * checks.MOST_VARIABLES_CHARACTERS:
-        raise TransferRefused(f"{who} has {len(given)} environment variables, or too long ones: at most {most} are possible.")
-    for name, value in given.items():
-        if refusal := runtime_variables.refusal(name, value):
-            raise TransferRefused(f"{who}: {refusal}")
-
-
-@contextlib.contextmanager
-def of(who: str) -> Iterator[None]:
-    """What a form would show, and of what."""
-    try:
-        yield
-    except ValidationError as error:
-        raise TransferRefused(f"{who} cannot be stored here. {' '.join(error.messages)}") from None

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from experiments.files import zipcheck
 from experiments.files.checkpoint_policy import Policy
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 FORMAT = "edt-studio project"
 VERSION = 1

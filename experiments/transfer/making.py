@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import transaction
 
-from experiments.cluster import environments
+from experiments.definitions import required_packages
 from experiments.files import bundles, modelstore, runfiles
 from experiments.models import (
     Bundle,
@@ -170,7 +170,7 @@ def _packages(making: _Making, bundle: Bundle, version: Version, who: str) -> di
     if version.packages == STUDIO:
         return {**command, "packages": STUDIO}
     try:
-        text, key = environments.brought(bundle, version.command)
+        text, key = required_packages.of_bundle(bundle, version.command)
     except bundles.BundleRefused as refusal:
         making.notes.append(f"{who} gets the studio's packages alone: {refusal}")
         return {**command, "packages": STUDIO}

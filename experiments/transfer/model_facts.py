@@ -13,7 +13,7 @@ from experiments.files.registrable import MOST_FILES
 from experiments.models.registry import NOTE_LIMIT, PATH_LIMIT
 from experiments.services import checks
 from experiments.services.registry import MOST_ALIASES
-from experiments.transfer import facts
+from experiments.transfer import values
 from experiments.transfer.format import Model, ModelVersion, TransferRefused
 
 MOST_VERSIONS = 10_000
@@ -30,12 +30,12 @@ def check(found: Model, *, now: dt.datetime) -> None:
 
 def of_model(found: Model, *, now: dt.datetime) -> dict[str, Any]:
     who, numbers = f"The model {found.name[:80]}", {version.number for version in found.versions}
-    facts.time_of(found.at, who, now)
+    values.time_of(found.at, who, now)
     if len(numbers) < len(found.versions) or len(numbers) > MOST_VERSIONS or not all(1 <= each <= found.last_number for each in numbers):
         raise TransferRefused(f"{who} has a version twice, or one with a number that it cannot have: export the project again.")
     if not set(found.aliases.values()) <= numbers or len(found.aliases) > MOST_ALIASES:
         raise TransferRefused(f"{who} has an alias of a version that the archive has not, or too many: export the project again.")
-    with facts.of(who):
+    with values.of(who):
         for refusal in (modelnames.refused_name(found.name), *map(modelnames.refused_alias, found.aliases)):
             if refusal:
                 checks.refuse("name", refusal)
@@ -43,17 +43,17 @@ def of_model(found: Model, *, now: dt.datetime) -> dict[str, Any]:
             "name": checks.name(found.name),
             "note": checks.text(found.note, field="note", limit=NOTE_LIMIT),
             "tags": _tags(found.tags),
-            "last_number": checks.whole(found.last_number, field="number", least=0, most=facts.INT32),
+            "last_number": checks.whole(found.last_number, field="number", least=0, most=values.INT32),
         }
 
 
 def of_version(model: Model, found: ModelVersion, *, now: dt.datetime) -> dict[str, Any]:
     """Without its run, its code and its files."""
     who = f"Version {found.number} of the model {model.name[:80]}"
-    facts.time_of(found.at, who, now)
+    values.time_of(found.at, who, now)
     if len(found.files) > 2 * MOST_FILES or any(len(file.path) > PATH_LIMIT for file in found.files):
         raise TransferRefused(f"{who} has {len(found.files)} files, or one with a longer name than is taken: export the project again.")
-    with facts.of(who):
+    with values.of(who):
         return {
             "number": found.number,
             "path": checks.text(found.path, field="path", limit=PATH_LIMIT),

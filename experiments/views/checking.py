@@ -24,7 +24,7 @@ from experiments.forms.data import DataForm, DataVersionForm
 from experiments.forms.definitions import AttributesForm, DefinitionForm, VersionForm
 from experiments.models import DefinitionVersion, Project
 from experiments.services import grid
-from experiments.views.experiments import Part, associated, choices_of, commands_of
+from experiments.views.new_experiment import Part, associated, choices_of, commands_of
 from experiments.views.responses import person
 
 MOST_SCRIPTS = 2000

@@ -16,12 +16,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
-from experiments.cluster import apart
+from experiments.cluster import isolation
 from experiments.cluster.snapshot import is_silent
 from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.ops import clock
-from experiments.selectors import Bar, JobFilter, JobRow, Lane, nodes, present, run_pages
+from experiments.selectors import Bar, JobFilter, JobRow, Lane, latest_utilization, nodes, run_pages
 from experiments.selectors.reserved import Reserved, reserved
 from experiments.views.responses import later, number, page, person
 
@@ -62,7 +62,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "lanes_readable": later(lambda: run_pages.readable(user, [run for run, _, _ in strips])),
         "nodes": later(lambda: nodes.rows(lanes, now=now)),
         "rules": later(lambda: access.rules(user)),
-        "closed": later(apart.closed_machines),
+        "closed": later(isolation.closed_machines),
     }
     parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)
@@ -241,13 +241,13 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "section": "cluster",
         "node": found,
-        "door": later(lambda: apart.doors().of(found)),
+        "door": later(lambda: isolation.doors().of(found)),
         "silent": is_silent(found, now),
         "refused": found.refused_at is not None and (now - found.refused_at).total_seconds() < REFUSED_LASTS_S,
         "runs_there": later(lambda: run_pages.runs_of(found)),
         "lanes": lanes,
         "held": held,
-        "present": later(lambda: present.of_grants(held, now=now)),
+        "present": later(lambda: latest_utilization.of_grants(held, now=now)),
         "readable": later(lambda: run_pages.readable(user, [grant.run for grant in held.values()])),
         "crumbs": [("Cluster", reverse("cluster"))],
     }

@@ -17,7 +17,7 @@ from experiments.definitions.variables import Secrets
 from experiments.forms.common import CheckpointsForm, WatchForm
 from experiments.models import Slot, TrainingRun
 from experiments.selectors import checkpoints as selected
-from experiments.selectors import comments, data, environments, present, reproductions, run_pages
+from experiments.selectors import comments, data, environments, latest_utilization, reproductions, run_pages
 from experiments.selectors.effective import effective
 from experiments.selectors.utilization import Use, known, missing, slots_used, use
 from experiments.views.curves import FEW_SLOTS, chosen_slots, slot_labels
@@ -129,6 +129,6 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         "repeats": later(lambda: reproductions.of_run(person(request), run)),
         "repeated": later(lambda: reproductions.of_others(run)),
         "digest_count": cache(run.digests.count),
-        "present": later(lambda: present.of_run(run, now=now)),
+        "present": later(lambda: latest_utilization.of_run(run, now=now)),
     }
     return page(request, "runs/overview.html", context, parts={**HEAD, "body": "runs/_overview.html", "now": "runs/_now.html"})

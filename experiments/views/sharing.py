@@ -17,13 +17,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
-from experiments.cluster import apart, machine_pools, scheduling
+from experiments.cluster import isolation, machine_pools, scheduling
 from experiments.cluster.plan_preview import drained
 from experiments.cluster.scheduling import ClusterWish
 from experiments.files import diskuse
 from experiments.forms.common import ReasonForm, attempt
 from experiments.forms.sharing import SharingForm
-from experiments.models import User
+from experiments.models import ClusterRules, User
 from experiments.ops import clock
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
@@ -41,32 +41,9 @@ def sharing(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         access.rules(user, need="admin")
     form = _form(request, user)
-    if request.method == "POST" and form.is_valid():
-        wish = form.wish()
-        made = attempt(
-            form,
-            lambda: services.set_sharing(
-                by=user,
-                policy=wish.policy or "fair_share",
-                weights=wish.person_weights or {},
-                person_quota=wish.person_quota or {},
-                project_quota=wish.project_quota or {},
-                several_machines=wish.several_machines,
-                priority_ceiling=wish.priority_ceiling,
-                new_project_quota=wish.new_project_quota,
-                project_disk=wish.project_disk,
-                new_project_disk=wish.new_project_disk,
-                each_person_disk=wish.each_person_disk,
-                new_projects_network=wish.new_projects_network,
-                without_network=wish.without_network,
-                release_grace_s=wish.release_grace_s,
-                people_trust_each_other=wish.people_trust_each_other,
-                reason=form.cleaned_data["reason"],
-            ),
-        )
-        if made is not None:
-            pages = f"?{request.GET.urlencode()}" if request.GET else ""
-            return done(request, "The scheduling policy is changed.", to=f"{reverse('sharing')}{pages}")
+    if request.method == "POST" and form.is_valid() and attempt(form, lambda: _store(form, user)) is not None:
+        pages = f"?{request.GET.urlencode()}" if request.GET else ""
+        return done(request, "The scheduling policy is changed.", to=f"{reverse('sharing')}{pages}")
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
@@ -75,10 +52,32 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
         **_pages(request, {"people": len(sharers()), "projects": len(shared_projects(user))}),
         "obstacles": machine_pools.obstacles(nodes_in_service(now=clock.now())),
-        "boxes": later(apart.boxes),
+        "boxes": later(isolation.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
     }
     return page(request, "cluster/sharing.html", context, parts={"history": "cluster/_changes.html"})
+
+
+def _store(form: SharingForm, user: User) -> ClusterRules:
+    wish = form.wish()
+    return services.set_sharing(
+        by=user,
+        policy=wish.policy or "fair_share",
+        weights=wish.person_weights or {},
+        person_quota=wish.person_quota or {},
+        project_quota=wish.project_quota or {},
+        several_machines=wish.several_machines,
+        priority_ceiling=wish.priority_ceiling,
+        new_project_quota=wish.new_project_quota,
+        project_disk=wish.project_disk,
+        new_project_disk=wish.new_project_disk,
+        each_person_disk=wish.each_person_disk,
+        new_projects_network=wish.new_projects_network,
+        without_network=wish.without_network,
+        release_grace_s=wish.release_grace_s,
+        people_trust_each_other=wish.people_trust_each_other,
+        reason=form.cleaned_data["reason"],
+    )
 
 
 def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:

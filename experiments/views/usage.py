@@ -51,11 +51,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
         "rows": found[offset : offset + PAGE_ROWS],
-        "count": len(found),
-        "offset": offset,
-        "last": min(len(found), offset + PAGE_ROWS),
-        "older": offset + PAGE_ROWS if len(found) > offset + PAGE_ROWS else None,
-        "newer": max(0, offset - PAGE_ROWS) if offset else None,
+        **_place(offset, len(found)),
         "chart": chart(found, span, by_run=kind == "run"),
         "span": span,
         "zone": zone.key,
@@ -73,6 +69,17 @@ def usage(request: HttpRequest) -> HttpResponse:
         **_prices(user, now),
     }
     return page(request, "cluster/usage.html", context)
+
+
+def _place(offset: int, count: int) -> dict[str, int | None]:
+    """Where in all rows the page is, and where the pages beside it begin."""
+    return {
+        "count": count,
+        "offset": offset,
+        "last": min(count, offset + PAGE_ROWS),
+        "older": offset + PAGE_ROWS if count > offset + PAGE_ROWS else None,
+        "newer": max(0, offset - PAGE_ROWS) if offset else None,
+    }
 
 
 class Totals:

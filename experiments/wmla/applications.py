@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 
 from experiments.models import Grant, Slot, TrainingRun
-from experiments.selectors import present
+from experiments.selectors import latest_utilization
 from experiments.wmla.described import exec_id, group_id, stamp, state, submission
 
 BATCH = "BATCH"
@@ -44,7 +44,7 @@ def application(run: TrainingRun, *, now: dt.datetime, here: str) -> dict[str, o
     """In the words of both generations. `run` comes with its experiment, version, submitter, home and submission."""
     said, name = submission(run), exec_id(run)
     found = executors(run)
-    use = present.of_run(run, now=now) if run.is_live() else None
+    use = latest_utilization.of_run(run, now=now) if run.is_live() else None
     held = [each.slot for each in found if each.held]
     gpus = [slot for slot in held if slot.device == Slot.Device.GPU]
     memory = (use.memory if use else None) or 0
@@ -92,7 +92,7 @@ def engine_application(run: TrainingRun, *, now: dt.datetime) -> dict[str, objec
     """As the engine behind the scheduler lists it."""
     held = [each.slot for each in executors(run) if each.held]
     gpus = sum(slot.device == Slot.Device.GPU for slot in held)
-    use = present.of_run(run, now=now) if run.is_live() else None
+    use = latest_utilization.of_run(run, now=now) if run.is_live() else None
     return {
         "id": exec_id(run),
         "consumer": run.submitted_by.username,

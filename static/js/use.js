@@ -11,7 +11,7 @@ import { colour, plainX } from './chart.js';
 /** @typedef {import('./curves.js').Axis} Axis */
 /** @typedef {import('./curves.js').Curves} Curves */
 
-const EVERY_S = 5; // SlotUse.EVERY_S
+const EVERY_S = 5; // UtilizationSample.EVERY_S
 const SHARE = 1; // columns of a point
 const ALL = 2;
 const LARGEST = 3;

@@ -10,26 +10,48 @@ import pytest
 
 from tests.architecture.source import ROOT, Module, dotted, functions, imports, modules, on_import
 
-LONGEST_FILE = 400
-LONGEST_FUNCTION = 50
-LONGER_FUNCTIONS = {
-    "elastic": "the signature and the docstring are an interface of 17 arguments",
-    "take": "experiments.cluster.snapshot: one query after the other under one lock",
-    "sample": "tests.web.test_every_address: the arguments of each address, a table",
-    "test_a_table_is_made_kept_and_opened_by_another_member": "a story in a browser",
-    "test_threads_processes_sockets_and_shared_memory_work_in_the_box": "most of it is the script in the box",
+LONGEST_FILE = 350
+LONGER_FILES = {
+    "experiments/wmla/dlicmd.py": "a program that people fetch: it has to be one file",
+    "training_runtime/elastic/driver/coordinator.py": "one loop over one state; what it decides is in membership, failures and supervision",
+    "training_runtime/elastic/multinode/bridge.py": "one process between two machines; what it sends is in replication and payloads",
+    "training_runtime/host/supervisor.py": "one loop over one state; what it decides is in reconcile, what it does in runs/",
 }
-TAKEN_AWAY = ("experiments/wmla/dlicmd.py",)  # a program that people fetch: it has to be one file
+LONGEST_FUNCTION = 40
+# By module and name: what is better whole, and why.
+SIGNATURE, TABLE, STORY = (
+    "the signature and the docstring are an interface",
+    "a table, one line an entry",
+    "a story from its beginning to its end",
+)
+LONGER_FUNCTIONS = {
+    "experiments.cluster.snapshot.take": "one query after the other under one lock",
+    "experiments.transfer.described.run": TABLE,
+    "experiments.wmla.applications.application": TABLE,
+    "training_runtime.elastic.driver.coordinator._handle": "a branch for each report; the type checker sees that none is left out",
+    "training_runtime.fabric.model.train": SIGNATURE,
+    "training_runtime.fabric.native.elastic": SIGNATURE,
+    "training_runtime.host.runs.script_environment.run_environment": TABLE,
+    "benchmarks.nodes.measure": STORY,
+    "tests.attack.test_broker.test_no_forged_message_starts_code_and_the_studio_goes_on": STORY,
+    "tests.e2e.test_environments.test_a_script_gets_what_its_requirements_name_on_every_machine_and_at_once_the_second_time": STORY,
+    "tests.e2e.test_environments.test_an_environment_that_an_administrator_offers_is_chosen_and_renewed": STORY,
+    "tests.e2e.test_mishaps.test_a_failed_script_shows_its_traceback_and_a_job_is_stopped_from_both_places": STORY,
+    "tests.e2e.test_mlflow.test_a_script_with_mlflow_needs_no_settings": STORY,
+    "tests.e2e.test_story.test_two_peoples_jobs_share_four_slots": STORY,
+    "tests.e2e.test_torchrun.test_an_elastic_script_makes_room_for_a_fixed_one_and_grows_again": STORY,
+    "tests.engine.test_torchrun_under_a_host.test_its_slots_come_and_go_and_its_driver_dies_and_every_sample_is_shown_once": STORY,
+    "tests.host.test_box_programs.test_threads_processes_sockets_and_shared_memory_work_in_the_box": "most of it is the script in the box",
+    "tests.web.served_addresses.addresses": TABLE,
+    "tests.web.test_data_versions_browser.test_a_version_is_added_and_the_experiment_is_run_on_it": STORY,
+    "tests.web.test_every_address.sample": TABLE,
+    "tests.web.test_run_table_browser.test_a_table_is_made_kept_and_opened_by_another_member": STORY,
+}
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += (
-    "training_runtime.gpu_health",
-    "training_runtime.media",
-    "training_runtime.news",
-    "training_runtime.noted",
-    "training_runtime.tracking.answers",
-)
+RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
+RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
 RUNTIME_FACE += ("training_runtime.node.messages", "training_runtime.node.places")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
@@ -52,7 +74,9 @@ PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting")
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
+    "training_runtime.records",
     "training_runtime.journal",
+    "training_runtime.journal_writer",
     "training_runtime.progress",
     "training_runtime.errors",
     "training_runtime.crashes",
@@ -81,13 +105,14 @@ LAYERS = (
         "cluster.leases",
         "cluster.utilization",
         "files.diskuse",
+        "metrics.curve_points",
         "metrics.ingest",
         "cluster.accounting",
         "cluster.snapshot",
         "files.pruning",
         "notifications.deliveries",
     ),
-    ("cluster.apart",),
+    ("cluster.isolation",),
     ("runs.states", "accounts.passwords"),
     ("runs.run_values",),
     ("files.modelstore", "files.weights"),
@@ -232,21 +257,23 @@ def test_no_modules_import_each_other_in_a_circle(tree):
         visit(name, ())
 
 
-@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp", "benchmarks", "tests"])
-def test_a_file_tells_one_story(tree):
-    lengths = {module.path.relative_to(ROOT).as_posix(): module.lines for module in modules(tree)}
-    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE and path not in TAKEN_AWAY}
+CODE = ("edt_client", "experiments", "training_runtime", "webapp", "benchmarks", "tests")
 
 
-@pytest.mark.parametrize("tree", ["edt_client", "experiments", "training_runtime", "webapp", "benchmarks", "tests"])
-def test_a_function_fits_on_a_screen(tree):
-    assert not [
-        f"{module.where(function)}: {function.name} has {length} lines"
-        for module in modules(tree)
+def test_a_file_tells_one_story():
+    lengths = {module.path.relative_to(ROOT).as_posix(): module.lines for module in modules(*CODE)}
+    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE and path not in LONGER_FILES}
+    assert not set(LONGER_FILES) - set(lengths), "they have moved"
+
+
+def test_a_function_fits_on_a_screen():
+    lengths = {
+        f"{module.name}.{function.name}": (function.end_lineno or function.lineno) - function.lineno + 1
+        for module in modules(*CODE)
         for function in functions(module)
-        if (length := (function.end_lineno or function.lineno) - function.lineno + 1) > LONGEST_FUNCTION
-        and function.name not in LONGER_FUNCTIONS
-    ]
+    }
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION and name not in LONGER_FUNCTIONS}
+    assert not set(LONGER_FUNCTIONS) - set(lengths), "they have moved"
 
 
 # Calls that change the process or the world, and the wiring that is allowed to read the environment on import.

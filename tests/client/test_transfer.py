@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edt_client import operations
+from edt_client import sending
 from edt_client.calls import Answer, Call, Operation
 from edt_client.errors import Refused
 from edt_client.things import Import
@@ -71,21 +71,21 @@ def archive(tmp_path: Path) -> Path:
 
 def test_an_archive_is_sent_in_pieces(archive: Path) -> None:
     studio = Studio()
-    assert done(operations.send_project(archive), studio).id == 7
+    assert done(sending.send_project(archive), studio).id == 7
     assert bytes(studio.arrived) == b"0123456789"
     assert studio.sent[-1] == "POST /projects/imports/7/finish"
 
 
 def test_a_piece_whose_answer_was_lost_is_there_once(archive: Path) -> None:
     studio = Studio(loses=2)
-    done(operations.send_project(archive), studio)
+    done(sending.send_project(archive), studio)
     assert bytes(studio.arrived) == b"0123456789"
 
 
 def test_one_that_was_cut_off_is_gone_on_with_and_another_is_not(archive: Path) -> None:
     others = [_order(1, received=5, file="letters.zip"), _order(2, received=10, state="done"), _order(3, received=6)]
     studio = Studio(there=others, arrived=bytearray(b"012345"))
-    done(operations.send_project(archive), studio)
+    done(sending.send_project(archive), studio)
     assert bytes(studio.arrived) == b"0123456789"
     assert "POST /projects/imports" not in studio.sent
     assert studio.sent[-1] == "POST /projects/imports/3/finish"
@@ -95,4 +95,4 @@ def test_one_that_was_cut_off_is_gone_on_with_and_another_is_not(archive: Path) 
 def test_what_was_refused_is_said_with_why(project: int | None) -> None:
     over = Import(1, "a.zip", 1, 1, 1, "refused", "This is not the archive of a project.", project)
     with pytest.raises(Refused, match="not the archive"):
-        next(operations.imported(over))
+        next(sending.imported(over))

@@ -17,7 +17,7 @@ from experiments.models import DroppedCheckpoint, ModelVersion, Project, Registe
 from experiments.ops import installation
 from experiments.selectors import checkpoints
 from tests import cast
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 
 VALUES = (0.9, 0.4, 0.2, 0.3, 0.5)  # of test loss after each epoch
 
@@ -144,7 +144,7 @@ def test_the_run_says_what_was_removed_and_why(run: TrainingRun, alice: User) ->
 def test_what_comes_later_is_kept_and_removed_as_it_comes(run: TrainingRun, alice: User) -> None:
     services.set_checkpoints(run, by=alice, policy=Policy(last=2))
     put(run, *of_epochs(6))
-    writer = journal.Writer(runfiles.folder(run) / journal.FILE_NAME, run.pk)
+    writer = journal_writer.Writer(runfiles.folder(run) / journal.FILE_NAME, run.pk)
     for each in epoch(6, 0.1):
         writer.write(each)
     writer.close()

@@ -67,6 +67,8 @@ def test_an_upgrade_keeps_the_folders_and_the_seeds_of_the_runs_that_there_are()
         old = executor.loader.project_state([seeds]).apps
         with_facts, without, never = numbers[2:]
         old.get_model("experiments", "LoggedFacts").objects.create(run_id=with_facts, parameters={"lr": "1"})
+        old.get_model("experiments", "SlotUse").objects.create(run_id=with_facts, tick=1, t=5.0, counted_s=5.0, busy_s=2.0)
+        old.get_model("experiments", "PresentUse").objects.create(run_id=with_facts, t=5.0, slots=[[1]])
         told = old.get_model("experiments", "RunEvent").objects
         for run, seq, seed in ((with_facts, 1, 3), (without, 1, 4), (without, 9, 5), (10**6, 1, 6)):
             told.create(run_id=run, seq=seq, at=timezone.now(), kind="started", message="", detail={"seed": seed})
@@ -76,6 +78,8 @@ def test_an_upgrade_keeps_the_folders_and_the_seeds_of_the_runs_that_there_are()
     assert Metric.objects.get().series.run_id == numbers[0]
     assert dict(LoggedFacts.objects.values_list("run_id", "seed")) == {with_facts: 3, without: 5}
     assert LoggedFacts.objects.get(run=with_facts).parameters == {"lr": "1"}
+    measured = TrainingRun.objects.get(pk=with_facts)
+    assert (measured.utilization_samples.get().busy_s, measured.latest_utilization.slots) == (2.0, [[1]])
     assert never in TrainingRun.objects.values_list("pk", flat=True)
     TrainingRun.objects.get(pk=numbers[0]).delete()
     assert MetricSeries.objects.count() == 1, "what there is much of goes later, in pieces"

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from experiments.cluster import scheduling
-from experiments.metrics import ingest, journal_rows
+from experiments.metrics import curve_points, ingest, journal_rows
 from experiments.models import JournalCursor, Metric, MetricSeries, Project, TrainingRun, User
 from experiments.selectors import run_pages
 from tests import cast
@@ -36,7 +36,7 @@ def left_out(run: TrainingRun) -> dict[str, int]:
 
 
 def test_what_is_left_out_is_counted_by_its_reason(run: TrainingRun, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "MAX_SERIES", 3)
+    monkeypatch.setattr(curve_points, "MAX_SERIES", 3)
     monkeypatch.setattr(ingest, "MAX_RARE", 2)
     monkeypatch.setattr(journal_rows, "METRICS_PER_LINE", 5)
     many = {f"m{number}": 1.0 for number in range(7)}

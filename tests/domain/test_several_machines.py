@@ -11,7 +11,7 @@ from experiments import services
 from experiments.cluster import accounting, desired, fleet, machine_pools, scheduling, utilization
 from experiments.cluster.scheduling import ClusterWish
 from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, Slot, Station, TrainingRun, User
-from experiments.selectors import present
+from experiments.selectors import latest_utilization
 from tests import cast
 from tests.domain.test_machines import NOW, SECOND, SILENT, fresh, settle, trains
 from training_runtime.protocol import Observation, RunObservation, SlotSeen, WantedRun
@@ -289,10 +289,10 @@ def test_the_work_of_all_machines_counts_once(big: TrainingRun, hosts: Hosts) ->
     assert accounting.busy_seconds(fresh(big), held_s=1000.0) == pytest.approx(90.0)
     station = Station.objects.get(run=big)
     assert (station.node, station.all_busy_s, station.all_counted_s, station.memory_bytes) == (beta.node, 30.0, 60.0, 200)
-    last = big.use.last()
+    last = big.utilization_samples.last()
     assert last is not None
     assert (last.busy_s, last.counted_s, last.memory_bytes, len(last.slots)) == (90.0, 180.0, 600, 6)
-    seen = present.of_run(big, now=now)
+    seen = latest_utilization.of_run(big, now=now)
     assert (len(seen.slots), seen.share, seen.memory, seen.unknown) == (6, pytest.approx(0.5), 600, 0)
 
 
@@ -312,6 +312,6 @@ def test_what_a_silent_guests_slots_do_is_not_shown_as_now(big: TrainingRun, hos
     fleet.record(seen_slots(big, beta, busy_s=10.0, counted_s=20.0, station=True), now=now)
     later = now + 20 * SECOND
     fleet.record(seen_slots(big, alpha, busy_s=20.0, counted_s=40.0, station=False), now=later)
-    seen = present.of_run(big, now=later)
-    assert {each.grant.slot.node.name: each.use.why for each in seen.slots} == {"alpha": "", "beta": present.NO_NEWS}
-    assert utilization.entries(big.present_use)[0].t == later.timestamp()
+    seen = latest_utilization.of_run(big, now=later)
+    assert {each.grant.slot.node.name: each.use.why for each in seen.slots} == {"alpha": "", "beta": latest_utilization.NO_NEWS}
+    assert utilization.entries(big.latest_utilization)[0].t == later.timestamp()

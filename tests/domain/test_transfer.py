@@ -30,10 +30,9 @@ from experiments.models import (
 )
 from experiments.services import outside
 from experiments.services.definitions import Origin, origin_of
-from experiments.transfer import importing, making
 from tests import cast
 from tests.conftest import Said
-from tests.transferred import Archive, exported, imported, send
+from tests.transferred import Archive, exported, imported
 from tests.web import seed
 from tests.web.seed import Seeded
 from training_runtime import journal
@@ -50,10 +49,6 @@ def studio(db: None, home: Path, said: Said) -> Seeded:
 @pytest.fixture
 def stranger(studio: Seeded) -> User:
     return User.objects.get(username="charlie")
-
-
-class Killed(BaseException):
-    """The process is no more."""
 
 
 def brought(studio: Seeded, by: User) -> Project:
@@ -266,70 +261,6 @@ def test_a_run_that_was_logged_from_outside_is_there_again(studio: Seeded, stran
     assert (again.name, again.state, curves(again)) == ("on my laptop", "completed", curves(run))
     outside.log(again, outside.lines({("train", 2, now.timestamp()): {"loss": 0.25}}, now=now.timestamp()), now=now)
     assert [row[0] for row in curves(again)[("train", "loss")]] == [1, 2]
-
-
-def test_an_import_that_was_killed_before_its_project_was_there_begins_anew(
-    studio: Seeded, stranger: User, monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
-    order, before = send(exported(studio.digits), stranger), Project.objects.count()
-
-    def killed(*_: Any) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(making, "_runs", killed)
-        with pytest.raises(Killed):
-            importing.go_on(timezone.now)
-    order.refresh_from_db()
-    assert (order.state, Project.objects.count()) == (State.CHECKING, before)
-    importing.go_on(timezone.now)
-    order.refresh_from_db()
-    assert (order.state, order.attempts) == (State.DONE, 2)
-    assert Project.objects.count() == before + 1
-
-
-def test_an_import_that_was_killed_while_journals_were_read_goes_on(
-    studio: Seeded, stranger: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = send(exported(studio.digits), stranger)
-
-    real, calls = ingest.catch_up, []
-
-    def second_kills(run: int, **said: Any) -> int:
-        calls.append(run)
-        if len(calls) == 2:
-            raise Killed
-        return real(run, **said)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ingest, "catch_up", second_kills)
-        with pytest.raises(Killed):
-            importing.go_on(timezone.now)
-    order.refresh_from_db()
-    assert (order.state, order.run) == (State.READING, calls[0])
-    importing.go_on(timezone.now)
-    order.refresh_from_db()
-    assert (order.state, order.says) == (State.DONE, "")
-    old = TrainingRun.objects.filter(experiment__project=studio.digits, ended_at__isnull=False).order_by("pk")
-    new = TrainingRun.objects.filter(experiment__project=order.project).order_by("pk")
-    assert [curves(run) for run in old] == [curves(run) for run in new]
-
-
-def test_a_project_whose_metrics_cannot_all_be_read_stays_and_says_so(
-    studio: Seeded, stranger: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = send(exported(studio.digits), stranger)
-
-    def broken(*_: Any, **__: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(ingest, "catch_up", broken)
-    for state in (State.READING, State.READING, State.DONE):
-        importing.go_on(timezone.now)
-        order.refresh_from_db()
-        assert order.state == state
-    assert order.says.startswith("Not all metrics of its runs could be read. The studio's disk is full")
-    assert TrainingRun.objects.filter(experiment__project=order.project).exists()
 
 
 def test_nothing_of_an_archive_stays_once_it_is_a_project(studio: Seeded, stranger: User, home: Path) -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from experiments.notifications import webhook_client
 from experiments.notifications.webhook_client import AddressRefused, RequestFailed
-from tests.domain.test_notifications import LOCAL, Receiver, receiver
+from tests.domain.test_deliveries import LOCAL, Receiver, receiver
 
 __all__ = ["receiver"]  # a fixture
 

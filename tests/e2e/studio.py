@@ -86,7 +86,7 @@ def keeps_people_apart(**settings: str) -> bool:
     code = (
         "import os, pathlib, sys\n"
         "from training_runtime.host.sandbox import probe; from training_runtime.host import settings\n"
-        "from training_runtime.scheduling.apart import KEEP_APART\n"
+        "from training_runtime.scheduling.isolation import KEEP_APART\n"
         "home = pathlib.Path(sys.argv[1])\n"
         "print(probe.strongest(home, settings.sandbox_policy(os.environ, home=home)).level in KEEP_APART)"
     )

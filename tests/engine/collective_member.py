@@ -23,7 +23,7 @@ import torch
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm import all_reduce, bucket_exchange, collective_reduce
 from training_runtime.elastic.comm.collective_reduce import CollectiveReduce
-from training_runtime.elastic.comm.group import Group, Moved
+from training_runtime.elastic.comm.group import Group, Reconfigured
 from training_runtime.elastic.comm.segment import WANTED, Layout, Segment
 from training_runtime.errors import RuntimeFailure
 
@@ -122,8 +122,8 @@ class Member:
                 while step < told["steps"]:
                     self.say(step=step, sums=self.step(held, group, step, told))
                     step += 1
-            except Moved as moved:
-                number = moved.generation
+            except Reconfigured as change:
+                number = change.generation
                 self.say(moved=number)
             except RuntimeFailure as failure:
                 self.reduce.leave()

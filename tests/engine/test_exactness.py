@@ -47,7 +47,7 @@ def goes_4_2_3_1_4(run):
 # the GPU computes. Here with the processor and its memory.
 OWN_ROWS = """
 from training_runtime.elastic.processes.worker_context import WorkerContext
-WorkerContext.apart = property(lambda context: {which})
+WorkerContext.on_device = property(lambda context: {which})
 """
 
 

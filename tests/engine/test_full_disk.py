@@ -12,8 +12,9 @@ import pytest
 from tests.disk import small_disk
 from tests.engine.harness import Run, until_gone
 from tests.engine.scripts import SMALL
-from training_runtime import journal
-from training_runtime.elastic.driver.recorder import PLACE, Recorder
+from training_runtime import journal, journal_writer
+from training_runtime.elastic.driver.kept_place import PLACE
+from training_runtime.elastic.driver.recorder import Recorder
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 ONE_LONG = ("--epochs", "1", "--samples", "1500")  # 94 steps: more lines than the last page of a journal has room for
@@ -179,8 +180,9 @@ def test_a_driver_that_begins_anew_reads_no_more_than_what_came_after_the_checkp
         parsed: list[bytes] = []
         parse = journal.parse
         with monkeypatch.context() as patch:
-            patch.setattr(journal, "parse", lambda raw: parsed.append(raw) or parse(raw))
-            made = Recorder(journal.Writer(path, 7), None, logger=None, grown=lambda _: None, screen=Quiet())  # type: ignore[arg-type]
+            for module in (journal, journal_writer):
+                patch.setattr(module, "parse", lambda raw: parsed.append(raw) or parse(raw))
+            made = Recorder(journal_writer.Writer(path, 7), None, logger=None, grown=lambda _: None, screen=Quiet())  # type: ignore[arg-type]
         kept = ("last_step", "last_generation", "trained_step", "_last_test", "metrics")
         return {**{name: getattr(made, name) for name in kept}, **vars(made._means)}, len(parsed)
 

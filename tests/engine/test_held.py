@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from tests.engine import test_state
-from tests.engine.test_state import digests, inherited, job_of, moved, read, stepped, written
+from tests.engine.test_inherited_state import inherited
+from tests.engine.test_state import digests, job_of, moved, read, stepped, written
 from training_runtime.elastic.job import Job
 
 own = test_state.own  # a fixture

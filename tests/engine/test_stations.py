@@ -11,7 +11,7 @@ import pytest
 from tests.engine.harness import HERE, until_gone
 from tests.engine.scripts import HELD, LOOP, SMALL
 from tests.engine.test_loop import same
-from tests.engine.test_streams import SCRIPTS
+from tests.engine.test_streams_trained import SCRIPTS
 from training_runtime.elastic.multinode import rendezvous
 from training_runtime.elastic.multinode.station import AGAIN
 from training_runtime.elastic.multinode.wire import Wire

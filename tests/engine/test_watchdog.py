@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.engine.scripts import SMALL
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.comm.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
 from training_runtime.elastic.driver.hang_detector import HangDetector
 from training_runtime.elastic.driver.hang_rules import Sign, Watch, excused_s
@@ -252,7 +252,7 @@ class Silent:
 
 def test_the_deadline_follows_the_work_of_a_worker(tmp_path):
     job, shape = SimpleNamespace(engines=24, means=lambda columns: {}), SimpleNamespace()
-    writer = journal.Writer(tmp_path / "journal.jsonl", 7)
+    writer = journal_writer.Writer(tmp_path / "journal.jsonl", 7)
     recorder = Recorder(writer, job, logger=None, grown=lambda size: None, screen=Silent())
     members = lambda count: tuple(journal.Member(n, n, n) for n in range(count))  # noqa: E731
     recorder.generation(journal.Generation(1, 1, 1, members(24), 0, "", 0.0, 0), stood_s=0.0, work_ratio=1.0)

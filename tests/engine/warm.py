@@ -71,7 +71,8 @@ def _become(driver, command) -> None:
 
 
 def _drive(driver, command) -> int:
-    from training_runtime.protocol import RunSpec, build
+    from training_runtime.protocol import RunSpec
+    from training_runtime.records import build
 
     os.setsid()
     os.environ.update(command["env"])

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.driver.imported_modules import begin, of_packages
 from training_runtime.host import processes
 from training_runtime.host.sockets import LineSocket
@@ -34,7 +34,7 @@ class Puppet:
         self.workers: dict[int, Worker] = {}
         self.revision = 0
         self.link: LineSocket | None = None
-        self.journal = None if spec.station else journal.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+        self.journal = None if spec.station else journal_writer.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
         self.selector = selectors.DefaultSelector()
         self.stops_on_request = True
         self.work: Callable[[], object] = signal.pause  # what its workers do, again and again

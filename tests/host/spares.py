@@ -6,8 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
+from tests.host.building import told_of, wish
 from tests.host.conftest import HostUnderTest, until
-from tests.host.test_environments import told_of, wish
 from tests.index import Index
 from training_runtime.host import client, processes
 from training_runtime.host.sandbox import kernel

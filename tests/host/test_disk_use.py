@@ -19,17 +19,19 @@ import pytest
 from tests.host.conftest import REPOSITORY, is_root
 from training_runtime.host import processes
 from training_runtime.host.meter import disk_use
-from training_runtime.host.meter.disk_use import Order, measure
+from training_runtime.host.meter.disk_use import MeasureRequest, measure
 from training_runtime.host.meter.disk_values import Use
 from training_runtime.host.processes import Traces
 
 MIB = 1 << 20
 
 
-def order(folder: Path, *, most_files: int = 0, limit_s: float = 60.0) -> Order:
+def order(folder: Path, *, most_files: int = 0, limit_s: float = 60.0) -> MeasureRequest:
     own = processes.look(os.getpid())
     assert own is not None
-    return Order(str(folder), Traces(own.parent, processes.look(own.parent).start_ticks, own.pid, str(folder)), most_files, limit_s)
+    return MeasureRequest(
+        str(folder), Traces(own.parent, processes.look(own.parent).start_ticks, own.pid, str(folder)), most_files, limit_s
+    )
 
 
 def write(path: Path, size: int) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.host.meter import node_facts
 from training_runtime.host.runs import fabric
 from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
@@ -47,7 +47,7 @@ def test_a_processor_is_told_by_name_generation_and_vector_instructions(tmp_path
 
 
 def write_journal(folder: Path, *events: journal.Event) -> int:
-    writer = journal.Writer(folder / journal.FILE_NAME, 7)
+    writer = journal_writer.Writer(folder / journal.FILE_NAME, 7)
     for event in events:
         writer.write(event)
     writer.close()

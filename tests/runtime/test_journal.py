@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.errors import JournalError
 
 EVENTS = [
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: e.kind)
 def test_every_event_is_read_back_as_written(path: Path, event: journal.Event) -> None:
-    writer = journal.Writer(path, 7)
+    writer = journal_writer.Writer(path, 7)
     writer.write(event, t=12.5)
     assert writer.flush() == path.stat().st_size
     writer.close()
@@ -45,7 +45,7 @@ def test_every_event_is_read_back_as_written(path: Path, event: journal.Event) -
 
 
 def test_a_loss_that_is_not_a_number_travels_as_valid_json(path: Path) -> None:
-    writer = journal.Writer(path, 7)
+    writer = journal_writer.Writer(path, 7)
     writer.write(journal.Train(1, 1, {"loss": math.nan, "norm": math.inf, "low": -math.inf}, 8, 1, 0.1))
     writer.close()
     json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -56,12 +56,12 @@ def test_a_loss_that_is_not_a_number_travels_as_valid_json(path: Path) -> None:
 
 
 def test_the_sequence_goes_on_after_a_restart_and_a_torn_line_is_cut_off(path: Path) -> None:
-    first = journal.Writer(path, 7)
+    first = journal_writer.Writer(path, 7)
     first.write(EVENTS[0])
     first.close()
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"v":1,"run":7,"seq":2,"ki')
-    second = journal.Writer(path, 7)
+    second = journal_writer.Writer(path, 7)
     second.write(EVENTS[2])
     second.close()
     assert [line.seq for line in journal.follow(path)] == [1, 2]
@@ -116,7 +116,7 @@ def test_a_line_without_an_end_cannot_stop_the_reader(path: Path) -> None:
 def test_a_journal_that_is_a_symbolic_link_is_not_written(tmp_path: Path, path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
-        journal.Writer(path, 7)
+        journal_writer.Writer(path, 7)
 
 
 @given(st.binary(max_size=400))
@@ -141,7 +141,7 @@ class Full:
 
 
 def test_lines_that_a_full_disk_did_not_take_are_written_when_there_is_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = journal.Writer(path, 7)
+    writer = journal_writer.Writer(path, 7)
     disk = Full(100)
     monkeypatch.setattr(os, "write", disk)
     for event in EVENTS:
@@ -159,27 +159,28 @@ def test_lines_that_a_full_disk_did_not_take_are_written_when_there_is_room(path
 
 
 def test_opening_a_long_journal_reads_only_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = journal.Writer(path, 7)
+    first = journal_writer.Writer(path, 7)
     for step in range(20_000):
         first.write(journal.Train(step + 1, 1, {"loss": 1.0}, 8, 1, 0.1))
     first.close()
     parsed = []
     parse = journal.parse
-    monkeypatch.setattr(journal, "parse", lambda raw: parsed.append(raw) or parse(raw))
-    assert journal.Writer(path, 7).seq == 20_000
+    for module in (journal, journal_writer):
+        monkeypatch.setattr(module, "parse", lambda raw: parsed.append(raw) or parse(raw))
+    assert journal_writer.Writer(path, 7).seq == 20_000
     assert len(parsed) == 1
 
 
 def test_a_hostile_end_hides_no_line_before_it(path: Path) -> None:
     path.write_bytes(journal.format_line(7, 1, 0.0, EVENTS[7]) + b"x\n" * (1 << 20))
-    writer = journal.Writer(path, 7)
+    writer = journal_writer.Writer(path, 7)
     assert (writer.seq, writer.flush()) == (1, path.stat().st_size)
 
 
 def test_zeros_that_a_power_loss_left_at_the_end_are_cut_off(path: Path) -> None:
     whole = journal.format_line(7, 1, 0.0, EVENTS[7])
     path.write_bytes(whole + b"\0" * 500 + b"\n" + b"\0" * 3000)
-    assert journal.Writer(path, 7).seq == 1
+    assert journal_writer.Writer(path, 7).seq == 1
     assert path.read_bytes() == whole
 
 

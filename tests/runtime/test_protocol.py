@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_runtime import protocol
+from training_runtime import protocol, records
 from training_runtime.errors import ProtocolError
 
 SPEC = protocol.RunSpec(1, "digits", "alice", ("main.py", "--epochs", "3"), "/code", "/result", "/data", 4, {"A": "b"})
@@ -59,7 +59,7 @@ def test_fields_of_a_newer_version_are_left_out_wherever_they_are() -> None:
     line = b'{"type":"members","revision":1,"reason":"r","later":[1],"slots":[{"id":1,"node":"n","index":0,"device":"cpu","rack":"b2"}]}'
     assert protocol.decode(line) == protocol.Members(1, (protocol.SlotRef(1, "n", 0, "cpu"),), "r")
     with pytest.raises(ProtocolError, match="unknown field"):
-        protocol.build(protocol.SlotRef, {"id": 1, "node": "n", "index": 0, "device": "cpu", "rack": "b2"})
+        records.build(protocol.SlotRef, {"id": 1, "node": "n", "index": 0, "device": "cpu", "rack": "b2"})
 
 
 def test_agent_and_host_say_their_version_and_one_that_does_not_is_from_before() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.cast import a_run, applied, decide, machine, sizes
-from tests.scheduling.test_invariants import EXAMPLES, Facts, some_facts
+from tests.scheduling.drawn_facts import EXAMPLES, Facts, some_facts
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.moves import has_just_moved
 from training_runtime.scheduling.plan import plan

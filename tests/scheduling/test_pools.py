@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.cast import a_run, decide, machine, sizes
-from tests.scheduling.test_invariants import EXAMPLES, Facts, some_rules, some_runs, some_slots
+from tests.scheduling.drawn_facts import EXAMPLES, Facts, some_rules, some_runs, some_slots
 from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.sizes import bounds

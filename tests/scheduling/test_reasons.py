@@ -9,7 +9,7 @@ import pytest
 from tests.scheduling.cast import PRIORITY, a_run, applied, decide, machine
 from training_runtime.scheduling.changes import difference
 from training_runtime.scheduling.facts import Rules, Waiting
-from training_runtime.scheduling.reasons import about
+from training_runtime.scheduling.wording import about
 
 ALICE = a_run(1, "alice", name="digits-1")
 BOB = a_run(2, "bob", name="digits-2")

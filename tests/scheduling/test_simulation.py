@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.cast import FAIR, PRIORITY, a_run, decide, machine
-from tests.scheduling.test_invariants import EXAMPLES, Facts, some_facts
+from tests.scheduling.drawn_facts import EXAMPLES, Facts, some_facts
 from training_runtime.scheduling.ageing import AGEING_S
 from training_runtime.scheduling.demands import Memory
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts

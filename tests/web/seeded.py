@@ -20,12 +20,12 @@ from django.apps import apps
 from django.db import connection, models
 from django.utils import timezone
 
-from experiments.models import SlotUse
+from experiments.models import UtilizationSample
 from tests.web import seed
 
 KEPT = frozenset({"django_migrations", "django_content_type", "auth_permission"})  # what a database without a studio has as well
 MOMENT_S = 1e9  # a number that is greater is a moment, in Unix seconds
-EVERY = dt.timedelta(seconds=SlotUse.EVERY_S)
+EVERY = dt.timedelta(seconds=UtilizationSample.EVERY_S)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Table:
                 changed[place] = lambda moment: moment + times * EVERY
             elif isinstance(kinds[column], models.FloatField):
                 changed[place] = lambda number: number + times * EVERY.total_seconds() if number > MOMENT_S else number
-            elif self.model is SlotUse and column == "tick":  # a moment that is counted in EVERY
+            elif self.model is UtilizationSample and column == "tick":  # a moment that is counted in EVERY
                 changed[place] = lambda tick: tick + times
         if not changed:
             return self.rows

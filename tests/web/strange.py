@@ -12,7 +12,7 @@ from experiments.metrics import ingest
 from experiments.models import Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingRun
 from tests import cast
 from tests.web.seed import Seeded
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.protocol import RunObservation, SlotSeen
 
 METRICS, SLOTS, RUNS, STEPS = 50, 100, 500, 30
@@ -24,7 +24,7 @@ def many_metrics(studio: Seeded, *, now: dt.datetime) -> TrainingRun:
     """A run with 50 metrics, whose loss is no number from time to time."""
     run = cast.run(studio.digits, by=studio.alice, name="fifty metrics")
     names = ["loss", LONG_METRIC, *(f"metric {n:02} <b>" for n in range(2, METRICS))]
-    writer = journal.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
+    writer = journal_writer.Writer(runfiles.make(run) / journal.FILE_NAME, run.pk)
     writer.write(cast.started(epochs=1, steps=STEPS), t=now.timestamp())
     for step in range(1, STEPS + 1):
         metrics = {name: VALUES[(step + place) % len(VALUES)] for place, name in enumerate(names)}

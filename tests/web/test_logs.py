@@ -20,7 +20,8 @@ from experiments.selectors import logs
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As
-from tests.web.seed import TRACEBACK, Seeded
+from tests.web.seed import Seeded
+from tests.web.seeded_runs import TRACEBACK
 from tests.web.test_sockets import connected, heard, subscribe
 
 Search = Callable[..., dict[str, Any]]

@@ -22,7 +22,7 @@ def script(studio: Seeded) -> Script:
 
 
 def test_a_notebook_of_the_first_generation_watches_what_runs(studio: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.selectors.present.NODE_SILENT_S", 3600)  # a busy machine is slow
+    monkeypatch.setattr("experiments.selectors.latest_utilization.NODE_SILENT_S", 3600)  # a busy machine is slow
     found = Script(basic("alice")).json(f"{SC}/instances/{GROUP}/applications?state=RUNNING")
     one = next(each for each in found if each["driver"]["id"] == f"wmla-{studio.running.pk}")
     assert {each["state"] for each in found} == {"RUNNING"}

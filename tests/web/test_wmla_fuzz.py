@@ -17,8 +17,8 @@ from experiments.wmla.urls import urlpatterns
 from tests import cast
 from tests.conftest import Said
 from tests.web import wmla
+from tests.web.submitting import tar
 from tests.web.test_wmla_addresses import METHODS, address
-from tests.web.test_wmla_execs import tar
 from tests.web.wmla import DL, Script
 
 TEXT = st.text(max_size=40)

@@ -47,10 +47,10 @@ class Exactness:
         self._watched, self._tell = Watched(parts_of(job)), tell
         self._drawn: list[str] = []
 
-    def begin(self, found: list[str] | None, *, apart: bool) -> None:
+    def begin(self, found: list[str] | None, *, on_device: bool) -> None:
         """`found`: what `look_twice` has; None: it was not asked, or could not tell."""
         watch_warnings(lambda reason: self._tell([reason], False))
-        any_kernels = apart and os.environ.get("EDT_DETERMINISTIC") == "0"
+        any_kernels = on_device and os.environ.get("EDT_DETERMINISTIC") == "0"
         self._tell([*(found or ()), *([ANY_KERNELS] if any_kernels else ())], found is not None)
 
     def look(self) -> None:
@@ -95,13 +95,13 @@ def watch_warnings(tell: Callable[[str], None]) -> None:
         warnings.filterwarnings("default", message=text)  # whatever the script has them do
 
 
-def is_worth_it(job: Job, *, apart: bool) -> bool:
+def is_worth_it(job: Job, *, on_device: bool) -> bool:
     """Whether the first engine is to be computed twice."""
     wanted = os.environ.get("EDT_VERIFY", "")
     if wanted == "0" or job.begin is not None or threading.active_count() > 1 or kind.is_tensorflow_imported():
         return False
     held = [*job.live.parameters(), *job.live.buffers()]
-    return wanted == "1" or not (apart or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
+    return wanted == "1" or not (on_device or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
 
 
 def look_twice(job: Job, shape: RunPlan, device: torch.device) -> list[str] | None:

@@ -26,11 +26,11 @@ from torch.utils import _pytree as pytree
 
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.process_handles import die_with_parent
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import model_files
 from training_runtime.errors import ExportFailed
 
 NEEDED = ("onnx", "onnxscript")
-EXAMPLES = checkpoint.EXAMPLES
+EXAMPLES = model_files.EXAMPLES
 TRACED = 2  # samples in the batch that the exporter sees; with one it would take the batch size for a constant
 
 
@@ -109,10 +109,10 @@ def _child(parent: int, job: Job, to: int) -> None:
 
 def export(job: Job) -> tuple[tuple[str, ...], int]:
     """Export `job.model`, verify it, put it in place. The paths relative to the result folder, and bytes in all."""
-    example = checkpoint.example_path(job.result_dir)
+    example = model_files.example_path(job.result_dir)
     inputs = torch.load(example, weights_only=True, map_location="cpu")
     model = getattr(job.model, "_orig_mod", job.model).eval()  # the exporter takes no model that torch.compile has wrapped
-    final = checkpoint.onnx_path(job.result_dir)
+    final = model_files.onnx_path(job.result_dir)
     beside = final.with_name(f".onnx-{os.getpid()}")
     beside.mkdir()
     try:

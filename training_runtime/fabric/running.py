@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.comm.segment import check_order
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.driver.coordinator import Coordinator
@@ -25,7 +25,7 @@ from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.station import Station
 from training_runtime.elastic.processes import script
 from training_runtime.elastic.processes.becoming import at_the_end
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import model_files
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
 from training_runtime.fabric.console import Console
@@ -169,7 +169,7 @@ class Training:
         claim(job.result_dir)
         began = time.monotonic()
         _choose_start(job)
-        writer = journal.Writer(job.result_dir / journal.FILE_NAME, 0)
+        writer = journal_writer.Writer(job.result_dir / journal.FILE_NAME, 0)
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.logger or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder, job)
@@ -216,9 +216,9 @@ def _set_back(handler: object) -> None:
 
 def _take_final(job: Job, recorder: Recorder) -> Export | None:
     """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
-    if checkpoint.final_path(job.result_dir).exists():
-        checkpoint.load_final(job.model, job.result_dir)
-    done_before = not checkpoint.example_path(job.result_dir).exists() and checkpoint.onnx_path(job.result_dir).exists()
+    if model_files.final_path(job.result_dir).exists():
+        model_files.load_final(job.model, job.result_dir)
+    done_before = not model_files.example_path(job.result_dir).exists() and model_files.onnx_path(job.result_dir).exists()
     if not job.save_to_onnx or done_before:
         return None
     try:

@@ -61,8 +61,7 @@ class Settings:
         return self.home / "host" / self.node
 
 
-def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """Ends the process with status 2 and one sentence when something is wrong, as argparse does."""
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training_runtime.host", description="Start and watch the training processes of one machine."
     )
@@ -79,6 +78,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     parser.add_argument("--driver", default=DRIVER, help="package.module:function that runs in a driver process (default: %(default)s)")
     parser.add_argument("--preload", default=_PRELOAD, help="modules that the warm process imports (default: %(default)s)")
+    return parser
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Ends the process with status 2 and one sentence when something is wrong, as argparse does."""
+    parser = _parser(environment)
     given = parser.parse_args(arguments)
     _check(parser, given)
     try:

@@ -15,7 +15,8 @@ from typing import Any
 
 from training_runtime.errors import ProtocolError
 from training_runtime.host.reconcile import Phase
-from training_runtime.protocol import Worker, build
+from training_runtime.protocol import Worker
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from training_runtime.scheduling.facts import Plan, RunFacts, SlotFacts
-from training_runtime.scheduling.reasons import label, listed, plural
+from training_runtime.scheduling.wording import label, listed, plural
 
 
 def machines(made: Plan, run: int, node_of: Mapping[int, str]) -> list[str]:

@@ -45,8 +45,8 @@ class RunFacts:
     machine; `prologue_s`: how long its script then took to come to train(), where that was measured. `kind`: of the machine that it has
     trained on, which another has to be of too. `waits_since`: since when it holds nothing although it wants something; `favoured_since`:
     when a plan last let it go first for that. `ready_in`: the rooms (`SlotFacts.room`) where its environment is built, None: wherever it
-    may be. `apart_in`: the rooms where people's code may be run beside each other's (see `apart`), None: everywhere; where it has slots it
-    stays, wherever that is.
+    may be. `apart_in`: the rooms where people's code may be run beside each other's (see `isolation`), None: everywhere; where it has slots
+    it stays, wherever that is.
     """
 
     id: int

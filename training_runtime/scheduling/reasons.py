@@ -6,18 +6,17 @@ rounded on a coarse ladder for the same reason. People and runs are named, numbe
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from training_runtime.protocol import Device
 from training_runtime.scheduling.demand import Demand
 from training_runtime.scheduling.facts import Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import Forecast
+from training_runtime.scheduling.scene import Scene, scene_of
 from training_runtime.scheduling.shares import Shares
 from training_runtime.scheduling.sizes import next_size
+from training_runtime.scheduling.wording import about, label, listed, plural
 
 BOUND = {
     "stays": "where its script is at work: it has not come to train(), so it cannot go on elsewhere",
@@ -27,131 +26,14 @@ BOUND = {
     "apart": "where people's code is kept apart: elsewhere nothing new is run until an administrator says that they trust each other",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
-MINUTES = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)
-HOURS = (1, 2, 3, 4, 6, 8, 12, 18, 24)
-# Halfway between two steps of a ladder the nearest one changes.
-MINUTE_BOUNDS = tuple((low + high) / 2 for low, high in pairwise(MINUTES))
-HOUR_BOUNDS = tuple((low + high) / 2 for low, high in pairwise(HOURS))
-
-
-def plural(count: int, word: str = "slot") -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Up to three names in full: "alice, bob and carol", "alice, bob and 4 others"."""
-    if len(names) <= 1:
-        return "".join(names)
-    if len(names) <= 3:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{names[0]}, {names[1]} and {len(names) - 2} others"
-
-
-def label(run: RunFacts, *, to: RunFacts | None = None) -> str:
-    """What the run is called, where the sentence is about the run `to`: in another project it is not named, only whose it is. Nor is one
-    without a name: whoever asked may not know it."""
-    named = run.name and (to is None or to.project == run.project)
-    return f"{run.person}'s run {run.name}" if named else f"{run.person}'s run in another project"
-
-
-def about(seconds: float) -> str:
-    """A duration as people say it, on a coarse ladder so that it does not change at every look."""
-    minutes = seconds / 60
-    if minutes < 0.75:
-        return "less than a minute"
-    if minutes < 52:
-        return f"about {MINUTES[bisect_left(MINUTE_BOUNDS, minutes)]} min"
-    return "more than a day" if minutes > 36 * 60 else f"about {HOURS[bisect_left(HOUR_BOUNDS, minutes / 60)]} h"
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What the sentences are told from: the facts, the decision, and who is in it."""
-
-    slots: Mapping[int, SlotFacts]
-    shares: Shares
-    grants: Mapping[int, frozenset[int]]
-    forecasts: Mapping[int, Forecast]
-    rules: Rules
-    owner: Mapping[int, int]  # slot -> the run that gets it
-    leaver: Mapping[int, int]  # slot -> the run that held it before, where that is another one
-    # class, machine and level -> persons who have slots there, with weights; where runs may be spread (None) also those who wait
-    sharers: Mapping[tuple[Device, str | None, int], tuple[str, ...]]
-    holders: Mapping[Device | None, str]  # class -> "alice and bob", who have the most slots of it first
-    lowest: Mapping[Device | None, int]  # class -> lowest priority that has slots there
-    at_once: Mapping[Device | None, int]  # class -> the most slots that a newcomer could have now
-    several: frozenset[Device]  # classes with several machines (or pools), on one of which a run has to be
-    pools: frozenset[str]  # what machines that share runs are called
-
-    def level(self, run: RunFacts) -> int:
-        return run.priority if self.rules.policy == "priority" else 0
-
-    def one_of_several(self, device: Device | None) -> bool:
-        """Whether a run of this class has to be on one of several machines."""
-        return bool(self.several) if device is None else device in self.several
 
 
 def reasons(
     slots: Iterable[SlotFacts], shares: Shares, grants: Mapping[int, frozenset[int]], forecasts: Mapping[int, Forecast], *, rules: Rules
 ) -> dict[int, str]:
     """A sentence for every run."""
-    scene = _scene({slot.id: slot for slot in slots}, shares, grants, forecasts, rules=rules)
+    scene = scene_of({slot.id: slot for slot in slots}, shares, grants, forecasts, rules=rules)
     return {run: _sentence(demand, scene) for run, demand in shares.demands.items()}
-
-
-def _scene(
-    slots: Mapping[int, SlotFacts],
-    shares: Shares,
-    grants: Mapping[int, frozenset[int]],
-    forecasts: Mapping[int, Forecast],
-    *,
-    rules: Rules,
-) -> Scene:
-    owner = {slot: run for run, of_run in grants.items() for slot in of_run}
-    leaver = {slot: run for run, demand in shares.demands.items() for slot in demand.run.held if owner.get(slot) != run}
-    leaver.update(
-        {slot.id: slot.holder for slot in slots.values() if slot.holder is not None and owner.get(slot.id, slot.holder) != slot.holder}
-    )
-    waiting = bool(shares.blocks)  # who holds how much is told to those who wait
-    sharers: dict[tuple[Device, str | None, int], set[str]] = defaultdict(set)
-    taken: dict[Device | None, Counter[str]] = defaultdict(Counter)
-    lowest: dict[Device | None, int] = {}
-    for demand in shares.demands.values():
-        run = demand.run
-        if not demand.size and shares.blocks[run.id] != "room":
-            continue
-        for device in _classes(demand, shares):
-            sharers[device, demand.node, run.priority if rules.policy == "priority" else 0].add(run.person)
-        if demand.size and waiting:
-            for pool in (demand.device, None):
-                taken[pool][run.person] += demand.size
-                lowest[pool] = min(run.priority, lowest.get(pool, run.priority))
-    return Scene(
-        slots=slots,
-        shares=shares,
-        grants=grants,
-        forecasts=forecasts,
-        rules=rules,
-        owner=owner,
-        leaver=leaver,
-        sharers={key: tuple(_weighed(person, rules) for person in sorted(persons)) for key, persons in sharers.items()},
-        holders={
-            pool: listed([name for name, _ in sorted(of.items(), key=lambda item: (-item[1], item[0]))]) for pool, of in taken.items()
-        },
-        lowest=lowest,
-        at_once={device: shares.limits.room_at_once(device) for device in (None, *shares.limits.capacity)},
-        pools=frozenset(slot.pool for slot in slots.values() if slot.pool) if rules.one_machine else frozenset(),
-        several=frozenset(each for each, of in shares.limits.machines.items() if sum(count > 0 for count in of.capacity.values()) > 1),
-    )
-
-
-def _classes(demand: Demand, shares: Shares) -> Iterable[Device]:
-    """The classes that a run has slots of, or else waits for; where it trains on one machine, it shares with those who are there."""
-    if demand.size:
-        return () if demand.device is None else (demand.device,)
-    if shares.limits.machines:
-        return ()
-    return shares.limits.capacity if demand.run.device is None else (demand.run.device,)
 
 
 def _sentence(demand: Demand, scene: Scene) -> str:
@@ -287,12 +169,6 @@ def _shared(demand: Demand, device: Device, scene: Scene) -> str:
     if demand.size == scene.shares.limits.capacity[device]:
         return "all there are"
     return f"fair share between {demand.run.person}'s runs"
-
-
-def _weighed(person: str, rules: Rules) -> str:
-    """Their name, with their weight where it is not the usual one."""
-    weight = rules.person_weights.get(person, 1.0)
-    return person if weight == 1.0 else f"{person} (weight {weight:g})"
 
 
 def _quota(run: RunFacts, quota: str, scene: Scene) -> str:

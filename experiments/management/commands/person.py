@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from experiments.accounts.passwords import give_password
-from experiments.cluster import apart
-from training_runtime.scheduling.apart import REMEDY
+from experiments.cluster import isolation
+from training_runtime.scheduling.isolation import REMEDY
 
 
 class Command(BaseCommand):
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
         self.stdout.write(f"{username}  {password}")
-        if closed := apart.closed_machines():
+        if closed := isolation.closed_machines():
             where = ", ".join(f"{node.name} ({node.sandbox_level})" for node in closed)
-            self.stderr.write(f"{apart.people()} people can run code here, and the box of {where} does not keep it apart.")
+            self.stderr.write(f"{isolation.people()} people can run code here, and the box of {where} does not keep it apart.")
             self.stderr.write(f"Nothing new is run there; what is at work goes on. To change that: {REMEDY}.")

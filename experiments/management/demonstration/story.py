@@ -17,7 +17,7 @@ from django.conf import settings
 
 from experiments import services
 from experiments.accounts.passwords import give_password
-from experiments.cluster import apart
+from experiments.cluster import isolation
 from experiments.models import ClusterRules, DefinitionVersion, Project, RunState, Slot, TrainingRun, User
 from experiments.models.runs import ENDED, LIVE
 from experiments.services.sample import EXAMPLE, bundle
@@ -134,7 +134,7 @@ class Story:
 
 def trust_each_other() -> str:
     """Say it for Alice and Bob, where the machine would not run the code of both else; what was said. It is not said for others."""
-    where = ", ".join(f"{node.name} ({node.sandbox_level})" for node in apart.closed_machines())
+    where = ", ".join(f"{node.name} ({node.sandbox_level})" for node in isolation.closed_machines())
     if not where:
         return ""
     others = User.objects.filter(is_active=True, is_staff=False).exclude(username__in=PEOPLE).order_by("username").first()

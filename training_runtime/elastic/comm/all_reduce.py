@@ -78,8 +78,8 @@ class Members(Protocol):
 
 class Exchange:
     """The gradient rows of one worker on `device`. `parameters` are the optimizer's, in its order, the same in all workers; gradients of
-    `others` are nobody's and dropped. `apart`: it adds up in rows of its own there, because the shared memory is far away. `own_step`: the
-    script computes the gradients in a function of its own, which may change them until it returns."""
+    `others` are nobody's and dropped. `on_device`: it adds up in rows of its own there, because the shared memory is far away. `own_step`:
+    the script computes the gradients in a function of its own, which may change them until it returns."""
 
     through_segment = True  # rows and sum stand in the shared memory
 
@@ -89,13 +89,13 @@ class Exchange:
         parameters: Sequence[torch.Tensor],
         device: torch.device,
         *,
-        apart: bool,
+        on_device: bool,
         others: Sequence[torch.Tensor] = (),
         own_step: bool = False,
     ) -> None:
         self._segment, self._parameters, self._others, self._device = segment, tuple(parameters), tuple(others), device
         self._engines = segment.layout.engines
-        self._apart = apart
+        self._on_device = on_device
         self._flat = [[segment.lane(row, lane) for lane in segment.layout.lanes] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
@@ -117,7 +117,7 @@ class Exchange:
 
     def _row(self, place: int) -> Row:
         """Where the part of the tree is summed that begins with engine `place`."""
-        if self._apart:
+        if self._on_device:
             return self._own(place)
         if place not in self._shared:
             self._shared[place] = self._shaped(self._flat[place])
@@ -260,7 +260,7 @@ class Exchange:
 
     def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
         """Where the sum stands, for this worker to read."""
-        if self._apart or self.copies or may_change_gradients(optimizer):
+        if self._on_device or self.copies or may_change_gradients(optimizer):
             row = self._own(self._engines)
             for own, total in zip(row.flats, self._flat[self._engines], strict=True):
                 own.copy_(total)

@@ -47,7 +47,7 @@ class CollectiveReduce(Exchange):
         bucket_bytes: int = buckets.BUCKET_BYTES,
         way: type[Way] | None = None,
     ) -> None:
-        super().__init__(segment, parameters, device, apart=True, others=others, own_step=own_step)
+        super().__init__(segment, parameters, device, on_device=True, others=others, own_step=own_step)
         self.buckets = buckets.plan(places(parameters, segment.layout.lanes), bucket_bytes)
         self._address, self._way = address, way
         self._meeting: Meeting | None = None
@@ -68,8 +68,8 @@ class CollectiveReduce(Exchange):
             self._meeting = Meeting(self._segment, record, worker_id, device=self._device, address=self._address, way=self._way)
 
     def join(self, group: Members) -> None:
-        """The members of `group` are there: so is their group, or nearly. Raises Moved where one of them has died, NoGroup where they
-        cannot be connected."""
+        """The members of `group` are there: so is their group, or nearly. Raises Reconfigured where one of them has died, NoGroup where
+        they cannot be connected."""
         self.leave()
         self.meet(group.record, group.worker_id)
         meeting, self._meeting = self._meeting, None
@@ -163,7 +163,7 @@ class CollectiveReduce(Exchange):
         self._group.segment.set(self._group.worker_id, LATE, sum({1 << b % LATE_BITS for b in self._late}))
 
     def _add_shard(self, _rank: int, _workers: int, _engines: int) -> None:
-        """Wait for the sums. Raises Moved where a member has died, RuntimeFailure where all live and nothing comes."""
+        """Wait for the sums. Raises Reconfigured where a member has died, RuntimeFailure where all live and nothing comes."""
         group = self._group
         late = [group.segment.get(worker_id, LATE) for worker_id in group.record.members]
         self._wait()

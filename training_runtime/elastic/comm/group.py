@@ -18,7 +18,7 @@ from training_runtime.elastic.worker.pull import Pull
 SLICE_S = 0.5  # a waiting worker looks after this long whether anybody is left who could wake it
 
 
-class Moved(Exception):
+class Reconfigured(Exception):
     """The members change: go to `generation`. `abort`: a member died, what is in flight is void."""
 
     def __init__(self, generation: int, *, abort: bool) -> None:
@@ -54,8 +54,8 @@ class Group:
 
     def barrier(self, waiting_for: Pull | None = None, *, payload: int = 0) -> int:
         """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
-        other machines need past this barrier (see `multinode.payloads`). Raises Moved when a member died, PullFailed when this is a wait
-        for the state and took too long too often."""
+        other machines need past this barrier (see `multinode.payloads`). Raises Reconfigured when a member died, PullFailed when this is a
+        wait for the state and took too long too often."""
         segment, bell = self.segment, self.segment.bells[self.worker_id]
         self._count += 1
         seen = SEEN + self._count % 2
@@ -94,10 +94,10 @@ class Group:
     def check_abort(self) -> None:
         abort = self.segment.words[ABORT]
         if abort > self.number:
-            raise Moved(abort, abort=True)
+            raise Reconfigured(abort, abort=True)
 
     def look(self) -> None:
-        """Raises Moved or Orphaned where nothing is to be waited for any more."""
+        """Raises Reconfigured or Orphaned where nothing is to be waited for any more."""
         self.check_abort()
         emergency_checkpoint.look(self.segment, self.driver)
 

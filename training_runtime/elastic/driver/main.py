@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_runtime import console, journal, storage
+from training_runtime import console, journal, journal_writer, storage
 from training_runtime.elastic.data.sampler import seed_everything
 from training_runtime.elastic.driver import advice, imported_modules, single
 from training_runtime.elastic.driver.host_link import Attendant, HostLink
@@ -51,7 +51,7 @@ class Session:
     spec: RunSpec
     link: HostLink
     attendant: Attendant
-    writer: journal.Writer | None
+    writer: journal_writer.Writer | None
     seed: int
     began: float
     logged: ScriptMetrics | None = None
@@ -169,9 +169,9 @@ def before_imports(slots: int, said: Mapping[str, str]) -> None:
     finder.begin()
 
 
-def _journal(spec: RunSpec) -> journal.Writer:
+def _journal(spec: RunSpec) -> journal_writer.Writer:
     path, mask = Path(spec.result_dir) / journal.FILE_NAME, Mask(spec.secrets.values())
-    return MaskedWriter(path, spec.run, mask=mask) if mask else journal.Writer(path, spec.run)
+    return MaskedWriter(path, spec.run, mask=mask) if mask else journal_writer.Writer(path, spec.run)
 
 
 def _stop_outside_train(session: Session) -> None:

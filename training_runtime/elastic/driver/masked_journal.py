@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.masking import Mask
 
 
 @dataclass
-class MaskedWriter(journal.Writer):
+class MaskedWriter(journal_writer.Writer):
     """Without what `mask` hides."""
 
     mask: Mask = dataclasses.field(default_factory=lambda: Mask(()))

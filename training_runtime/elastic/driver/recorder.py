@@ -4,28 +4,26 @@ restarts too.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from training_runtime import journal, storage
+from training_runtime import journal, journal_writer, storage
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.data.sampler import RunPlan
+from training_runtime.elastic.driver import kept_place
 from training_runtime.elastic.driver.driver_logger import DriverLogger, EpochMeans
+from training_runtime.elastic.driver.kept_place import KeptPlace
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.reports import LoggedLine
 from training_runtime.fabric.dispatch import Logger
 
 FLUSH_S = 0.05
 MOST_REASONS = 20
-PLACE = ".journal.json"  # beside the engine checkpoint
 NOT_THE_SAME = (
     "epoch {} was computed again and came to another state than before (digest {} and now {}): the script, or this machine, does not "
     "compute the same each time; docs/exactness.md says what that takes"
@@ -55,7 +53,7 @@ class Recorder:
 
     def __init__(
         self,
-        writer: journal.Writer,
+        writer: journal_writer.Writer,
         job: Job,
         *,
         logger: object,
@@ -112,45 +110,22 @@ class Recorder:
             return
         path, size = self._writer.path, self._writer.flush()
         self._files, self._files_from = {file for file in self._files if file.step >= step}, step
-        content = {
-            "offset": size,
-            "mark": journal.mark_at(path, size),
-            "steps": [self.last_step, self.last_generation, self.trained_step, self._last_test],
-            "metrics": self.metrics,
-            "epoch": [self._means.epoch, self._means.sums, self._means.samples],
-            "files": [dataclasses.asdict(file) for file in self._files],
-            "exactness": dataclasses.asdict(self._exactness),
-            "digests": [[at, digest] for at, digest in self._digests.items() if at >= step],
-            "files_from": self._files_from,
-        }
-        beside = self._place.with_name(f"{PLACE}.new")
-        with contextlib.suppress(OSError):
-            beside.write_text(json.dumps(content))
-            beside.replace(self._place)
+        digests = {at: digest for at, digest in self._digests.items() if at >= step}
+        steps = (self.last_step, self.last_generation, self.trained_step, self._last_test)
+        epoch = (self._means.epoch, self._means.sums, self._means.samples)
+        kept_place.write(path, size, KeptPlace(steps, self.metrics, epoch, self._files, step, self._exactness, digests))
 
     def _recall(self) -> int:
         """The offset of the place that was kept, with all that the lines before it say; 0 where none was, or of another journal."""
-        try:
-            raw = json.loads(self._place.read_bytes())
-            offset, mark = int(raw["offset"]), str(raw["mark"])
-            if not mark or journal.mark_at(self._writer.path, offset) != mark:
-                return 0
-            files = {journal.Checkpoint(**{**file, "paths": tuple(file["paths"])}) for file in raw["files"]}
-            last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
-            (epoch, sums, samples), metrics, files_from = raw["epoch"], dict(raw["metrics"]), int(raw["files_from"])
-            exactness = journal.Exactness(tuple(raw["exactness"].pop("reasons")), **raw["exactness"])
-            digests = {int(at): str(digest) for at, digest in raw["digests"]}
-        except (OSError, ValueError, KeyError, TypeError):
+        found = kept_place.read(self._writer.path)
+        if found is None:
             return 0
-        self.last_step, self.last_generation, self.trained_step, self._last_test = last_step, last_generation, trained_step, last_test
-        self._exactness = exactness
-        self._means.epoch, self._means.sums, self._means.samples = int(epoch), dict(sums), float(samples)
-        self.metrics, self._files, self._files_from, self._digests = metrics, files, files_from, digests
+        offset, place = found
+        self.last_step, self.last_generation, self.trained_step, self._last_test = place.steps
+        self._means.epoch, self._means.sums, self._means.samples = place.epoch
+        self.metrics, self._exactness, self._digests = place.metrics, place.exactness, place.digests
+        self._files, self._files_from = place.files, place.files_from
         return offset
-
-    @property
-    def _place(self) -> Path:
-        return self._writer.path.parent / "checkpoint" / PLACE
 
     def _accumulate(self, event: journal.Train) -> dict[str, float]:
         """The averages over the epoch so far."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.torchrun.agent import generations
@@ -52,7 +52,7 @@ def set_threads(slots: int, said: Mapping[str, str]) -> None:
     torch.set_num_threads(threads)
 
 
-def hold(slots: tuple[SlotRef, ...], link: HostLink, writer: journal.Writer) -> None:
+def hold(slots: tuple[SlotRef, ...], link: HostLink, writer: journal_writer.Writer) -> None:
     """Says to the host that this process is on these slots, and into the journal that it begins."""
     pid = os.getpid()
     ticks = process_handles.start_ticks(pid)

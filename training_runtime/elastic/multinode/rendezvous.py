@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import durable
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import build
 
@@ -33,7 +33,7 @@ def write(result_dir: Path, found: Rendezvous) -> None:
         os.fchmod(file.fileno(), 0o600)
         file.write(json.dumps(dataclasses.asdict(found)).encode())
 
-    checkpoint.write(path_of(result_dir), save)
+    durable.write(path_of(result_dir), save)
 
 
 def read(result_dir: Path) -> Rendezvous | None:

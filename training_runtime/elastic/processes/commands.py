@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from training_runtime.elastic.processes import json_object
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import Device, build
+from training_runtime.protocol import Device
+from training_runtime.records import build
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from training_runtime.elastic.processes import json_object
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import SlotRef, build
+from training_runtime.protocol import SlotRef
+from training_runtime.records import build
 
 # -- from a fork server
 

@@ -79,7 +79,7 @@ class WorkerContext:
         return [*(self.inbox.receive() if process_handles.wait(self.driver, DYING_S) else ()), *self.reports.unsent]
 
     @property
-    def apart(self) -> bool:
+    def on_device(self) -> bool:
         """Whether it computes on a device of its own, beside the processor and away from its memory."""
         return self.kind != "cpu"
 

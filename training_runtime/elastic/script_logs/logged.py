@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from training_runtime import journal
+from training_runtime import journal, journal_writer
 from training_runtime.elastic.script_logs.event_folders import EventFolders, Figure
 from training_runtime.elastic.script_logs.media_list import MediaList
 from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
@@ -37,7 +37,7 @@ class ScriptMetrics:
     """Follows the file in `folder`, and event files anywhere below `result_dir`; there it is kept how far all was read. One thread at a
     time calls its methods, but for `figures` and `note`, which any may call."""
 
-    def __init__(self, folder: Path, result_dir: Path, writer: journal.Writer) -> None:
+    def __init__(self, folder: Path, result_dir: Path, writer: journal_writer.Writer) -> None:
         self._path, self._writer = folder / FILE_NAME, writer
         self._place = result_dir / "checkpoint" / PLACE
         self._own: frozenset[str] = frozenset()

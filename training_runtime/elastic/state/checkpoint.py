@@ -1,5 +1,4 @@
-"""Files of a run: model files for people, the engine checkpoint to go on from. Written beside, fsynced, renamed: a reader never sees
-half a file.
+"""The engine checkpoint, which a run goes on from. Model files for people are in `model_files`.
 
 An engine checkpoint is a packed state (see `state`) with a line of JSON behind it: which tick it is, of what job, and digests of all that
 is in the file. It is read back before it takes the place of the last one, which is kept as long as the new one is the newest: where that is
@@ -21,18 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from training_runtime import storage
 from training_runtime.elastic.data.order import MOST_LISTED
 from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.state import capture, digest, transfer
-from training_runtime.elastic.worker import heartbeat
+from training_runtime.elastic.state.durable import write
+from training_runtime.elastic.state.model_files import on_cpu, stopped_path, without_numpy
 from training_runtime.errors import UserError
 
 VERSION = 2
-EXAMPLES = 3  # samples in the example that an export of the model is made from
 _MAGIC = b"EDTSTATE"
 _LENGTH = 8  # bytes of the length of the line at the end
 _LINE_BYTES = 1 << 16  # at most
@@ -85,90 +82,12 @@ def _candidates(result_dir: Path) -> list[tuple[Path, bool]]:
     return [(path, foreign) for path, foreign in found if path.exists()]
 
 
-def write(path: Path, save: Callable[[Any], None], *, check: Callable[[Any], None] | None = None) -> int:
-    """Let `save` write a file object and `check` read it, then put it in place; its size in bytes. OSError where the storage does not take
-    it: what was there before stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")  # machines may share the folder
-    try:
-        with open(beside, "wb+") as file:
-            save(heartbeat.Beating(file))
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.seek(0, os.SEEK_END)
-            if check is not None:
-                check(file)
-        beside.replace(path)
-    except RuntimeError as error:
-        if (found := storage.cause(error)) is None:
-            raise
-        raise OSError(found.errno, found.strerror, str(path)) from error  # torch.save makes one of its own of it
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return size
-
-
 def age_s(result_dir: Path) -> float:
     """How long ago the engine checkpoint was written, by the clock of this machine; 0 where there is none."""
     try:
         return max(0.0, time.time() - engine_path(result_dir).stat().st_mtime)
     except OSError:
         return 0.0
-
-
-def _own(t: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU: torch.save writes whole storages, and a tensor may be a small part of a large one."""
-    return t.detach().cpu().clone()
-
-
-def _without_numpy(value: Any) -> Any:
-    """Its scalars as Python's: one that numpy has computed would keep torch.load from reading the file as it does by default."""
-    if isinstance(value, dict):
-        return type(value)((k, _without_numpy(v)) for k, v in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_without_numpy(v) for v in value)
-    return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
-
-
-def save_model(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[str, ...], int]:
-    """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU; and what files the parts of the job have besides, of
-    which one that cannot be written is warned of. Paths relative to the result folder, and bytes in all."""
-    paths, size = [], 0
-    for suffix, content in (("", job.model.state_dict()), ("_optimizer_state", job.optimizer.state_dict())):
-        relative = f"model/train/{name}{suffix}.pth"
-        held = _without_numpy(transfer.replace(content, _own))
-        size += write(job.result_dir / relative, lambda file, held=held: torch.save(held, file))  # type: ignore[misc]
-        paths.append(relative)
-    for ending, save in job.parts.files.items():
-        relative = f"model/train/{name}{ending}"
-        try:
-            with job.parts.shown():
-                size += _write_by_path(job.result_dir / relative, save)
-        except Exception as error:  # what becomes of the script's own classes there is not ours to know
-            if (found := storage.cause(error)) is not None:
-                raise OSError(found.errno, found.strerror, relative) from error
-            warn(f"{relative} was not written: {type(error).__name__}: {error}. The .pth files are there all the same")
-        else:
-            paths.append(relative)
-    return tuple(paths), size
-
-
-def _write_by_path(path: Path, save: Callable[[Path], None]) -> int:
-    """As `write`, where `save` takes a path; its ending counts."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{os.uname().nodename}.{os.getpid()}.{path.name}")
-    try:
-        save(beside)
-        with open(beside, "rb") as file:
-            os.fsync(file.fileno())
-        return beside.replace(path).stat().st_size
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def save_engine(job: Job, shape: RunPlan, tick: int) -> tuple[tuple[str, ...], int]:
@@ -348,34 +267,6 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def final_path(result_dir: Path) -> Path:
-    return result_dir / "model" / "train" / "model_epoch_final.pth"
-
-
-def stopped_path(result_dir: Path) -> Path:
-    return final_path(result_dir).with_name("model_stopped.pth")
-
-
-def onnx_path(result_dir: Path) -> Path:
-    return final_path(result_dir).with_suffix(".onnx")
-
-
-def example_path(result_dir: Path) -> Path:
-    return result_dir / "checkpoint" / "example.pt"
-
-
-def save_example(job: Job, inputs: Any) -> None:
-    """Inputs of EXAMPLES samples, for who exports the model: the driver has no dataset."""
-    held = transfer.replace(inputs, _own)
-    write(example_path(job.result_dir), lambda file: torch.save(held, file))
-
-
-def load_final(model: nn.Module, result_dir: Path) -> None:
-    """Put the final weights into the driver's model, so that a script can go on with it after train(). The run's own worker has written
-    them, and what a module adds to its state may be anything."""
-    model.load_state_dict(torch.load(final_path(result_dir), weights_only=False, map_location="cpu"))
-
-
 def save_stopped(job: Job) -> None:
     """The weights of the newest engine checkpoint, which nobody writes any more, as a file for people. Nothing where there is none."""
     if not engine_path(job.result_dir).exists():
@@ -386,5 +277,5 @@ def save_stopped(job: Job) -> None:
         tree, source = transfer.index_of(fd), transfer.Landing(fd, 0)
         for target, leaf in zip([*live.parameters(), *live.buffers()], [*tree["parameters"], *tree["buffers"]], strict=True):
             source.fill(target, leaf)
-    held = _without_numpy(transfer.replace(job.model.state_dict(), _own))
+    held = without_numpy(transfer.replace(job.model.state_dict(), on_cpu))
     write(stopped_path(job.result_dir), lambda file: torch.save(held, file))

@@ -27,7 +27,7 @@ from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.reports import Journaled, Once, Report
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import checkpoint, durable
 
 Row = list[float]
 _KEPT = 100  # reports of others
@@ -139,7 +139,7 @@ def _write(result_dir: Path, segment: Segment, found: Sequence[Row], known: Sequ
         "reports": [reports.plain(report) for report in known],
         "generations": list(generations.values()),
     }
-    checkpoint.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
+    durable.write(path_of(result_dir), lambda file: file.write(json.dumps(content).encode()))
 
 
 def _sync_journal(result_dir: Path) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from training_runtime import journal, storage
+from training_runtime import journal, journal_writer, storage
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.script_logs.logged import LOOK_S
 from training_runtime.elastic.torchrun import workers
@@ -44,7 +44,7 @@ class Look(Protocol):
 class Agent:
     """`outcome` is there after `run`. `look`: called every so often, for figures that the script logs; `step`: the last one of those."""
 
-    def __init__(self, spec: RunSpec, link: HostLink, writer: journal.Writer, look: Look, step: Callable[[], int]) -> None:
+    def __init__(self, spec: RunSpec, link: HostLink, writer: journal_writer.Writer, look: Look, step: Callable[[], int]) -> None:
         self._spec, self._link, self._writer, self._look, self._step = spec, link, writer, look, step
         self._grace_s = _seconds(GRACE, GRACE_S, most=LONGEST_GRACE_S)
         self._grow_after_s = _seconds(GROW_AFTER, GROW_AFTER_S, most=LONGEST_GROW_AFTER_S)

@@ -78,16 +78,16 @@ def shared_bytes(modules: Sequence[nn.Module]) -> int:
 
 
 class SharedBuffers:
-    """`apart`: they are on `device`, away from the shared memory."""
+    """`on_device`: they are on `device`, away from the shared memory."""
 
-    def __init__(self, segment: Segment, modules: Sequence[nn.Module], device: torch.device, *, apart: bool) -> None:
-        self._found, self._apart, self.numbers = Buffers(modules), apart, Numbers(modules)
+    def __init__(self, segment: Segment, modules: Sequence[nn.Module], device: torch.device, *, on_device: bool) -> None:
+        self._found, self._on_device, self.numbers = Buffers(modules), on_device, Numbers(modules)
         size, all_bytes = _tensor_bytes(modules), segment.layout.buffer_bytes
         self._shared = [segment.tensor("buffers", torch.uint8, size, parity * all_bytes) for parity in (0, 1)]
         first = segment.layout.offsets["buffers"] + size
         self._words = [segment.memory(first + parity * all_bytes, self.numbers.size) for parity in (0, 1)]
-        self._packed = torch.empty(size, dtype=torch.uint8, device=device) if apart else torch.empty(0, dtype=torch.uint8)
-        self._views = [self._shaped(self._packed)] * 2 if apart else [self._shaped(flat) for flat in self._shared]
+        self._packed = torch.empty(size, dtype=torch.uint8, device=device) if on_device else torch.empty(0, dtype=torch.uint8)
+        self._views = [self._shaped(self._packed)] * 2 if on_device else [self._shaped(flat) for flat in self._shared]
         self._start: list[torch.Tensor] = []
         self._numbers: list[Any] = []
         self._is_snapshot_fresh = False
@@ -125,14 +125,14 @@ class SharedBuffers:
     def broadcast(self, parity: int, *, alone: bool) -> None:
         """After engine 0. `alone`: there are no other workers."""
         _copy(self._views[parity], self._found.live())
-        if self._apart and not alone:
+        if self._on_device and not alone:
             self._shared[parity].copy_(self._packed)
         if self.numbers.size:
             self.numbers.write(self._words[parity], self._numbers)
 
     def receive_broadcast(self, parity: int, *, alone: bool) -> None:
         """At the end of the step: everyone takes those of engine 0."""
-        if self._apart and not alone:
+        if self._on_device and not alone:
             self._packed.copy_(self._shared[parity])
         _copy(self._found.live(), self._views[parity])
         _copy(self._start, self._views[parity])

@@ -1,7 +1,7 @@
 """The life of a worker: it becomes a member, moves from generation to generation, and ends. What it does in between is `worker`.
 
-A change of members and a death both arrive as `Moved`, at any barrier; the worker then enters the next generation, where the most advanced
-members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see
+A change of members and a death both arrive as `Reconfigured`, at any barrier; the worker then enters the next generation, where the most
+advanced members hand their state to those behind, and goes on. When nobody leads the run any more it writes down what it knows (see
 `emergency_checkpoint`).
 """
 
@@ -14,19 +14,17 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import torch
 
-from training_runtime import storage
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.group import Group, Moved, await_membership
+from training_runtime.elastic.comm.group import Group, Reconfigured, await_membership
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
     BUSY_TICK,
     COMMITTED,
-    EXCUSED,
     RING,
     RING_READ,
     RING_WRITTEN,
@@ -44,7 +42,7 @@ from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
-from training_runtime.elastic.worker import heartbeat, reduction
+from training_runtime.elastic.worker import heartbeat, long_work, reduction
 from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
 from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
@@ -54,7 +52,7 @@ T = TypeVar("T")
 RECENT_REPORTS = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
 
 
-class Left(Exception):
+class Retired(Exception):
     """This worker is not needed any more."""
 
 
@@ -69,7 +67,7 @@ class Lifecycle(ABC):
         capture.move(job.live, context.device())
         self.tick = context.begin
         self.exchange = reduction.exchange_of(job, segment, context)
-        self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), apart=context.apart)
+        self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), on_device=context.on_device)
         self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
         self.pages = Prefault(segment)
@@ -85,7 +83,7 @@ class Lifecycle(ABC):
 
     @abstractmethod
     def _train(self) -> None:
-        """All units that are left. Raises Moved when the members change."""
+        """All units that are left. Raises Reconfigured when the members change."""
 
     @abstractmethod
     def _finish(self) -> None:
@@ -102,8 +100,8 @@ class Lifecycle(ABC):
                     self.pull = None
                     self._train()
                     return self._finish()
-                except Moved as moved:
-                    generation, abort = moved.generation, moved.abort
+                except Reconfigured as change:
+                    generation, abort = change.generation, change.abort
 
     def _begin(self) -> None:
         """All that comes before this worker is a member."""
@@ -125,7 +123,7 @@ class Lifecycle(ABC):
         """What is to be done when this worker is not needed any more, or cannot go on."""
         try:
             yield
-        except Left:
+        except Retired:
             self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except PullFailed:
             self._report(reports.PullLimit(self.worker_id))
@@ -189,7 +187,7 @@ class Lifecycle(ABC):
         self.exchange.leave()
         self.exchange.drop()
         if self.worker_id not in record.worker_ids:
-            raise Left
+            raise Retired
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
         self._passed = False
         self.exchange.meet(record, self.worker_id)
@@ -197,7 +195,7 @@ class Lifecycle(ABC):
         ticks = group.committed()
         top = max(ticks.values())
         if top < 0:
-            raise Left
+            raise Retired
         sources = [worker_id for worker_id in record.worker_ids if ticks[worker_id] == top]
         if abort:
             self._look_for_a_lost_hook(record)
@@ -206,7 +204,7 @@ class Lifecycle(ABC):
         handed = self._hand_over(top, sources, record, ticks) if self.worker_id in sources else 0
         self._meet(handed)
         if self.worker_id not in record.members:
-            raise Left
+            raise Retired
         if ticks[self.worker_id] < top:
             self._take_over(top)
         self._passed = any(ticks[worker_id] < top for worker_id in record.members)
@@ -230,7 +228,7 @@ class Lifecycle(ABC):
         pull = self.pull if self.pull is not None and self.group.is_ahead() else None
         try:
             self.group.barrier(pull, payload=made)
-        except Moved:
+        except Reconfigured:
             if pull is not None:
                 pull.failed(CAME_BETWEEN, time.monotonic())
             raise
@@ -289,7 +287,7 @@ class Lifecycle(ABC):
     def _move_on(self, agreed: int) -> None:
         emergency_checkpoint.look(self.segment, self.context.driver)
         if agreed > self.group.number:
-            raise Moved(agreed, abort=False)
+            raise Reconfigured(agreed, abort=False)
         self.pages.some(self.last_unit_s)
 
     def _record(self, unit: WorkItem, group: Group, step_s: float) -> None:
@@ -317,33 +315,11 @@ class Lifecycle(ABC):
         sums = self.segment.metrics[unit.step % 2, : len(self.shape.sizes(unit.index))].sum(0).tolist()
         return [unit.step, unit.epoch + 1, sums[0], group.size, step_s, time.time(), group.number, *sums]
 
-    @contextmanager
-    def _excused(self, how: int = 1) -> Iterator[None]:
-        """What happens inside may take longer than any step: no hang. `how`: WAITS where it may take as long as it likes."""
-        self.segment.set(self.worker_id, EXCUSED, how)
-        try:
-            yield
-        finally:
-            self.segment.set(self.worker_id, EXCUSED, 0)
+    def _excused(self, how: int = 1) -> AbstractContextManager[None]:
+        return long_work.excused(self.segment, self.worker_id, how)
 
     def _patiently(self, write: Callable[[], T]) -> T:
-        """What `write` returns, tried again while the storage takes nothing: a full disk costs time and not the training. What it wrote
-        before stays as it is, since files are replaced as a whole. Also while it tries again it counts as waiting: whoever looks once a
-        second may see nothing but tries."""
-        said = False
-        while True:
-            try:
-                with self._excused(WAITS if said else 1):
-                    return write()
-            except OSError as error:
-                if error.errno not in storage.UNAVAILABLE:
-                    raise
-                if not said:
-                    self._say(f"The state of the training cannot be written now ({error.strerror}): it waits and tries again by itself.")
-                said = True
-            with self._excused(WAITS):
-                time.sleep(storage.RETRY_S)
-                heartbeat.beat()  # it does what it can
+        return long_work.until_written(write, excused=self._excused, say=self._say)
 
     def _say(self, message: str) -> None:
         """A line for people: in this worker's log and in the journal."""

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from training_runtime.elastic.comm.group import Moved
+from training_runtime.elastic.comm.group import Reconfigured
 from training_runtime.elastic.comm.segment import EXCUSED, RING_WRITTEN, GenerationRecord, Segment
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem
 from training_runtime.elastic.data.streams import Stream
@@ -100,11 +100,11 @@ class LoopWorker(Worker):
         """The passes of the loop. At the end of the training this worker has done what is to be done then."""
         self._begin()
         with self._ending():
-            moved: Moved | None = Moved(self._await_first(), abort=False)
+            change: Reconfigured | None = Reconfigured(self._await_first(), abort=False)
             while True:
                 try:
-                    if moved is not None:
-                        to, moved = moved, None
+                    if change is not None:
+                        to, change = change, None
                         self._go_to(to)
                     if self.tick >= self.last_tick:
                         return self._finish()
@@ -113,10 +113,10 @@ class LoopWorker(Worker):
                         yield from self._pass(unit)
                     else:
                         self._edge(unit)
-                except Moved as members:
-                    moved = members
+                except Reconfigured as members:
+                    change = members
 
-    def _go_to(self, to: Moved) -> None:
+    def _go_to(self, to: Reconfigured) -> None:
         self._enter(to.generation, abort=to.abort)
         self.pull = None
         self._resume()
@@ -178,8 +178,8 @@ class LoopWorker(Worker):
                     yield from self._own_parts(step)
                     self._sum(step._doing)
                     step._summed = True
-                except Moved as moved:
-                    step._summed = self._go_on(step, moved)
+                except Reconfigured as change:
+                    step._summed = self._go_on(step, change)
             doing = step._doing
             if step._kept is None:
                 if self.group.size == 1:
@@ -201,16 +201,16 @@ class LoopWorker(Worker):
             doing.metrics.append(step._shut())
             self._end_engine(unit, m, mine, sizes, alone=False)
 
-    def _go_on(self, step: Step, moved: Moved) -> bool:
+    def _go_on(self, step: Step, change: Reconfigured) -> bool:
         """A member died: the step is done by those who are left. True where one of them had it done already. Then this worker has the
         state after the step; its body runs to its end, and what that does to the state is taken back."""
         tick = self.tick
         while True:
             try:
-                self._enter(moved.generation, abort=moved.abort)
+                self._enter(change.generation, abort=change.abort)
                 break
-            except Moved as again:
-                moved = again
+            except Reconfigured as again:
+                change = again
         step._part = -1
         if self.tick == tick:
             step._doing = self._begin_step(step._doing.unit)

@@ -21,7 +21,7 @@ from training_runtime.elastic.driver import advice, failure_causes
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
-from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint
+from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint, model_files
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
 from training_runtime.elastic.worker.stepping import Stepping
@@ -38,15 +38,15 @@ class Worker(Stepping):
 
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
-        twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, apart=context.apart)
+        twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, on_device=context.on_device)
         found = verify.look_twice(job, shape, context.device()) if twice else None
-        self.feed = Feed(job, shape, devices=context.apart, warn=self._warn)
+        self.feed = Feed(job, shape, devices=context.on_device, warn=self._warn)
         super().__init__(job, shape, context, segment)
         self.compute = self.computes(job, shape, context.device())
-        self.warm_up = self.compute.warm_up if self.compute.compiled or context.apart else None
-        self.validation = Validation(self.compute, self.feed, segment, self.hooks, apart=context.apart)
+        self.warm_up = self.compute.warm_up if self.compute.compiled or context.on_device else None
+        self.validation = Validation(self.compute, self.feed, segment, self.hooks, on_device=context.on_device)
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report(reports.Exactness(tuple(reasons), checked)))
-        self.exactness.begin(found, apart=context.apart)
+        self.exactness.begin(found, on_device=context.on_device)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas, self._warned = digest.Replicas(segment), False
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
@@ -58,7 +58,7 @@ class Worker(Stepping):
         return self.shape.ticks
 
     def _train(self) -> None:
-        """All units that are left. Raises Moved when the members change."""
+        """All units that are left. Raises Reconfigured when the members change."""
         self._resume()
         while self.tick < self.last_tick:
             unit = self.shape.unit(self.tick)
@@ -153,7 +153,7 @@ class Worker(Stepping):
             self._report(reports.Digest(unit.step, unit.epoch + 1, digest.joined(parts)))
 
     def _save(self, name: str, unit: WorkItem) -> None:
-        paths, size = self._patiently(lambda: checkpoint.save_model(self.job, name, self._warn))
+        paths, size = self._patiently(lambda: model_files.save_model(self.job, name, self._warn))
         self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "model", paths, size))
 
     def _save_engine(self, unit: WorkItem) -> None:
@@ -214,7 +214,7 @@ class Worker(Stepping):
         """For the export, which is the driver's affair: whatever goes wrong with it costs a warning."""
         try:
             with self._excused():
-                checkpoint.save_example(self.job, self.compute.example(checkpoint.EXAMPLES))
+                model_files.save_example(self.job, self.compute.example(model_files.EXAMPLES))
         except Exception as error:
             self._warn(f"no example of the inputs could be kept for the export: {type(error).__name__}: {error}")
 

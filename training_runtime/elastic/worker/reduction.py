@@ -17,6 +17,6 @@ def exchange_of(job: Job, segment: Segment, context: WorkerContext) -> Exchange:
     """As the run's `reduce` says."""
     device, own_step = context.device(), job.train_function is not None
     if job.config.reduce != COLLECTIVE:
-        return Exchange(segment, job.trained, device, apart=context.apart, others=job.untrained, own_step=own_step)
+        return Exchange(segment, job.trained, device, on_device=context.on_device, others=job.untrained, own_step=own_step)
     address = rendezvous.own_address(job.result_dir) if job.config.machines > 1 else LOOPBACK
     return CollectiveReduce(segment, job.trained, device, others=job.untrained, own_step=own_step, address=address)

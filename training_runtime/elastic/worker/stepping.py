@@ -15,7 +15,7 @@ import torch
 
 from training_runtime import storage
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.group import Group, Moved
+from training_runtime.elastic.comm.group import Group, Reconfigured
 from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
 from training_runtime.elastic.data.sampler import WorkItem
@@ -25,7 +25,7 @@ from training_runtime.elastic.state import capture, digest, emergency_checkpoint
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
-from training_runtime.elastic.worker.lifecycle import Left, Lifecycle
+from training_runtime.elastic.worker.lifecycle import Lifecycle, Retired
 
 
 @dataclass
@@ -95,10 +95,10 @@ class Stepping(Lifecycle):
         heartbeat.beat()
 
     def _sum(self, doing: Doing) -> None:
-        """The sum over all engines, in the place of this worker's gradients. Raises Moved where a member died meanwhile, or where this
-        worker is none any more."""
+        """The sum over all engines, in the place of this worker's gradients. Raises Reconfigured where a member died meanwhile, or where
+        this worker is none any more."""
         unit, group, engines = doing.unit, doing.group, len(doing.sizes)
-        if self.context.apart:
+        if self.context.on_device:
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
         if group.size > 1:
             self._read(doing)
@@ -125,7 +125,7 @@ class Stepping(Lifecycle):
             self.buffers.receive_broadcast(doing.parity, alone=doing.group.size == 1)
 
     def _end_step(self, doing: Doing) -> None:
-        """All of it is in the state. Raises Moved where the members change."""
+        """All of it is in the state. Raises Reconfigured where the members change."""
         unit, group = doing.unit, doing.group
         self.feed.settle(unit.step)
         self.unsaved = -1  # the first member came to the barrier, so it has done that
@@ -144,7 +144,7 @@ class Stepping(Lifecycle):
         """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
         overwritten while it reads them."""
         if agreed > self.group.number and self.worker_id not in self.segment.generation(agreed).worker_ids:
-            raise Moved(agreed, abort=False)
+            raise Reconfigured(agreed, abort=False)
 
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
@@ -173,7 +173,7 @@ class Stepping(Lifecycle):
             self._warn(digest.HOLD_OTHERS.format(step))
         elif parts and parts != (digest.HELD,):
             self._report(reports.Diverged(step, parts, tuple(map(tuple, groups))))
-            raise Left
+            raise Retired
 
     def _save_by_time(self, unit: WorkItem) -> None:
         """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock

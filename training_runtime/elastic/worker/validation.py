@@ -19,11 +19,11 @@ from training_runtime.elastic.worker.compute import Compute
 
 
 class Validation:
-    """One worker's part in it. The metric vector of every test batch goes into the segment's table, and a mark beside it. `apart`: a device
-    computes beside the processor."""
+    """One worker's part in it. The metric vector of every test batch goes into the segment's table, and a mark beside it. `on_device`: a
+    device computes beside the processor."""
 
-    def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, apart: bool) -> None:
-        self._compute, self._feed, self._segment, self._hooks, self._apart = compute, feed, segment, hooks, apart
+    def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, on_device: bool) -> None:
+        self._compute, self._feed, self._segment, self._hooks, self._on_device = compute, feed, segment, hooks, on_device
 
     def share(self, unit: WorkItem, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
@@ -43,7 +43,7 @@ class Validation:
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
         epoch, batch, _ = task.place
         metrics = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
-        if self._apart:
+        if self._on_device:
             self._feed.ahead(later)
         vector = metrics.vector()
         self._segment.tests[batch] = torch.tensor(vector, dtype=torch.float64)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from training_runtime import journal
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import model_files
 from training_runtime.fabric.notebook import packing
 from training_runtime.fabric.notebook.seen import Seen
 
@@ -113,7 +113,7 @@ class Local:
         self._process.wait()
 
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:  # noqa: ARG002
-        found = checkpoint.stopped_path(self.folder) if stopped else checkpoint.final_path(self.folder)
+        found = model_files.stopped_path(self.folder) if stopped else model_files.final_path(self.folder)
         return found if found.exists() else None
 
     def log_tail(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from edt_client.credentials import Studio
 from edt_client.errors import NoAnswer, Refused
 from edt_client.studio import Client
-from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state import model_files
 from training_runtime.errors import UserError
 from training_runtime.fabric.notebook import packing
 from training_runtime.fabric.notebook.seen import Curve, Seen
@@ -96,7 +96,7 @@ class Remote:
 
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:
         """Fetched into `scratch`."""
-        name = (checkpoint.stopped_path if stopped else checkpoint.final_path)(Path()).name
+        name = (model_files.stopped_path if stopped else model_files.final_path)(Path()).name
         path = scratch / name
         return path if self._client.save(self.name, path, file=f"{MODEL}/{name}") else None
 

@@ -32,9 +32,9 @@ from training_runtime.errors import SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.environments import built_files
 from training_runtime.host.environments.build_spec import FACTS, BuildSpec, Result
-from training_runtime.host.sandbox import kernel, levels
+from training_runtime.host.sandbox import enter, kernel, levels
 from training_runtime.host.sandbox.levels import Box
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 LOOPBACK = "EDT_RUN_NETWORK=required, and the package index or the proxy is on this machine's loopback: give it an address of its own"
 MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20
@@ -235,7 +235,7 @@ class _Work:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-            levels.enter(self.box)
+            enter.enter(self.box)
             kernel.die_with_the_parent()
             os.chdir(self.at)
             os.execve(command[0], command, self._environment())  # noqa: S606

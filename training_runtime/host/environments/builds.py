@@ -28,7 +28,8 @@ from training_runtime.host.node import Node
 from training_runtime.host.sandbox import levels
 from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.host.settings import Settings
-from training_runtime.protocol import EnvironmentSeen, WantedEnvironment, build
+from training_runtime.protocol import EnvironmentSeen, WantedEnvironment
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 AT_ONCE = 2

@@ -26,10 +26,10 @@ from training_runtime.errors import SandboxRefused
 from training_runtime.host import processes, settings
 from training_runtime.host.environments import built_files, git_steps
 from training_runtime.host.environments.git_steps import HOSTS, KEY, ZIP, Failed, Wanted
-from training_runtime.host.sandbox import kernel, levels
+from training_runtime.host.sandbox import enter, kernel, levels
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.sandbox.probe import strongest
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 OPEN = "/var/tmp"  # noqa: S108
 OWN_USER = ("user+landlock", "user")
@@ -124,7 +124,7 @@ def _become(spec: FetchSpec, box: Box, work: Path, own: dict[str, str], output: 
             os.dup2(null, fd)
         os.dup2(output, 3)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        levels.enter(box)
+        enter.enter(box)
         kernel.die_with_the_parent()
         os.chdir(work)
         try:

@@ -28,7 +28,7 @@ from training_runtime.host.meter.disk_values import Use
 from training_runtime.host.processes import Traces
 from training_runtime.host.runs import log_cut
 from training_runtime.host.sandbox import kernel
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512  # of st_blocks, see stat(2)
@@ -39,7 +39,7 @@ _NICE = 10
 
 
 @dataclass(frozen=True)
-class Order:
+class MeasureRequest:
     """`most_files`: it need not be counted any further, 0: all of it; nor for longer than `limit_s`. `most_log`: its logs are cut to so
     many bytes before that, 0: they are not."""
 
@@ -82,16 +82,16 @@ class _Count:
         return Use(self.bytes, self.files, whole=self.whole, deep=self.deep)
 
 
-def measure(order: Order) -> Use:
+def measure(request: MeasureRequest) -> Use:
     """What the run takes now. Raises OSError where its folder cannot be opened."""
-    count = _Count(order.most_files, time.monotonic() + order.limit_s)
-    top = os.open(order.folder, _FOLDER)
-    if order.most_log:
-        log_cut.cut(top, order.most_log)
+    count = _Count(request.most_files, time.monotonic() + request.limit_s)
+    top = os.open(request.folder, _FOLDER)
+    if request.most_log:
+        log_cut.cut(top, request.most_log)
     device = os.fstat(top).st_dev
     count.add(os.fstat(top))
     _walk(top, count)
-    for found in _deleted(order.traces, device):
+    for found in _deleted(request.traces, device):
         count.add_blocks(found)
     return count.use()
 
@@ -185,7 +185,7 @@ def main() -> int:
     for line in sys.stdin.buffer:
         began = time.monotonic()
         try:
-            answer = dataclasses.asdict(measure(build(Order, json.loads(line))))
+            answer = dataclasses.asdict(measure(build(MeasureRequest, json.loads(line))))
         except OSError as error:
             answer = {"problem": str(error)}
         sys.stdout.write(json.dumps(answer | {"took_s": time.monotonic() - began}) + "\n")

@@ -22,12 +22,12 @@ from pathlib import Path
 from training_runtime.errors import ProtocolError
 from training_runtime.host import processes
 from training_runtime.host.meter import disk_values
-from training_runtime.host.meter.disk_use import Order
+from training_runtime.host.meter.disk_use import MeasureRequest
 from training_runtime.host.meter.disk_values import Basis, Disk, Most, Use
 from training_runtime.host.node import Node
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.settings import Settings
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -128,12 +128,12 @@ class DiskWatch:
         idle = next((each for each in self._measurers if each.run is None), None)
         if idle is None and len(self._measurers) >= AT_ONCE:
             return False
-        order = Order(run.result_dir, run.traces(), self._limits.files, MEASURE_S, self._limits.log)
+        request = MeasureRequest(run.result_dir, run.traces(), self._limits.files, MEASURE_S, self._limits.log)
         try:
             each = idle or self._start(disk)
             each.run, each.disk, each.asked_at = run, disk, now
             assert each.process.stdin is not None
-            each.process.stdin.write(json.dumps(dataclasses.asdict(order)).encode() + b"\n")
+            each.process.stdin.write(json.dumps(dataclasses.asdict(request)).encode() + b"\n")
             each.process.stdin.flush()
         except OSError as error:
             self._not_before[run] = now + AGAIN_S

@@ -1,5 +1,5 @@
-"""How a run begins: a record, a process forked by the warm one, its orders through the gate (see `launch` for the child's side), and
-letting it go."""
+"""How a run begins: a record, a process forked by the warm one, its launch request through the gate (see `launch` for the child's side),
+and letting it go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from training_runtime.host.sandbox import levels, rootfs
 from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.host.settings import Settings
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import RunSpec, build
+from training_runtime.protocol import RunSpec
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 _MAX_TRIES = 5
@@ -72,9 +73,9 @@ def driver_has_begun(spec: RunSpec) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
-    """Have a driver forked and send it its orders; the rest happens as it answers."""
-    run.uid, run.retry_at, run.socket_token = orders.box.uid, None, secrets.token_hex(16)
+def launch(node: Node, run: LiveRun, request: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
+    """Have a driver forked and send it its request; the rest happens as it answers."""
+    run.uid, run.retry_at, run.socket_token = request.box.uid, None, secrets.token_hex(16)
     node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
     try:
@@ -89,7 +90,7 @@ def launch(node: Node, run: LiveRun, orders: Launch, fork: Callable[[socket.sock
         run.gate = LineSocket(ours)
         try:
             fork(theirs, listener, node.exit_file(run))
-            run.gate.send(to_line(dataclasses.replace(orders, secret=run.socket_token, groups=node.groups.doors(run.group))))
+            run.gate.send(to_line(dataclasses.replace(request, secret=run.socket_token, groups=node.groups.doors(run.group))))
         except OSError as error:
             _put_off_or_fail(node, run, error)
             return
@@ -174,8 +175,8 @@ def _failed(node: Node, run: LiveRun, why: str) -> None:
 
 
 def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str], packages: Path | None = None) -> Launch:
-    """The orders of a run's driver or station; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a sentence
-    when it cannot be started."""
+    """What a run's driver or station is launched with; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a
+    sentence when it cannot be started."""
     spec = run.spec
     assert spec is not None
     _check_places(spec)
@@ -185,29 +186,20 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     layer = str(packages or "")
     several = bool(settings.address) and spec.elastic and not spec.torchrun
     box = levels.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
-    temporary = str(Path(spec.result_dir, "tmp"))
-    if box.private and len(os.fsencode(temporary)) > _LONG_PATH_BYTES:
-        temporary = rootfs.TEMPORARY if box.own_tmp else str(Path(rootfs.SHARED_MEMORY, "tmp"))  # the same under a shorter name
     places = Places(
         work_dir=f"{spec.result_dir}/_submitted_code/{script_environment.folder_name(spec.name)}",
         log_dir=f"{spec.result_dir}/log/{script_environment.log_folder(settings.node, station=spec.station)}",
-        temporary=temporary,
+        temporary=_temporary(spec, box),
         fabric_home=str(home),
         packages=str(fabric.packages(home)),
         modules=(str(fabric.archive(home)), str(fabric.helpers(home))),
     )
-    variables = script_environment.run_environment(spec, places=places, warm=warm)
-    if settings.slots is not None:
-        variables["EDT_NODE_SLOTS"] = str(settings.slots)
-    variables["EDT_NETWORK"] = box.reach
-    if spec.release_grace_s:
-        variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
+    variables = script_environment.run_environment(spec, places=places, warm=warm) | {"EDT_NETWORK": box.reach}
     if several:
         variables["EDT_ADDRESS"] = settings.address
-    variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
     if layer:
         variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
-    variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
+    _add_settings(variables, spec, settings)
     return Launch(
         spec=dataclasses.replace(spec, attempt=run.attempt, code_dir=places.work_dir),
         driver=settings.driver,
@@ -220,6 +212,23 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         temporary=places.temporary,
         environment_dir=layer,
     )
+
+
+def _temporary(spec: RunSpec, box: levels.Box) -> str:
+    path = str(Path(spec.result_dir, "tmp"))
+    if box.private and len(os.fsencode(path)) > _LONG_PATH_BYTES:
+        return rootfs.TEMPORARY if box.own_tmp else str(Path(rootfs.SHARED_MEMORY, "tmp"))  # the same under a shorter name
+    return path
+
+
+def _add_settings(variables: dict[str, str], spec: RunSpec, settings: Settings) -> None:
+    """What the run's driver must know of the settings of its machine."""
+    if settings.slots is not None:
+        variables["EDT_NODE_SLOTS"] = str(settings.slots)
+    if spec.release_grace_s:
+        variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
+    variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
+    variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
 
 
 def _check_places(spec: RunSpec) -> None:

@@ -16,7 +16,7 @@ from training_runtime.host.runs import talk
 from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
 from training_runtime.host.runs.launch import Ready
 from training_runtime.host.runs.live import LiveRun, being_written, folder_of
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 _STUCK_AFTER_S = 2.0

@@ -1,8 +1,8 @@
 """From the fork to the first line of user code: what happens in the process that becomes a run's driver.
 
-The host hands the child one end of a socket pair, the gate. Over it the child says who it is and gets its orders; it boxes itself in, says
-that it is ready, and waits. Only when the host has written down which process this is does it open the gate: a host that dies in between
-closes it, and the child goes without having run any user code, so that nothing is ever started twice.
+The host hands the child one end of a socket pair, the gate. Over it the child says who it is and gets its launch request; it boxes itself
+in, says that it is ready, and waits. Only when the host has written down which process this is does it open the gate: a host that dies in
+between closes it, and the child goes without having run any user code, so that nothing is ever started twice.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.runs import inheritance, workdir
-from training_runtime.host.sandbox import kernel, layer, levels, rootfs
+from training_runtime.host.sandbox import enter, kernel, layer, rootfs
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
-from training_runtime.protocol import RunSpec, build
+from training_runtime.protocol import RunSpec
+from training_runtime.records import build
 
 GO = b"go\n"
 MAX_LAUNCH_BYTES = 4 << 20
@@ -38,9 +39,9 @@ MAX_LAUNCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Launch:
-    """The orders of one driver. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit code.
-    `spec` names the working folder as that of the code, which is copied from `code` into it. `secret`: what the host says first on each
-    connection to the listener. `environment_dir`: the folder of the run's own packages; empty: it has none. `groups`: see
+    """What one driver is launched with. `driver` is "package.module:function", called with (spec, listener, secret) and returning the exit
+    code. `spec` names the working folder as that of the code, which is copied from `code` into it. `secret`: what the host says first on
+    each connection to the listener. `environment_dir`: the folder of the run's own packages; empty: it has none. `groups`: see
     `cgroup.Groups.doors`."""
 
     spec: RunSpec
@@ -122,13 +123,13 @@ def _driver_life(gate: socket.socket, listener: socket.socket, shim: socket.sock
     gate.sendall(to_line(_hello()))
     lines = gate.makefile("rb")
     kernel.become_subreaper()  # processes that lose their parent stay under the driver, where the host finds them
-    orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))
+    request = json.loads(lines.readline(MAX_LAUNCH_BYTES))
     imported: Imported | None = None
-    if "modules" in orders:
+    if "modules" in request:
         shim.close()
-        imported = _import_ahead(build(Ahead, orders), gate)
-        orders = json.loads(lines.readline(MAX_LAUNCH_BYTES))  # for which it waits; the host closes the gate where there is no use for it
-    launch = build(Launch, orders)
+        imported = _import_ahead(build(Ahead, request), gate)
+        request = json.loads(lines.readline(MAX_LAUNCH_BYTES))  # for which it waits; the host closes the gate where there is no use for it
+    launch = build(Launch, request)
     kernel.set_name(f"{kernel.DRIVER_NAME}{launch.spec.run}")
     try:
         if imported is not None:
@@ -149,12 +150,12 @@ def _driver_life(gate: socket.socket, listener: socket.socket, shim: socket.sock
     return int(main(launch.spec, listener, launch.secret) or 0)
 
 
-def _import_ahead(orders: Ahead, gate: socket.socket) -> Imported:
+def _import_ahead(request: Ahead, gate: socket.socket) -> Imported:
     """It has no run yet. Ends the process where it is of no use."""
     kernel.set_name(kernel.SPARE_NAME)
     before = len(sys.modules)
     try:
-        imported = ahead.prepare(orders)
+        imported = ahead.prepare(request)
     except BaseException as error:  # code of packages has run
         gate.sendall(to_line(Prepared(0, problem=f"{type(error).__name__}: {error}"[:1000])))
         raise SystemExit(1) from None
@@ -197,7 +198,7 @@ def _settle_in(launch: Launch) -> None:
     inherited = inheritance.open_checkpoint(launch.spec, result)
     for door in launch.groups:
         Path(door).write_text("0")
-    levels.enter(launch.box)
+    enter.enter(launch.box)
     _make_folders(launch, result)
     if inherited is not None:
         inheritance.take(inherited, result)

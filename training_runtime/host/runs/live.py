@@ -234,7 +234,7 @@ def folder_of(result_dir: str) -> tuple[int, int] | None:
 
 
 def being_written(result_dir: str) -> tuple[str, int]:
-    """The state that a run's engine is writing now, and how far it is (see `elastic.checkpoint.write`); ("", 0): none."""
+    """The state that a run's engine is writing now, and how far it is (see `elastic.state.durable.write`); ("", 0): none."""
     try:
         found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(Path(result_dir, "checkpoint"))]
     except OSError:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training_runtime.errors import SandboxRefused
-from training_runtime.host.sandbox import layer, levels, own_folder, rootfs
+from training_runtime.host.sandbox import enter, layer, own_folder, rootfs
 from training_runtime.host.sandbox.levels import Box
 
 MOST_OUTPUT_BYTES = 1 << 20
@@ -25,7 +25,7 @@ MOST_OUTPUT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Ahead:
-    """The orders of a spare process; fields as in `launch.Launch`, paths in its run's folder as they are called in the spare's box.
+    """What a spare process is launched with; fields as in `launch.Launch`, paths in its run's folder as they are called in the spare's box.
     `script`, `slots`, `said`: of its run, 0 slots where the script does not compute in this process, and the variables of its person."""
 
     modules: tuple[str, ...]
@@ -60,31 +60,31 @@ class Imported:
     tops: frozenset[str]
 
 
-def prepare(orders: Ahead) -> Imported:
+def prepare(request: Ahead) -> Imported:
     """Box this process in, for good, and import. Raises SandboxRefused or OSError with a sentence where it is of no use."""
-    for door in orders.groups:
+    for door in request.groups:
         Path(door).write_text("0")
-    levels.enter(orders.box)
-    for folder in (orders.log_dir, own_folder.SCRATCH_TMP, orders.work_dir):
+    enter.enter(request.box)
+    for folder in (request.log_dir, own_folder.SCRATCH_TMP, request.work_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    if orders.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):
-        Path(orders.temporary).symlink_to(own_folder.SCRATCH_TMP)
+    if request.temporary.startswith(f"{rootfs.SHARED_MEMORY}/"):
+        Path(request.temporary).symlink_to(own_folder.SCRATCH_TMP)
     output = os.memfd_create("edt-output")
     for number in (1, 2):
         os.dup2(output, number)
     os.environ.clear()
-    os.environ.update(orders.environment)
-    os.chdir(orders.work_dir)
-    sys.path[:] = [*sys.path[1:], *orders.python_path]
-    layer.enter(Path(orders.environment_dir))
+    os.environ.update(request.environment)
+    os.chdir(request.work_dir)
+    sys.path[:] = [*sys.path[1:], *request.python_path]
+    layer.enter(Path(request.environment_dir))
     importlib.invalidate_caches()
-    sys.argv = [orders.script]
-    driver = importlib.import_module(orders.driver.split(":")[0])
+    sys.argv = [request.script]
+    driver = importlib.import_module(request.driver.split(":")[0])
     before_imports: Callable[[int, dict[str, str]], None] | None = getattr(driver, "before_imports", None)
     if before_imports is not None:
-        before_imports(orders.slots, orders.said)
+        before_imports(request.slots, request.said)
     before = _Before()
-    _import_all(orders.modules)
+    _import_all(request.modules)
     if problem := before.changed():
         raise SandboxRefused(problem)
     added = {name: value for name, value in os.environ.items() if name not in before.variables}

@@ -36,7 +36,7 @@ from training_runtime.host.spares.ahead import Prepared
 from training_runtime.host.spares.spare import Spare, group_name
 from training_runtime.host.spares.spare_plan import Likeness, Wish
 from training_runtime.host.state import SavedSpare
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 log = logging.getLogger(__name__)
 _MOST = Most(spare_plan.MOST_BYTES, spare_plan.MOST_PROCESSES)
@@ -54,7 +54,7 @@ class Spares:
         self._most = settings.spares if node.groups.limit_memory else 0
         self._numbers = itertools.count(1)
         self._wishes: dict[Likeness, Wish] = {}
-        self._orders: dict[Likeness, tuple[Launch, tuple[str, ...]]] = {}  # from which one for runs like that is made
+        self._requests: dict[Likeness, tuple[Launch, tuple[str, ...]]] = {}  # from which one for runs like that is made
         self._spares: dict[int, Spare] = {}
         self._given: dict[int, tuple[LiveRun, Likeness]] = {}
         self._ending: dict[SavedSpare, str] = {}  # with the name of its group
@@ -74,18 +74,18 @@ class Spares:
 
     # --- making and ending --------------------------------------------------------------------------------------------------------------
 
-    def note(self, orders: Launch, modules: tuple[str, ...]) -> None:
-        """A run with these orders has said what it has imported: the next one like it may find that done."""
+    def note(self, request: Launch, modules: tuple[str, ...]) -> None:
+        """A run that was launched with these has said what it has imported: the next one like it may find that done."""
         if not self._most:
             return
-        if why := spare.unsuited(orders, gpus=self._gpus):
-            log.info("no spare process is made for such runs: %s run=%d", why, orders.spec.run)
+        if why := spare.unsuited(request, gpus=self._gpus):
+            log.info("no spare process is made for such runs: %s run=%d", why, request.spec.run)
             return
-        like, now = spare.likeness(orders), time.monotonic()
+        like, now = spare.likeness(request), time.monotonic()
         known = self._wishes.get(like)
-        self._wishes[like], self._orders[like] = Wish(now, known.spoiled if known else ""), (orders, modules)
+        self._wishes[like], self._requests[like] = Wish(now, known.spoiled if known else ""), (request, modules)
         for old in sorted(self._wishes, key=lambda like: self._wishes[like].at)[:-_MOST_WISHES]:
-            del self._wishes[old], self._orders[old]
+            del self._wishes[old], self._requests[old]
         self.due = now
 
     def look(self, now: float, *, built: Callable[[], Collection[str]]) -> None:
@@ -104,7 +104,7 @@ class Spares:
         self.due = now + _AGAIN_S if self._ending else now + _LOOK_S if self._spares or plan.look_at is not None else None
 
     def _make(self, like: Likeness, now: float) -> None:
-        orders, modules = self._orders[like]
+        request, modules = self._requests[like]
         given = {run.spare for run in self._node.runs.values()}  # by an earlier host, perhaps
         number = next(number for number in self._numbers if group_name(number) not in given)
         taken = {each.uid for each in self._spares.values()} | {run.uid for run in self._node.runs.values()}
@@ -114,7 +114,7 @@ class Spares:
             made.gate = LineSocket(ours)
             try:
                 self._node.groups.make(made.group, _MOST)
-                made.orders = spare.ahead(orders, modules, uid=made.uid, groups=self._node.groups.doors(made.group))
+                made.request = spare.ahead(request, modules, uid=made.uid, groups=self._node.groups.doors(made.group))
                 with sockets.listen(self._file(made, "sock")) as listener:
                     self._fork(theirs, listener, self._file(made, "exit"))
             except OSError as error:
@@ -154,7 +154,7 @@ class Spares:
             if not self._node.save():  # before anything of packages runs: the next host has to find it
                 raise OSError(self._node.unsaved)
             spare.set_kill_order(saved.pid, _FIRST_TO_GO)
-            made.gate.send(to_line(made.orders))
+            made.gate.send(to_line(made.request))
             return
         if made.ready:
             raise ProtocolError("it says more than it was asked")
@@ -203,15 +203,15 @@ class Spares:
 
     # --- giving one to a run ------------------------------------------------------------------------------------------------------------
 
-    def give(self, run: LiveRun, orders: Launch) -> bool:
+    def give(self, run: LiveRun, request: Launch) -> bool:
         """Whether the run goes on in a spare process; it is begun the usual way where not. One that goes wrong before the run's script has
         begun ends, and then the next attempt is begun the usual way."""
-        if not self._most or not orders.environment_dir:
+        if not self._most or not request.environment_dir:
             return False
-        why = spare.unsuited(orders, gpus=self._gpus) or spare.begun(orders)
+        why = spare.unsuited(request, gpus=self._gpus) or spare.begun(request)
         number = None
         if not why:
-            number, why = spare_plan.choose(spare.likeness(orders), [each.seen() for each in self._spares.values()])
+            number, why = spare_plan.choose(spare.likeness(request), [each.seen() for each in self._spares.values()])
         log.info("a run is started %s: %s run=%d", "the usual way" if number is None else "in a spare process", why, run.run)
         if number is None:
             return False
@@ -223,10 +223,10 @@ class Spares:
         except OSError as error:
             self._drop(made, f"it could not be given to a run: {error}")
             return False
-        self._hand_over(run, made, orders)
+        self._hand_over(run, made, request)
         return True
 
-    def _hand_over(self, run: LiveRun, made: Spare, orders: Launch) -> None:
+    def _hand_over(self, run: LiveRun, made: Spare, request: Launch) -> None:
         """From here on it is the run's, and ends with it whatever comes."""
         node, saved = self._node, made.saved()
         del self._spares[made.number]
@@ -245,13 +245,13 @@ class Spares:
         reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
-            _show(made, orders, writes)
+            _show(made, request, writes)
         os.close(writes)
         node.helpers.add(child)
-        node.watch(reads, functools.partial(self._on_shown, run, made, orders, reads))
+        node.watch(reads, functools.partial(self._on_shown, run, made, request, reads))
         self.due = time.monotonic()
 
-    def _on_shown(self, run: LiveRun, made: Spare, orders: Launch, reads: int, _mask: int) -> None:
+    def _on_shown(self, run: LiveRun, made: Spare, request: Launch, reads: int, _mask: int) -> None:
         """The run's folder is in its box, or not: then the process ends."""
         said = os.read(reads, 1000)
         self._node.unwatch(reads)
@@ -262,8 +262,8 @@ class Spares:
         try:
             if said != _SHOWN:
                 raise OSError(said.decode(errors="replace") or "it ended")
-            box = dataclasses.replace(orders.box, uid=made.uid)
-            run.gate.send(to_line(dataclasses.replace(orders, box=box, secret=run.socket_token)))
+            box = dataclasses.replace(request.box, uid=made.uid)
+            run.gate.send(to_line(dataclasses.replace(request, box=box, secret=run.socket_token)))
         except OSError as error:
             run.problem = f"its folder could not be shown to its spare process: {error}"
             ending.kill(self._node, run, now=time.monotonic(), reason=run.problem, interrupts=True)
@@ -279,11 +279,11 @@ class Spares:
                 self._spoil(like, run.problem or "a run's spare process ended before its script began")
 
 
-def _show(made: Spare, orders: Launch, writes: int) -> NoReturn:
+def _show(made: Spare, request: Launch, writes: int) -> NoReturn:
     """In a child of the host."""
     try:
         assert made.namespace is not None
-        own_folder.show(made.namespace, spare.shown_to(orders), result=orders.spec.result_dir, uid=made.uid)
+        own_folder.show(made.namespace, spare.shown_to(request), result=request.spec.result_dir, uid=made.uid)
         os.write(writes, _SHOWN)
     except BaseException as error:
         os.write(writes, str(error)[:1000].encode() or b"?")

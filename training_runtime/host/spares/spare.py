@@ -15,7 +15,7 @@ from pathlib import Path
 from training_runtime.host import processes
 from training_runtime.host.processes import Traces
 from training_runtime.host.runs.launch import Hello, Launch
-from training_runtime.host.sandbox import levels, own_folder
+from training_runtime.host.sandbox import enter, levels, own_folder
 from training_runtime.host.sandbox.levels import Box, Policy
 from training_runtime.host.sandbox.rootfs import Use
 from training_runtime.host.sockets import LineSocket
@@ -35,7 +35,7 @@ _NAME_LENGTH, MOST_MODULES = 200, 20_000
 
 @dataclass(eq=False)
 class Spare:
-    """`gate`: to the process, `orders`: what it is told there once it has said who it is (`hello`). `namespace`: the descriptor of its
+    """`gate`: to the process, `request`: what it is told there once it has said who it is (`hello`). `namespace`: the descriptor of its
     mount namespace. `ready`: it has imported all and waits."""
 
     number: int
@@ -43,7 +43,7 @@ class Spare:
     uid: int
     made_at: float
     gate: LineSocket = field(init=False)
-    orders: Ahead = field(init=False)
+    request: Ahead = field(init=False)
     hello: Hello | None = None
     namespace: int | None = None
     ready: bool = False
@@ -86,12 +86,12 @@ def group_name(number: int) -> str:
     return f"spare-{number}"
 
 
-def unsuited(orders: Launch, *, gpus: bool) -> str:
+def unsuited(request: Launch, *, gpus: bool) -> str:
     """Why runs like this have no spare process, in words; empty where they may have one."""
-    spec, box = orders.spec, orders.box
-    own = {"code": orders.code, "data": spec.data_dir, "result": spec.result_dir}
+    spec, box = request.spec, request.box
+    own = {"code": request.code, "data": spec.data_dir, "result": spec.result_dir}
     refusals = {
-        "it has no environment of its own": not orders.environment_dir,
+        "it has no environment of its own": not request.environment_dir,
         "this machine gives runs no root of their own": not box.private or box.read_search,
         "this machine refuses runs no system call": not box.filtered,
         "it has secrets": bool(spec.secrets),
@@ -106,10 +106,10 @@ def unsuited(orders: Launch, *, gpus: bool) -> str:
     return next((why for why, holds in refusals.items() if holds), "")
 
 
-def begun(orders: Launch) -> str:
+def begun(request: Launch) -> str:
     """Why this very run has none though those like it may: its folder belongs to its user already. Empty where it may."""
     try:
-        return "" if os.lstat(orders.spec.result_dir).st_uid == os.geteuid() else "it goes on where an earlier attempt was"
+        return "" if os.lstat(request.spec.result_dir).st_uid == os.geteuid() else "it goes on where an earlier attempt was"
     except OSError:
         return "its folder is not there"
 
@@ -118,17 +118,17 @@ def _is_among(folder: str, box: Box) -> bool:
     return any(Path(path).is_relative_to(folder) for path in box.execute if path != box.write)
 
 
-def likeness(orders: Launch) -> Likeness:
-    spec = orders.spec
+def likeness(request: Launch) -> Likeness:
+    spec = request.spec
     return Likeness(
-        environment=Path(orders.environment_dir).name,
+        environment=Path(request.environment_dir).name,
         person=spec.user,
-        code=orders.code,
+        code=request.code,
         script=spec.argv[0] if spec.argv else "",
         slots=0 if spec.elastic else spec.max_slots,
-        variables=tuple(sorted(_renamed(orders.environment, spec.result_dir).items())),
-        python_path=orders.python_path,
-        shown=tuple(path for path, _ in _later(orders)),
+        variables=tuple(sorted(_renamed(request.environment, spec.result_dir).items())),
+        python_path=request.python_path,
+        shown=tuple(path for path, _ in _later(request)),
     )
 
 
@@ -136,37 +136,37 @@ def _renamed(environment: Mapping[str, str], result: str) -> dict[str, str]:
     return {name: value.replace(result, own_folder.SCRATCH) for name, value in environment.items() if name not in _ITS_OWN}
 
 
-def _later(orders: Launch) -> tuple[tuple[str, Use], ...]:
+def _later(request: Launch) -> tuple[tuple[str, Use], ...]:
     """The folders of the box in which those of the run will appear."""
-    read = (orders.code, *((orders.spec.data_dir,) if orders.spec.data_dir else ()))
+    read = (request.code, *((request.spec.data_dir,) if request.spec.data_dir else ()))
     parents: dict[str, Use] = {str(Path(path).parent): "read" for path in read}
-    return tuple((parents | {str(Path(orders.spec.result_dir).parent): "write"}).items())
+    return tuple((parents | {str(Path(request.spec.result_dir).parent): "write"}).items())
 
 
-def ahead(orders: Launch, modules: tuple[str, ...], *, uid: int, groups: tuple[str, ...]) -> Ahead:
+def ahead(request: Launch, modules: tuple[str, ...], *, uid: int, groups: tuple[str, ...]) -> Ahead:
     """What a spare process for runs like this is told: nothing of this run but the names of its modules."""
-    result = orders.spec.result_dir
+    result = request.spec.result_dir
     box = replace(
-        orders.box,
+        request.box,
         uid=uid,
-        execute=tuple(path for path in orders.box.execute if path != orders.code),
+        execute=tuple(path for path in request.box.execute if path != request.code),
         read=(),
         write=own_folder.SCRATCH,
-        later=_later(orders),
+        later=_later(request),
     )
     return Ahead(
         modules=tuple(name for name in modules[:MOST_MODULES] if _is_name(name)),
-        driver=orders.driver,
+        driver=request.driver,
         box=box,
-        environment=_renamed(orders.environment, result) | dict.fromkeys(_ITS_OWN & orders.environment.keys(), ""),
-        python_path=orders.python_path,
-        environment_dir=orders.environment_dir,
-        work_dir=orders.work_dir.replace(result, own_folder.SCRATCH),
-        log_dir=orders.log_dir.replace(result, own_folder.SCRATCH),
-        temporary=orders.temporary.replace(result, own_folder.SCRATCH),
-        script=orders.spec.argv[0] if orders.spec.argv else "",
-        slots=0 if orders.spec.elastic else orders.spec.max_slots,
-        said=orders.spec.env,
+        environment=_renamed(request.environment, result) | dict.fromkeys(_ITS_OWN & request.environment.keys(), ""),
+        python_path=request.python_path,
+        environment_dir=request.environment_dir,
+        work_dir=request.work_dir.replace(result, own_folder.SCRATCH),
+        log_dir=request.log_dir.replace(result, own_folder.SCRATCH),
+        temporary=request.temporary.replace(result, own_folder.SCRATCH),
+        script=request.spec.argv[0] if request.spec.argv else "",
+        slots=0 if request.spec.elastic else request.spec.max_slots,
+        said=request.spec.env,
         groups=groups,
     )
 
@@ -175,11 +175,11 @@ def _is_name(name: str) -> bool:
     return len(name) <= _NAME_LENGTH and all(part.isidentifier() for part in name.split("."))
 
 
-def shown_to(orders: Launch) -> tuple[tuple[str, Use], ...]:
+def shown_to(request: Launch) -> tuple[tuple[str, Use], ...]:
     """What the run sees of the machine beside what its spare process has seen, and its own folder."""
-    data = (orders.spec.data_dir,) if orders.spec.data_dir else ()
-    devices = tuple(path for path in levels.devices() if path not in levels.HARMLESS_DEVICES)
-    return (*((path, "read") for path in (orders.code, *data)), *((path, "device") for path in devices))
+    data = (request.spec.data_dir,) if request.spec.data_dir else ()
+    devices = tuple(path for path in enter.devices() if path not in enter.HARMLESS_DEVICES)
+    return (*((path, "read") for path in (request.code, *data)), *((path, "device") for path in devices))
 
 
 def a_user(policy: Policy, taken: Collection[int | None]) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from training_runtime.scheduling.reasons import listed
+from training_runtime.scheduling.wording import listed
 
 KEEP_APART = frozenset({"user+landlock", "user"})
 REMEDY = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from experiments.cluster import utilization
 from experiments.cluster.snapshot import NODE_SILENT_S
-from experiments.models import ClusterRules, Grant, PresentUse, Slot, TrainingRun
+from experiments.models import ClusterRules, Grant, LatestUtilization, Slot, TrainingRun
 
 NOT_YET = "not measured yet"
 NO_NEWS = "no recent data"
@@ -88,7 +88,7 @@ def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[Found, dict[int, dt.d
     """By run and slot, and when it was measured; None for a run of which nothing was heard lately."""
     found: dict[int, Mapping[int, Present] | None] = {}
     at = {}
-    for row in PresentUse.objects.filter(run__in=list(runs)):
+    for row in LatestUtilization.objects.filter(run__in=list(runs)):
         at[row.run_id] = dt.datetime.fromtimestamp(row.t, dt.UTC)
         fresh = now.timestamp() - row.t <= NODE_SILENT_S
         slots = {each.slot: _present(each, now) for each in utilization.entries(row)}

@@ -1,5 +1,5 @@
-"""Who can run code here, and which machines refuse it for that. Reads rows for `training_runtime.scheduling.apart`, which decides; writes
-nothing.
+"""Who can run code here, and which machines refuse it for that. Reads rows for `training_runtime.scheduling.isolation`, which decides;
+writes nothing.
 
 Who counts as a person: an account that is open and can be logged in with (it has a password that can be used), administrators too, for
 every one of them may make a project and run code in it; and an account that was closed, for as long as a run of it has not ended, since its
@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from experiments.models import ClusterRules, Node, TrainingRun, User
 from experiments.models.runs import LIVE
-from training_runtime.scheduling.apart import Standing, standing
+from training_runtime.scheduling.isolation import Standing, standing
 
 MOST_NODES = 200  # that are listed
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.scheduling.cast import a_run, decide, machine, sizes
 from training_runtime.host.sandbox.levels import LEVELS
-from training_runtime.scheduling.apart import KEEP_APART, REMEDY, standing, waits
 from training_runtime.scheduling.facts import Rules
+from training_runtime.scheduling.isolation import KEEP_APART, REMEDY, standing, waits
 
 RULES = Rules(one_machine=True)
 WEAK, STRONG = machine(4, node="weak"), machine(2, node="strong", first=5)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from experiments.cluster import fleet, scheduling, utilization
-from experiments.models import Grant, PresentUse, Project, Slot, SlotUse, TrainingRun, User
-from experiments.selectors import present
+from experiments.models import Grant, LatestUtilization, Project, Slot, TrainingRun, User, UtilizationSample
+from experiments.selectors import latest_utilization
 from experiments.selectors.utilization import missing, use
 from tests import cast
 from tests.conftest import Said
@@ -45,21 +45,21 @@ def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, s
         fleet.record(observation, now=at(second))
     assert shares(run) == [None, 0.75, 0.25]
     assert [(each.memory, each.largest) for each in use(run)] == [(150, 100), (156, 106), (162, 112)]
-    last = SlotUse.objects.filter(run=run)[1].tick
+    last = UtilizationSample.objects.filter(run=run)[1].tick
     assert shares(run, after=last) == [0.25], "a page asks for what it has not got"
 
 
 def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: Said) -> None:
     kept = [second / 10 for second in range(400) if utilization.keep(run, seen(run, second / 10, second / 5 + 1, 7), now=at(second / 10))]
     assert len(kept) == 8
-    assert min(later - before for before, later in itertools.pairwise(kept)) >= SlotUse.EVERY_S
+    assert min(later - before for before, later in itertools.pairwise(kept)) >= UtilizationSample.EVERY_S
 
 
 def test_two_that_write_at_once_leave_one_point(run: TrainingRun) -> None:
     row = {"run": run, "tick": int(NOW.timestamp()) // 5, "t": NOW.timestamp() - 60, "counted_s": 1.0}
-    SlotUse.objects.create(**row)  # the other one's, which was not there yet when this one looked
+    UtilizationSample.objects.create(**row)  # the other one's, which was not there yet when this one looked
     utilization.keep(run, seen(run, 1.0, 2.0), now=NOW)
-    assert SlotUse.objects.filter(run=run).count() == 1
+    assert UtilizationSample.objects.filter(run=run).count() == 1
 
 
 def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(run: TrainingRun) -> None:
@@ -68,10 +68,10 @@ def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(r
         at_s = NOW.timestamp() + t
         slots = [[slot, 1.0, t * part, t, len(rows)] for slot, part in ((1, 0.25), (2, 0.75))]
         sums = {"busy_s": t, "counted_s": 2 * t, "memory_bytes": len(rows), "largest_bytes": 1}
-        rows.append(SlotUse(run=run, tick=int(at_s // 5), t=at_s, least_share=0.25, greatest_share=0.75, slots=slots, **sums))
+        rows.append(UtilizationSample(run=run, tick=int(at_s // 5), t=at_s, least_share=0.25, greatest_share=0.75, slots=slots, **sums))
         t += utilization.interval_s(0.0, t)
     assert len(rows) < 5000
-    SlotUse.objects.bulk_create(rows)
+    UtilizationSample.objects.bulk_create(rows)
     late = at(month_s)
     assert not utilization.keep(run, seen(run, t, 2 * t, 1), now=late), "the points of a long run are further apart"
     found = use(run)
@@ -124,7 +124,7 @@ def test_the_memory_of_a_gpu_that_slots_share_counts_once(project: Project, alic
     assert utilization.keep(run, counted(run, *slots), now=at(0))
     assert utilization.renew(run, counted(run, *slots), now=at(0))
     assert [(each.memory, each.least, each.largest) for each in use(run)] == [(40, 10, 30)]
-    assert present.of_run(run, now=at(0)).memory == 40
+    assert latest_utilization.of_run(run, now=at(0)).memory == 40
 
 
 def test_a_worker_that_follows_another_on_a_slot_is_counted_from_its_own_beginning(run: TrainingRun) -> None:
@@ -146,7 +146,7 @@ def test_where_a_slot_was_not_held_its_line_has_nothing(run: TrainingRun) -> Non
 
 def now_of(run: TrainingRun, second: float) -> list[tuple[float | None, int | None, str]]:
     """(share, memory, why it is not known) of its slots at a moment."""
-    found = present.of_run(run, now=at(second))
+    found = latest_utilization.of_run(run, now=at(second))
     return [(each.use.share and round(each.use.share, 3), each.use.memory, each.use.why) for each in found.slots]
 
 
@@ -155,13 +155,13 @@ def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_ar
     for second, busy_s in ((0, 0.0), (1, 1.0), (5, 4.0), (6, 4.5), (10, 5.0)):
         slots = [SlotSeen(slot, 1.0, busy_s, float(second), 10**9, 4 * 10**9) for slot in held[:3]]
         utilization.renew(run, counted(run, *slots), now=at(second))
-    assert now_of(run, 10) == [(0.2, 10**9, "")] * 3 + [(None, None, present.NOT_YET)]
-    found = present.of_run(run, now=at(10))
+    assert now_of(run, 10) == [(0.2, 10**9, "")] * 3 + [(None, None, latest_utilization.NOT_YET)]
+    found = latest_utilization.of_run(run, now=at(10))
     assert (round(found.share or 0, 3), found.memory, found.unknown, found.at) == (0.2, 3 * 10**9, 1, at(10))
     assert found.slots[0].use.device == 4 * 10**9
-    assert PresentUse.objects.count() == 1
-    assert now_of(run, 10 + scheduling.NODE_SILENT_S + 1) == [(None, None, present.NO_NEWS)] * 4
-    assert present.of_run(run, now=at(60)).share is None, "what is long ago is not said to be now"
+    assert LatestUtilization.objects.count() == 1
+    assert now_of(run, 10 + scheduling.NODE_SILENT_S + 1) == [(None, None, latest_utilization.NO_NEWS)] * 4
+    assert latest_utilization.of_run(run, now=at(60)).share is None, "what is long ago is not said to be now"
 
 
 def test_a_machine_that_cannot_tell_is_said_to(run: TrainingRun) -> None:
@@ -169,7 +169,7 @@ def test_a_machine_that_cannot_tell_is_said_to(run: TrainingRun) -> None:
     utilization.renew(
         run, RunObservation(run.pk, 1, "running", tuple(slots), slots=tuple(SlotSeen(slot, 1.0) for slot in slots)), now=at(0)
     )
-    assert now_of(run, 1) == [(None, None, present.CANNOT)] * 4
+    assert now_of(run, 1) == [(None, None, latest_utilization.CANNOT)] * 4
 
 
 def test_a_run_that_has_lost_its_slots_and_got_others_waits_for_their_figures(run: TrainingRun) -> None:
@@ -179,7 +179,7 @@ def test_a_run_that_has_lost_its_slots_and_got_others_waits_for_their_figures(ru
     assert not utilization.renew(run, RunObservation(run.pk, 1, "running", (), slots=()), now=at(20)), (
         "nothing is written of a run that holds nothing"
     )
-    assert now_of(run, 300) == [(None, None, present.NOT_YET)] * 4
+    assert now_of(run, 300) == [(None, None, latest_utilization.NOT_YET)] * 4
 
 
 def test_what_leaves_the_slots_out_changes_nothing(run: TrainingRun) -> None:

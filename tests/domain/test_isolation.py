@@ -12,11 +12,11 @@ from django.core.management import call_command
 
 from experiments import services
 from experiments.accounts import passwords
-from experiments.cluster import apart, desired, fleet, scheduling
+from experiments.cluster import desired, fleet, isolation, scheduling
 from experiments.management.demonstration import story
 from experiments.models import ClusterChange, ClusterRules, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
-from training_runtime.scheduling.apart import REMEDY, waits
+from training_runtime.scheduling.isolation import REMEDY, waits
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -54,7 +54,7 @@ def trust(dora: User, *, yes: bool = True) -> None:
 def test_one_persons_code_runs_in_whatever_box_there_is(hers: Project, alice: User, host: cast.Host) -> None:
     for level in ("landlock", "limits", "off"):
         Node.objects.update(sandbox_level=level)
-        assert apart.closed_machines() == []
+        assert isolation.closed_machines() == []
     run = cast.run(hers, by=alice, now=NOW)
     scheduling.tick(NOW)
     assert len(cast.slots_of(run)) == 4
@@ -158,17 +158,17 @@ def test_no_environment_is_built_where_code_is_refused(hers: Project, alice: Use
 
 
 def test_who_counts_as_a_person(hers: Project, alice: User, host: cast.Host) -> None:
-    assert apart.people() == 1
+    assert isolation.people() == 1
     User.objects.create_user("backups")  # no password: nobody can act as it
-    assert apart.people() == 1
+    assert isolation.people() == 1
     bob, dora = cast.person("bob"), cast.person("dora", staff=True)
-    assert apart.people() == 3, "administrators can run code too"
+    assert isolation.people() == 3, "administrators can run code too"
     run = cast.run(services.create_project(by=bob, name="His"), by=bob, now=NOW)
     User.objects.filter(pk__in=(bob.pk, dora.pk)).update(is_active=False)
-    assert apart.people() == 2, "his code is still about"
+    assert isolation.people() == 2, "his code is still about"
     services.stop_run(run, by=alice)
     turns(host, first=0)
-    assert (fresh(run).state, apart.people()) == (RunState.STOPPED, 1)
+    assert (fresh(run).state, isolation.people()) == (RunState.STOPPED, 1)
 
 
 def test_who_makes_the_second_account_is_told_what_that_does(hers: Project, alice: User, host: cast.Host) -> None:

@@ -1,0 +1,96 @@
+"""Execution commands: read without a shell, PyTorch's launcher taken off, and refused with what to do where they cannot run."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.files import bundles
+from experiments.files.bundles import BundleRefused
+from tests import cast
+from tests.domain.test_bundles import keep
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        ("main.py", ("main.py",)),
+        ("python main.py --epochs 5", ("main.py", "--epochs", "5")),
+        ("main.py --epochs 5", ("main.py", "--epochs", "5")),
+        ("python3 ./main.py", ("main.py",)),
+        ("/usr/bin/python3.11 -u main.py", ("main.py",)),
+        ("  main.py --name 'two words' \"a'b\" ", ("main.py", "--name", "two words", "a'b")),
+        ("lib/train.py $HOME `id`", ("lib/train.py", "$HOME", "`id`")),
+        ("main.py a;b", ("main.py", "a;b")),
+    ],
+)
+def test_a_command_is_read_without_a_shell(command: str, argv: tuple[str, ...]) -> None:
+    assert bundles.parse_command(command) == argv
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "restarts"),
+    [
+        ("torchrun main.py --epochs 5", ("main.py", "--epochs", "5"), None),
+        ("torchrun --nnodes=1:4 --nproc_per_node 4 --max-restarts=2 main.py --max-restarts 9", ("main.py", "--max-restarts", "9"), 2),
+        ("/opt/bin/torchrun --standalone lib/train.py", ("lib/train.py",), None),
+        ("python -m torch.distributed.run --max_restarts 0 main.py", ("main.py",), 0),
+        ("python3 -u -m torch.distributed.launch --use_env main.py -m x", ("main.py", "-m", "x"), None),
+        (
+            "python -m torchelastic.distributed.launch --nnodes=1:3 --rdzv_id=7 --rdzv_backend=etcd --rdzv_endpoint=etcd:2379 main.py data",
+            ("main.py", "data"),
+            None,
+        ),
+    ],
+)
+def test_pytorchs_launcher_is_taken_off_with_its_options(command: str, argv: tuple[str, ...], restarts: int | None) -> None:
+    assert bundles.parse_command(command) == argv
+    found = bundles.launcher(command)
+    assert found is not None
+    assert found.max_restarts == restarts
+    bundles.check_launcher(command, torchrun=True)
+    with pytest.raises(BundleRefused, match='choose "torchrun elastic" or "torchrun" as the distributed training type'):
+        bundles.check_launcher(command, torchrun=False)
+
+
+def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
+    assert bundles.launcher("main.py torchrun") is None
+    bundles.check_launcher("python main.py", torchrun=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("", "names no script"),
+        ("torchrun", "names no script"),
+        ("torchrun --nproc-per-node", "--nproc-per-node of torchrun has no value"),
+        ("torchrun --max-restarts many main.py", "--max-restarts many is no whole number from 0 to 100"),
+        ("torchrun --max-restarts=101 main.py", "no whole number"),
+        ("torchrun -m main", "-m of torchrun is not possible here: begin with the script, as in torchrun main.py"),
+        ("torchrun --no-python echo", "only Python scripts are run"),
+        ("torchrun --gpus 4 main.py", "torchrun has no option --gpus"),
+        ("torchrun ../main.py", "not inside the zip"),
+        ("python -m torch.utils.collect_env", "Options of Python itself such as -m"),
+        ("python", "names no script"),
+        ("main.py 'oops", "close the quotes"),
+        ("python -m main", "Options of Python itself such as -m"),
+        ("main.sh", "not a Python file"),
+        ("A=1 main.py", "not a Python file"),
+        ("main.py && rm -rf /", "not run by a shell"),
+        ("main.py > log", "not run by a shell"),
+        ("/etc/evil.py", "not inside the zip"),
+        ("../evil.py", "not inside the zip"),
+        ("a/../../evil.py", "not inside the zip"),
+        ("main.py \0", "NUL"),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused_with_what_to_do(command: str, message: str) -> None:
+    with pytest.raises(BundleRefused, match=message):
+        bundles.parse_command(command)
+
+
+def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:
+    bundle = keep(cast.zipped({"main.py": "", "lib/net.py": ""}))
+    with pytest.raises(BundleRefused, match=r"train\.py is not in the zip: name one of its Python files \(main\.py, lib/net\.py\)"):
+        bundles.entry(bundle, "python train.py")

@@ -1,0 +1,72 @@
+"""A script that does not call train(), or not yet: its own figures are curves, and its progress bar says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from experiments.cluster import scheduling
+from experiments.metrics.ingest import progress_of
+from experiments.models import JournalCursor, MetricSeries, Node, RunState, TrainingRun
+from experiments.runs import states
+from tests import cast
+from tests.conftest import Said
+from tests.domain.test_ingest import NOW, run, take
+from training_runtime.journal import Logged, Progress, Suspended
+
+__all__ = ["run"]  # a fixture
+
+pytestmark = pytest.mark.django_db
+
+
+def test_figures_that_a_plain_script_logs_are_curves_and_say_that_it_runs(run: TrainingRun) -> None:
+    cast.write_journal(run, Logged("train", 5, {"loss": 2.0}), Logged("train", 10, {"loss": 1.0}), Logged("test", 10, {"f1": 0.5}))
+    take(run)
+    assert (run.state, run.step, run.started_at) == (RunState.RUNNING, 10, NOW)
+    assert {(s.group, s.name): (s.points, s.last_step) for s in MetricSeries.objects.filter(run=run)} == {
+        ("train", "loss"): (2, 10),
+        ("test", "f1"): (1, 10),
+    }
+
+
+def test_figures_that_a_script_logs_beside_its_training_change_neither_its_steps_nor_its_state(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), cast.step(1), Logged("train", 700, {"f1": 0.5}), Suspended(1, 1, "bob's run began"))
+    scheduling.close_all(run, node=Node.objects.get(), now=NOW, reason="bob's run began")
+    take(run)
+    assert (run.state, run.step) == (RunState.SUSPENDED, 1)
+
+
+def test_how_far_a_plain_script_is_its_own_progress_bar_says(
+    run: TrainingRun, said: Said, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    hostile = [Progress(5, 0, None, ""), Progress(-1, 2, None, ""), Progress(3, 2, None, ""), Progress(1, float("inf"), None, "")]
+    cast.write_journal(run, Progress(30, 120, 45.5, "Epoch 3" * 100), *hostile, t=NOW.timestamp())
+    with django_capture_on_commit_callbacks(execute=True):
+        take(run)
+    assert run.bar() == {"done": 30, "total": 120, "left": 45.5, "label": ("Epoch 3" * 100)[:200]}
+    assert (run.left_s(), run.remaining_s()) == (45.5, None)
+    assert JournalCursor.objects.get(run=run).rejected == len(hostile)
+    assert said.about(f"run-{run.pk}", "points")[-1]["progress"]["bar"] == run.bar()
+
+
+def test_where_steps_are_known_a_progress_bar_says_nothing(run: TrainingRun) -> None:
+    cast.write_journal(run, cast.started(), cast.step(1), Progress(1, 2, 1e6, "Download"))
+    take(run)
+    assert run.left_s() == run.remaining_s() != 1e6
+    assert "bar" not in progress_of(run)
+
+
+def test_a_script_that_has_not_called_train_for_a_while_runs_all_the_same(run: TrainingRun) -> None:
+    soon, late = NOW + states.QUIET / 2, NOW + states.QUIET
+    assert states.tell_at_work(soon) == 0
+    assert [states.tell_at_work(late), states.tell_at_work(late)] == [1, 0]
+    run.refresh_from_db()
+    assert (run.state, run.started_at) == (RunState.RUNNING, NOW)
+    assert "has not called train()" in run.state_reason
+
+
+def test_one_that_waits_for_slots_is_not_said_to_run(run: TrainingRun) -> None:
+    scheduling.close_all(run, node=Node.objects.get(), now=NOW, reason="others need them")
+    assert states.tell_at_work(NOW + states.QUIET) == 0
