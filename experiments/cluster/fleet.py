@@ -87,16 +87,14 @@ def record(observation: Observation, *, now: dt.datetime, slots: int | None = No
 
     What one that was declared lost had then counts no more: until it has heard of that, only that it is there is taken in.
     """
-    with transaction.atomic():  # one turn at the lock for all that is only noted
-        refusal, node = _register(observation.node, now=now, slots=slots)
-        runs = [] if refusal else _note(node, observation, now=now)
-    if refusal:
-        raise AnotherHost(refusal)
+    node = register(observation.node, now=now, slots=slots)
     _note_storage(node, observation.storage_problem)
     slot_health.take_in(node, observation.gpus, now=now)
     environments.take_in(node, observation.environments, observation.folders, now=now)
     if observation.revision < node.fence:
         return node
+    with transaction.atomic():  # one turn at SQLite's lock; without the node's, which others want who have a run's
+        runs = _note(node, observation, now=now)
     for run, seen in runs:
         if seen.exit_code is not None:
             _end(node, run, seen, exit_code=seen.exit_code, now=now)
@@ -108,12 +106,10 @@ def record(observation: Observation, *, now: dt.datetime, slots: int | None = No
 
 def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tuple[TrainingRun, RunObservation]]:
     """Figures of its runs; the live ones whose driver is there, with what was seen of them."""
-    if observation.revision < node.fence:
-        return []
     news, numbers, found = False, {seen.run for seen in observation.runs}, []
     away = remote_workers.elsewhere(node, numbers)
     runs = TrainingRun.objects.filter(pk__in=numbers, home=node, state__in=LIVE).select_related("experiment").in_bulk()
-    for seen in observation.runs:
+    for seen in sorted(observation.runs, key=lambda each: each.run):  # as a plan locks them
         run = runs.get(seen.run)
         if seen.station:
             news |= remote_workers.take_in(node, seen, now=now)
