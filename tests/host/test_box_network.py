@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -17,7 +18,7 @@ from tests.host.box import BOTH_LEVELS, needs_box, try_in_the_box
 from tests.host.conftest import REPOSITORY, HostUnderTest, is_root, until
 from tests.host.outside import FROM_INSIDE, another_machine, can, greeting, needs_a_way_out, needs_network_namespaces
 from training_runtime.errors import SandboxRefused
-from training_runtime.host.sandbox import network
+from training_runtime.host.sandbox import network, probe
 
 USERS = BOTH_LEVELS  # each promise is kept at both levels
 
@@ -168,6 +169,25 @@ def test_a_run_that_asks_for_the_network_reaches_the_outside_and_nothing_private
 def test_nothing_is_left_of_the_way_out_once_the_run_has_ended(host: HostUnderTest) -> None:
     try_in_the_box(host, "", network=True)
     assert not [each for each in host.processes() if Path(f"/proc/{each.pid}/comm").read_text().startswith("slirp")]
+
+
+@needs_a_way_out
+def test_what_the_machine_has_mounted_stays_mounted(tmp_path: Path) -> None:
+    """Below a shared mount, as Docker, Kubernetes and `ip netns` have them."""
+    shared, below = tmp_path / "shared", tmp_path / "shared" / "below"
+    with contextlib.ExitStack() as stack:
+        shared.mkdir()
+        mounted(stack, shared, "--make-shared")
+        below.mkdir()
+        mounted(stack, below)
+        (below / "here").write_text("yes")
+        assert probe._in_child(lambda: network.probe("outward")) == ""
+        assert (below / "here").read_text() == "yes"
+
+
+def mounted(stack: contextlib.ExitStack, folder: Path, *options: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", *options, "none", str(folder)], check=True)
+    stack.callback(subprocess.run, ["umount", str(folder)], check=False)
 
 
 @needs_a_way_out

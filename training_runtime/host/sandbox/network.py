@@ -170,6 +170,10 @@ def _become_slirp(process: int, *, gate: int, tells: int, errors: int) -> NoRetu
         os.dup2(0, 1)
         os.dup2(errors, 2)
         os.set_inheritable(tells, True)
+        if os.geteuid() == 0:
+            # Its sandbox unmounts all that it does not need, and what is mounted below a shared mount (as /run/netns, and the volumes of
+            # Kubernetes) it would unmount for the whole machine: it makes the root alone private.
+            kernel.own_mounts()
         space = f"/proc/{process}/ns"
         rights = "--enable-sandbox" if os.geteuid() == 0 else f"--userns-path={space}/user"
         options = ("--configure", "--mtu=65520", "--disable-host-loopback", "--enable-seccomp", f"--cidr={INSIDE}", rights)
