@@ -29,13 +29,14 @@ class Joined:
     data: Path | None = None
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-joined-")))
     process: subprocess.Popen[bytes] | None = None
+    within: tuple[str, ...] = ()  # the command in which it is run, as of a network namespace
 
     def start(self) -> None:
         """The line as it was printed, with the command of the environment that runs the tests."""
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         program, *arguments = shlex.split(self.line)
         assert program == "edt-node"
-        command = [str(Path(sys.executable).with_name(program)), *arguments, "--home", str(self.home)]
+        command = [*self.within, str(Path(sys.executable).with_name(program)), *arguments, "--home", str(self.home)]
         if self.data is not None:
             command += ["--data-root", str(self.data)]
         mine = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}

@@ -101,13 +101,15 @@ def keeps_people_apart(**settings: str) -> bool:
 class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
     `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one.
-    `trusting`: the people of a prepared one trust each other where the box of this machine does not keep their code apart."""
+    `trusting`: the people of a prepared one trust each other where the box of this machine does not keep their code apart. `host`: the
+    address that it listens on."""
 
     slots: int = 4
     address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     first: bool = False
     trusting: bool = True
+    host: str = "127.0.0.1"
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -116,7 +118,7 @@ class Studio:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -139,7 +141,7 @@ class Studio:
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "studio", "--port", str(self.port)],
+            [sys.executable, "manage.py", "studio", "--host", self.host, "--port", str(self.port)],
             cwd=REPOSITORY,
             env=self.environment,
             stdout=self.output.open("ab"),

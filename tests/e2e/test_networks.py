@@ -1,0 +1,103 @@
+"""Joined machines with networks and clocks of their own: cables are pulled, networks get slow, clocks are wrong, and a run goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.joined import Joined, line_for
+from tests.e2e.namespaces import Bridge, Namespace, can_skew_clocks, problem
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_joining import drains, gets_on, submits
+from tests.e2e.test_mishaps import state
+from tests.e2e.test_story import steps_in_journal
+from tests.engine.harness import weights
+
+HELD = """
+SELECT n.name FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id JOIN experiments_node n ON n.id = s.node_id
+WHERE g.run_id = ? AND g.released_at IS NULL
+"""
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def bridge() -> Iterator[Bridge]:
+    if why := problem():
+        pytest.skip(why)
+    bridge = Bridge()
+    try:
+        bridge.open()
+        yield bridge
+    finally:
+        bridge.close()
+
+
+@pytest.fixture
+def studio(bridge: Bridge) -> Iterator[Studio]:
+    """On an address that is not this machine's alone, and impatient: a machine is given up after twelve seconds."""
+    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2", "EDT_ALLOWED_HOSTS": bridge.address}, host=bridge.address)
+    try:
+        studio.start()
+        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+        yield studio
+    finally:
+        studio.close()
+
+
+@pytest.fixture
+def machine(studio: Studio) -> Iterator[Callable[..., Joined]]:
+    """`machine(name, its namespace, clock)`: it has joined."""
+    machines: list[Joined] = []
+
+    def make(name: str, net: Namespace, *, clock: str = "") -> Joined:
+        line = f"{line_for(studio, name, slots=2)} --insecure"
+        made = Joined(studio, name, line, data=studio.home / "data", within=net.within(clock=clock))
+        machines.append(made)
+        made.arrives()
+        return made
+
+    try:
+        yield make
+    finally:
+        for each in machines:
+            each.close()
+
+
+def said_there(machine: Joined, run: int) -> list[dict[str, object]]:
+    lines = (machine.folder(run) / "journal.jsonl").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def test_a_run_outlives_a_cut_cable_a_slow_network_and_a_wrong_clock_bit_for_bit(
+    studio: Studio, bridge: Bridge, machine: Callable[..., Joined], tmp_path: Path
+) -> None:
+    nets = {name: bridge.machine() for name in ("beta", "gamma")}
+    beta = machine("beta", nets["beta"], clock="-2h" if can_skew_clocks() else "")
+    gamma = machine("gamma", nets["gamma"], clock="+3h" if can_skew_clocks() else "")
+    drains(studio, local=True, beta=True)
+    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 5")
+    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through\n{gamma.tail()}\n{studio.tail()}", deadline_s=120)
+
+    drains(studio, beta=False, gamma=True)
+    run = submits(studio, digits(tmp_path, part_s=0.2), command="main.py --epochs 5")
+    gets_on(studio, run, on="beta")
+    nets["beta"].cut()
+    wait_until(lambda: "suspended" in str(said_there(beta, run)[-3:]), lambda: f"it stops by itself\n{beta.tail()}")
+    held = studio.rows(HELD, run)
+    assert set(held) == {("beta",)}, "before the studio gives its slots to anybody"
+
+    drains(studio, gamma=False)
+    nets["gamma"].slow(rate="4mbit")
+    gets_on(studio, run, on="gamma")
+    nets["beta"].mend()
+    wait_until(lambda: ".trash" in beta.folder(run).parts, lambda: f"it has put away what it had\n{beta.tail()}", deadline_s=120)
+    wait_until(lambda: state(studio, run) == "completed", lambda: f"it completes\n{gamma.tail()}\n{studio.tail()}", deadline_s=180)
+    steps = steps_in_journal(studio, run)
+    assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
+    assert weights(studio.folder(run)) == weights(studio.folder(straight))
+    assert studio.held() == {}
