@@ -25,15 +25,15 @@ RAISES_ONCE = """
 import os
 from training_runtime.elastic.worker import main as _worker
 _engine = _worker.Worker._engine
-def _fails(self, unit, m, mine, sizes):
-    if unit.step == 52 and self.group.rank == {rank}:
+def _fails(self, doing, m):
+    if doing.unit.step == 52 and self.group.rank == {rank}:
         try:
             os.close(os.open(os.environ["RESULT_DIR"] + "/once", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             pass
         else:
             raise RuntimeError("CUDA error: unspecified launch failure")
-    return _engine(self, unit, m, mine, sizes)
+    return _engine(self, doing, m)
 _worker.Worker._engine = _fails
 """
 

@@ -286,10 +286,10 @@ def _first_steps(studio: Seeded, count: int) -> None:
     from experiments.metrics import ingest
     from experiments.models import TrainingRun
     from tests import cast
-    from tests.web import seed
+    from tests.web import seeded_runs
 
     run, now = TrainingRun.objects.get(pk=studio.queued.pk), timezone.now()
-    begins = [] if run.step else [cast.started(steps=100), seed.generation(1, 2, 0)]
+    begins = [] if run.step else [cast.started(steps=100), seeded_runs.generation(1, 2, 0)]
     log = runfiles.folder(run) / "log" / "driver" / "console.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("INFO training begins\n")

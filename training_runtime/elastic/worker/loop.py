@@ -182,24 +182,23 @@ class LoopWorker(Worker):
                     step._summed = self._go_on(step, change)
             doing = step._doing
             if step._kept is None:
-                if self.group.size == 1:
+                if not doing.reduce.several:
                     self._read(doing)
-                self._take_buffers(doing)
+                doing.reduce.take_buffers()
             self.whole = False
             self.seed(doing.unit, "optimizer")
             self.segment.set(self.worker_id, EXCUSED, 1)
 
     def _own_parts(self, step: Step) -> Iterator[Batch]:
         doing = step._doing
-        unit, mine, sizes = doing.unit, doing.mine, doing.sizes
         doing.metrics = []
-        for m in mine:
-            task, batch = self._begin_engine(unit, m, mine, sizes, alone=False)
+        for m in doing.mine:
+            task, batch = self._begin_engine(doing, m)
             data = self.compute.begin(task.place, batch)
             step._open(m)
-            yield Batch(data, m, sizes[m])
+            yield Batch(data, m, doing.sizes[m])
             doing.metrics.append(step._shut())
-            self._end_engine(unit, m, mine, sizes, alone=False)
+            self._end_engine(doing, m)
 
     def _go_on(self, step: Step, change: Reconfigured) -> bool:
         """A member died: the step is done by those who are left. True where one of them had it done already. Then this worker has the

@@ -24,7 +24,7 @@ from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint, model_files
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
-from training_runtime.elastic.worker.stepping import Stepping
+from training_runtime.elastic.worker.stepping import Doing, Stepping
 from training_runtime.elastic.worker.validation import Validation
 from training_runtime.errors import RuntimeFailure
 
@@ -83,25 +83,23 @@ class Worker(Stepping):
 
     def _step(self, unit: WorkItem) -> None:
         doing = self._begin_step(unit)
-        doing.metrics = [self._engine(unit, m, doing.mine, doing.sizes) for m in doing.mine]
+        doing.metrics = [self._engine(doing, m) for m in doing.mine]
         self._sum(doing)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self.whole = False
         self.job.optimizer.step()
-        if doing.group.size > 1:
-            self.exchange.check()
+        doing.reduce.check()
         self.exchange.drop()
-        if doing.group.size == 1:
+        if not doing.reduce.several:
             self._read(doing)  # not before: a device has more to do by now, while this process waits for it
-        self._take_buffers(doing)
+        doing.reduce.take_buffers()
         self._end_step(doing)
 
-    def _engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...]) -> BatchMetrics:
+    def _engine(self, doing: Doing, m: int) -> BatchMetrics:
         """Compute one engine, its gradients into their row."""
-        alone = self._is_alone(sizes)
-        task, batch = self._begin_engine(unit, m, mine, sizes, alone=alone)
-        metrics = self.compute.train(task.place, batch, sizes[m], sizes[m] / sum(sizes))
-        self._end_engine(unit, m, mine, sizes, alone=alone)
+        task, batch = self._begin_engine(doing, m)
+        metrics = self.compute.train(task.place, batch, doing.sizes[m], doing.sizes[m] / sum(doing.sizes))
+        self._end_engine(doing, m)
         return metrics
 
     def _begin_epoch(self, unit: WorkItem) -> None:

@@ -19,25 +19,25 @@ from training_runtime.elastic.comm.group import Group, Reconfigured
 from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
 from training_runtime.elastic.data.sampler import WorkItem
-from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
 from training_runtime.elastic.worker.lifecycle import Lifecycle, Retired
+from training_runtime.elastic.worker.reduction import OwnGradients, reduce_of
 
 
 @dataclass
 class Doing:
-    """A step under way. `sizes`: samples of each engine; `mine`: the engines of this worker; `alone`: the only worker has the only engine.
-    `agreed`: the newest generation that all members know of; `vectors`: what came of the own engines."""
+    """A step under way. `sizes`: samples of each engine; `mine`: the engines of this worker; `reduce`: how what they come to is put
+    together. `agreed`: the newest generation that all members know of; `vectors`: what came of the own engines."""
 
     unit: WorkItem
     group: Group
     sizes: tuple[int, ...]
     mine: range
-    alone: bool
+    reduce: OwnGradients
     compared: bool
     started: float
     metrics: list[BatchMetrics] = field(default_factory=list)
@@ -64,65 +64,50 @@ class Stepping(Lifecycle):
         started, group = time.monotonic(), self.group
         self.segment.set(self.worker_id, BUSY_TICK, self.tick + 1)
         sizes = self.shape.sizes(unit.index)
-        alone = self._is_alone(sizes)
-        if not alone:
-            self.buffers.ensure_snapshot()
+        mine = tree.share(group.rank, group.size, len(sizes))
+        reduce = reduce_of(self.exchange, self.buffers, group, mine, len(sizes), unit.step % 2, alone=self._is_alone(sizes))
+        reduce.begin()
         compared = group.size > 1 and self.replicas.is_due(unit.index)
         if compared:
             self._tell_digest()
-        return Doing(unit, group, sizes, tree.share(group.rank, group.size, len(sizes)), alone, compared, started)
+        return Doing(unit, group, sizes, mine, reduce, compared, started)
 
     def _is_alone(self, sizes: tuple[int, ...]) -> bool:
         return len(sizes) == 1 and self.group.size == 1
 
-    def _begin_engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> tuple[Task, Any]:
+    def _begin_engine(self, doing: Doing, m: int) -> tuple[Task, Any]:
         """What engine m has to compute; from now on gradients are its own."""
-        if m != mine.start:
+        if m != doing.mine.start:
             self.buffers.restore()
-        if not alone:
-            self.exchange.begin(m, mine, len(sizes))
-        task, group = self.feed.engine(unit, m), self.group
+        doing.reduce.begin_engine(m)
+        task, group = self.feed.engine(doing.unit, m), self.group
         return task, self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
 
-    def _end_engine(self, unit: WorkItem, m: int, mine: range, sizes: tuple[int, ...], *, alone: bool) -> None:
+    def _end_engine(self, doing: Doing, m: int) -> None:
         """It is computed: its gradients are in their row."""
+        unit, sizes = doing.unit, doing.sizes
         if self.ledger is not None:
             self.ledger.engine(unit.step, unit.epoch + 1, m, self.feed.engine(unit, m).indices)
-        if m == 0 and not alone:
-            self.buffers.broadcast(unit.step % 2, alone=self.group.size == 1)
-        if not alone:
-            self.exchange.end(m, mine, len(sizes), scale=sizes[m] / sum(sizes) if self.job.train_function else None)
+        doing.reduce.end_engine(m, scale=sizes[m] / sum(sizes) if self.job.train_function else None)
         heartbeat.beat()
 
     def _sum(self, doing: Doing) -> None:
         """The sum over all engines, in the place of this worker's gradients. Raises Reconfigured where a member died meanwhile, or where
         this worker is none any more."""
-        unit, group, engines = doing.unit, doing.group, len(doing.sizes)
+        group, reduce = doing.group, doing.reduce
         if self.context.on_device:
             self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
-        if group.size > 1:
+        if reduce.several:
             self._read(doing)
-            self.exchange.stage_parts(engines)
-        through = self.exchange.through_segment
-        doing.agreed = self._sync((payloads.parts if through else payloads.figures)(engines, doing.parity))
+        doing.agreed = self._sync(reduce.stage())
         if doing.agreed > group.number:
             self.exchange.meet(self.segment.generation(doing.agreed), self.worker_id)
         if doing.compared:
-            self._compare(unit.step - 1)
-        if group.size > 1:
-            self.exchange.add_cross_rank(group.rank, group.size, engines)
-            group.barrier(payload=payloads.SUM if through else payloads.NOTHING)
+            self._compare(doing.unit.step - 1)
+        reduce.add_cross_rank()
+        if reduce.several:
             self._leave_before(doing.agreed)
-        if doing.alone:
-            self.exchange.set_own_grads()
-        else:
-            self.exchange.set_grads(group.size, engines, self.job.optimizer)
-
-    def _take_buffers(self, doing: Doing) -> None:
-        if doing.alone:
-            self.buffers.advance_alone()
-        else:
-            self.buffers.receive_broadcast(doing.parity, alone=doing.group.size == 1)
+        reduce.set_grads(self.job.optimizer)
 
     def _end_step(self, doing: Doing) -> None:
         """All of it is in the state. Raises Reconfigured where the members change."""
