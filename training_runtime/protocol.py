@@ -2,7 +2,7 @@
 
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
-  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported   (the same with a station, which has no journal)
+  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported, Meets   (a station: no Grown, no Meets)
 Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
 people give their runs do.
 
@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from training_runtime.errors import ProtocolError
 from training_runtime.gpu_health import GpuHealth
+from training_runtime.meeting import Meeting, Meets
 from training_runtime.records import build as build
 
 VERSION = 2  # of what agent and host say to each other; 1: a host that knows no secrets of runs, 0: from before there was a number
@@ -56,6 +57,8 @@ class RunSpec:
     script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
     how often it is started again after a worker has failed. `network`: it may have it. `release_grace_s`: for leaving a slot that is asked
     back, 0: the machine's. `apart`: it must not start in a box that does not keep people's code apart, as the node has said it does.
+    `address`: where the run's other machines reach this one; empty: as the host was started with. `meeting`: of a station whose
+    `result_dir` is no folder of its driver's: that is met there, and files go between the two.
     """
 
     run: int
@@ -79,6 +82,8 @@ class RunSpec:
     network: bool = False
     release_grace_s: float = 0.0
     apart: bool = False
+    address: str = ""
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class RunObservation:
 
     `station`: it is not the run's driver but its station here: what it holds and did is said of this node alone, its journal's size is 0,
     and its exit code says nothing of the run. `gave_up`: it cannot work on this machine, as `detail` says, and is not started again.
+    `meeting`: where stations reach the driver, once they can.
     """
 
     run: int
@@ -187,6 +193,7 @@ class RunObservation:
     slots: tuple[SlotSeen, ...] | None = None
     station: bool = False
     gave_up: bool = False
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)
@@ -257,11 +264,13 @@ class Authenticate:
 @dataclass(frozen=True)
 class Members:
     """Node host -> driver or station: the run's granted slots on this node, all of them, in order. None on any node: suspend at the next
-    step boundary."""
+    step boundary. `suspend`: that is so whatever other nodes offer. `meeting`: see RunSpec."""
 
     revision: int
     slots: tuple[SlotRef, ...]
     reason: str
+    suspend: bool = False
+    meeting: Meeting | None = None
     type: Literal["members"] = "members"
 
 
@@ -311,7 +320,7 @@ class Imported:
     type: Literal["imported"] = "imported"
 
 
-Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown | Imported
+Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown | Imported | Meets
 _TYPES: dict[str, type[Any]] = {str(c.__dataclass_fields__["type"].default): c for c in typing.get_args(Message)}
 
 

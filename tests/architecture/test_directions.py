@@ -52,7 +52,7 @@ LONGER_FUNCTIONS = {
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
 RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
-RUNTIME_FACE += ("training_runtime.node.messages", "training_runtime.node.places")
+RUNTIME_FACE += ("training_runtime.meeting", "training_runtime.node.messages", "training_runtime.node.places")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
@@ -74,6 +74,7 @@ PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting")
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
+    "training_runtime.meeting",
     "training_runtime.records",
     "training_runtime.journal",
     "training_runtime.journal_writer",

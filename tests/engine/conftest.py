@@ -42,8 +42,8 @@ def join():
     """join(run) -> Station: another machine takes part in a run that others may join."""
     stations: list[Station] = []
 
-    def begin(home: Run, env: dict[str, str] | None = None) -> Station:
-        stations.append(Station(home, f"station-{len(stations)}", env))
+    def begin(home: Run, env: dict[str, str] | None = None, *, kind: type[Station] = Station) -> Station:
+        stations.append(kind(home, f"station-{len(stations)}", env))
         return stations[-1]
 
     yield begin

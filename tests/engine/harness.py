@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from training_runtime import journal
+from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import Grown, Holding, Members, RunSpec, SlotRef, Stop, decode, encode
 
 DEADLINE_S = 60.0
@@ -109,6 +110,7 @@ class Run:
         self.workers: dict[int, int] = {}
         self.revision = 0
         self.settled: int | None = None  # the revision that the driver has answered to
+        self.met: Meets | None = None  # how stations reach the driver that do not see its folder
         self._lines: list[journal.Line] = []
         self._offset = 0
         self._buffer = b""
@@ -146,11 +148,11 @@ class Run:
                 assert time.monotonic() < end, "the driver does not listen"
                 select.select([], [], [], 0.005)
 
-    def members(self, *slots: int, reason: str = "test") -> None:
+    def members(self, *slots: int, reason: str = "test", suspend: bool = False) -> None:
         self.revision += 1
         refs = tuple(SlotRef(s, "node", s % self.gpus if self.gpus else s, self.device) for s in slots)  # type: ignore[arg-type]
         with contextlib.suppress(BrokenPipeError):  # the run may have ended
-            self.connection.sendall(encode(Members(self.revision, refs, reason)))
+            self.connection.sendall(encode(Members(self.revision, refs, reason, suspend, self.spec.meeting)))
 
     def stop(self, reason: str = "alice stopped it") -> None:
         self.connection.sendall(encode(Stop(reason)))
@@ -173,6 +175,8 @@ class Run:
                 self.holding = tuple(sorted(w.slot for w in message.workers))
                 self.workers = {w.slot: w.pid for w in message.workers}
                 self.settled = message.revision
+            elif isinstance(message, Meets):
+                self.met = message
             else:
                 assert isinstance(message, Grown)
         return True
@@ -262,6 +266,28 @@ class Station(Run):
         self._extra = home._extra | (env or {})
         self.log = home.folder / f"{name}.log"
         self._begin()
+
+
+class Apart(Station):
+    """The same with a folder of its own."""
+
+    def __init__(self, home: Run, name: str, env: dict[str, str] | None = None) -> None:
+        self.home = home
+        super().__init__(home, name, env)
+
+    def _begin(self) -> None:
+        self.result_dir = self.home.folder / f"result-{self.log.stem}"
+        self.log = self.result_dir / "log" / "station" / "console.log"
+        self.log.parent.mkdir(parents=True)
+        self.spec = dataclasses.replace(self.spec, result_dir=str(self.result_dir))
+        super()._begin()
+
+    def start(self) -> None:
+        """When the driver can be met, as the studio has it."""
+        self.home.until(lambda: self.home.met is not None, what="the driver can be met")
+        assert self.home.met is not None
+        self.spec = dataclasses.replace(self.spec, meeting=Meeting("127.0.0.1", self.home.met.port, self.home.met.token))
+        super().start()
 
 
 def weights(result_dir: Path) -> str:

@@ -27,18 +27,22 @@ def test_without_a_limit_it_is_never_over():
 
 
 def test_when_it_is_over_what_runs_holds_no_slot_and_nothing_begins():
-    assert decide(wish(1), seen("alive", members=slots(1)), now=1, rules=RULES, lease=OVER).actions == (TellMembers(7, (), OVER),)
+    assert decide(wish(1), seen("alive", members=slots(1)), now=1, rules=RULES, lease=OVER).actions == (
+        TellMembers(7, (), OVER, suspend=True),
+    )
     assert decide(wish(1), {}, now=1, rules=RULES, lease=OVER).actions == ()
     assert decide(wish(1, stop=True), seen("alive", members=()), now=1, rules=RULES, lease=OVER).actions == (AskToStop(7, "alice asked"),)
 
 
 def test_what_an_earlier_host_has_left_holds_none_either_before_the_studio_has_spoken():
-    assert decide(None, seen("alive", members=slots(1)), now=1, rules=RULES, lease=OVER).actions == (TellMembers(7, (), OVER),)
+    assert decide(None, seen("alive", members=slots(1)), now=1, rules=RULES, lease=OVER).actions == (
+        TellMembers(7, (), OVER, suspend=True),
+    )
     assert decide(None, seen("alive", members=slots(1)), now=1, rules=RULES).actions == ()
 
 
 def test_who_does_not_leave_its_slots_is_made_to():
-    late = seen("alive", members=(), holding=(1,), overdue_since=0.0)
+    late = seen("alive", members=(), holding=(1,), overdue_since=0.0, suspended=True)
     assert decide(wish(1), late, now=1000.0, rules=RULES, lease=OVER).actions
     assert decide(None, late, now=1000.0, rules=RULES, lease=OVER).actions
 

@@ -131,16 +131,18 @@ def test_a_run_that_is_no_longer_wanted_while_it_is_launched_never_runs_user_cod
 
 def test_shutting_down_suspends_first() -> None:
     told = actions(wish(1), seen("alive", members=slots(1), holding=(1,)), shutdown_since=100)
-    assert told == (TellMembers(7, (), "the studio is shutting down"),)
+    assert told == (TellMembers(7, (), "the studio is shutting down", suspend=True),)
+    (alone,) = actions(wish(1), seen("alive", members=(), holding=()), shutdown_since=100)
+    assert isinstance(alone, TellMembers), "its workers on other machines are to stop, too"
 
 
 def test_shutting_down_waits_for_the_slots_and_not_longer_than_the_grace_period() -> None:
-    observed = seen("alive", members=(), holding=(1,))
+    observed = seen("alive", members=(), holding=(1,), suspended=True)
     assert decide(wish(1), observed, now=105, rules=RULES, shutdown_since=100).wake_at == 110
     (late,) = actions(wish(1), observed, now=110, shutdown_since=100)
     assert isinstance(late, Kill)
     assert late.interrupts
-    (idle,) = actions(wish(1), seen("alive", members=()), now=101, shutdown_since=100)
+    (idle,) = actions(wish(1), seen("alive", members=(), suspended=True), now=101, shutdown_since=100)
     assert isinstance(idle, Kill)
     assert idle.interrupts
 

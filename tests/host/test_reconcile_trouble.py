@@ -23,7 +23,7 @@ def test_who_writes_its_state_has_its_time_from_the_last_byte_on() -> None:
     orphaned = seen("clearing", orphaned_at=90.0, wrote_at=130.0)
     assert decide(wish(1), orphaned, now=140.0, rules=RULES) == Decision((), 160.0)
     assert actions(wish(1), orphaned, now=160.0) == (Kill(7, "not all of its processes are gone yet"),)
-    suspends = seen("alive", members=(), holding=(1,), wrote_at=125.0)
+    suspends = seen("alive", members=(), holding=(1,), wrote_at=125.0, suspended=True)
     assert decide(wish(1), suspends, now=130.0, rules=RULES, shutdown_since=100.0) == Decision((), 135.0)
     stops = seen("alive", members=slots(1), stop_asked_at=90.0, wrote_at=125.0)
     assert decide(wish(1), stops, now=130.0, rules=RULES) == Decision((), 135.0)
@@ -134,7 +134,7 @@ def test_a_driver_that_is_on_its_slots_itself_is_told_to_end_and_begins_again() 
     assert (type(killed), killed.interrupts) == (KillDriver, True)
     ended = seen("ended", exit_code=-15, interrupted=True)
     assert [type(action) for action in actions(wish(), ended, now=131.0)] == [Start]
-    leaving = seen("alive", members=(), holding=(1,), in_driver=True)
+    leaving = seen("alive", members=(), holding=(1,), in_driver=True, suspended=True)
     assert [type(action) for action in actions(wish(1), leaving, now=100.0, shutdown_since=100.0)] == [Terminate]
 
 

@@ -158,7 +158,8 @@ class Training:
         if session is not None:
             session.attendant.pause()
             session.trained = session.stopped = True
-        station = Station(self.job, link=session.link if session is not None else None, slots=self.slots)
+        told = {"link": session.link, "meeting": session.spec.meeting} if session is not None else {"link": None}
+        station = Station(self.job, slots=self.slots, **told)
         with _interruptible(station):
             code = station.run()
         raise SystemExit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training_runtime.meeting import Meeting
 from training_runtime.protocol import SlotRef
 
 
@@ -18,9 +19,13 @@ class Start:
 
 @dataclass(frozen=True)
 class TellMembers:
+    """`suspend`, `meeting`: see `protocol.Members`."""
+
     run: int
     slots: tuple[SlotRef, ...]
     reason: str
+    suspend: bool = False
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)

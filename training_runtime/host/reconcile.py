@@ -16,6 +16,7 @@ from typing import Literal
 
 from training_runtime.crashes import GOT_ON_S, ended_how
 from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
+from training_runtime.meeting import Meeting
 from training_runtime.protocol import SlotRef, WantedRun
 
 # launching: a child is forked or boxes itself in; alive: the driver runs; clearing: it is gone, others may not be; ended: nobody is left.
@@ -63,7 +64,8 @@ class SeenRun:
     slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
     `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again. `got_on`: this attempt has
     done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free when it has ended.
-    `release_grace_s`: the run's own time for that rule, where it has one.
+    `release_grace_s`: the run's own time for that rule, where it has one. `meeting`, `suspended`: what it was told last of where its driver
+    is met, and that it may have no slot anywhere.
     """
 
     run: int
@@ -93,6 +95,8 @@ class SeenRun:
     doomed: str = ""
     got_on: bool = False
     in_driver: bool = False
+    meeting: Meeting | None = None
+    suspended: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def _unled(facts: SeenRun, now: float, rules: Rules, lease: str) -> Step:
     if facts.phase == "clearing":
         return _clear(facts, now, rules)
     if lease and facts.phase == "alive":
-        return TellMembers(facts.run, (), lease) if facts.members != () and facts.connected else _take_back(facts, now, rules)
+        return _suspend(facts, lease) or _take_back(facts, now, rules)
     return None
 
 
@@ -179,8 +183,10 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if facts.doomed:
         return Kill(run, facts.doomed) if facts.killed_at is None else _clear(facts, now, rules)
     slots, reason = ((), storage or lease) if storage or lease else (wish.slots, wish.reason)
-    if facts.members != slots and facts.connected and facts.phase == "alive":
-        return TellMembers(run, slots, reason)
+    suspend = bool(lease) and not facts.station  # a driver that nobody hears must not go on with workers elsewhere
+    news = (facts.members, facts.suspended, facts.meeting) != (slots, suspend, wish.spec.meeting)
+    if news and facts.connected and facts.phase == "alive":
+        return TellMembers(run, slots, reason, suspend, wish.spec.meeting)
     if facts.stopped_at is not None:
         due = facts.stopped_at + rules.stopped_driver_s
         return due if now < due else KillDriver(run, f"the driver was stopped for {rules.stopped_driver_s:g} s")
@@ -188,6 +194,13 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
         due = facts.unreachable_at + rules.stopped_driver_s
         return due if now < due else KillDriver(run, "the driver's socket is gone, so it can be told nothing")
     return _take_back(facts, now, rules) if facts.phase == "alive" and not storage else None
+
+
+def _suspend(facts: SeenRun, reason: str) -> Step:
+    """Nothing of the run is to be at work; nor, where its driver is here, with workers elsewhere. None where that is said, or cannot be."""
+    if not facts.connected or (facts.members == () and (facts.station or facts.suspended)):
+        return None
+    return TellMembers(facts.run, (), reason, not facts.station, facts.meeting)
 
 
 def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
@@ -326,8 +339,8 @@ def _shut_down(facts: SeenRun, now: float, rules: Rules, since: float) -> Step:
         return _stop(facts, "", now, rules)
     if facts.phase == "launching":
         return Kill(facts.run, "the studio is shutting down", interrupts=True)
-    if facts.members != () and facts.connected:
-        return TellMembers(facts.run, (), "the studio is shutting down")
+    if (told := _suspend(facts, "the studio is shutting down")) is not None:
+        return told
     if not facts.holding:
         return Kill(facts.run, "it is suspended, the studio is shutting down", interrupts=True)
     if facts.in_driver and facts.terminated_at is None:

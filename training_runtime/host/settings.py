@@ -20,7 +20,7 @@ from training_runtime.host.sandbox.levels import LEVELS, Level, Policy
 
 DRIVER = "training_runtime.elastic.driver.main:main"
 _PRELOAD = "torch,torch.distributed,numpy"
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
+ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
 LEAST_PROCESSES = 16
 
@@ -123,7 +123,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(f"--slots {given.slots} must be at least 1")
     if not 0 <= given.lease < 86400:
         parser.error(f"--lease {given.lease:g} must be a number of seconds, at most a day")
-    if not _ADDRESS.fullmatch(given.address):
+    if not ADDRESS.fullmatch(given.address):
         parser.error(f"--address {given.address!r} (or EDT_NODE_ADDRESS): one host name or IP address, without a port")
     if not given.home.is_dir():
         parser.error(f"--home {given.home} is not a folder")

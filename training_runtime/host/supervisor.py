@@ -256,7 +256,7 @@ class Supervisor:
             return
         elif isinstance(action, TellMembers):
             self._meter.sample(self._node.runs.values(), hurry=True)  # those who leave are gone at the next look
-            talk.tell(self._node, run, revision=self._node.revision, slots=action.slots, reason=action.reason)
+            talk.tell(self._node, run, action, revision=self._node.revision)
         elif isinstance(action, AskToStop):
             self._meter.sample(self._node.runs.values(), hurry=True)
             talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
@@ -285,7 +285,7 @@ class Supervisor:
             run.problem = "waiting for the warm process" + (f": {self._warm.problem}" if self._warm.problem else "")
             return
         assert run.spec is not None
-        if run.station and not begin.driver_has_begun(run.spec):
+        if run.station and run.spec.meeting is None and not begin.driver_has_begun(run.spec):
             run.problem, run.retry_at = "waiting for the run's driver on its own machine", time.monotonic() + _LOOK_S
             return
         packages = self._environments.path(run.spec.environment) if run.spec.environment else None

@@ -6,6 +6,7 @@ The studio and each joined machine have a home of their own; what lies under the
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
@@ -43,6 +44,11 @@ def path_of(place: str, *, home: str, data: str) -> str:
     if parts[0] in ROOMS and len(parts) > 1:
         return str(PurePosixPath(home, *parts))
     raise ProtocolError(f"{place!r} is no place")
+
+
+def station_folder(node: str) -> str:
+    """What a run's folder for what comes from its station on the node is called, and its log's."""
+    return f"station-{re.sub(r'[^A-Za-z0-9._-]+', '_', node)[:56]}"
 
 
 def translated(apply: Apply, translate: Callable[[str], str]) -> Apply:

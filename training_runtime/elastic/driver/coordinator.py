@@ -41,7 +41,7 @@ class Coordinator:
     def __init__(self, job: Job, recorder: Recorder, *, attempt: int, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
         self.job, self.recorder, self.attempt, self.link = job, recorder, attempt, link
         self.granted, self.reason = slots, "started"
-        self.revision, self.stopping = -1, ""
+        self.revision, self.stopping, self.suspend = -1, "", False
         self.has_state = False
         self.tick = 0  # of the checkpoint that workers begin with
         self.generation = recorder.last_generation
@@ -61,7 +61,7 @@ class Coordinator:
     def run(self) -> Outcome:
         """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
         self.fork_server = fork_server = ForkServer(self.job, self.link.leave if self.link is not None else lambda: None)
-        self.remote_nodes = RemoteNodes(self.job, fork_server)
+        self.remote_nodes = RemoteNodes(self.job, fork_server, self.link)
         self.worker_table = WorkerTable(fork_server, self.remote_nodes)
         with at_the_end(lambda: self._end(fork_server)):
             while not self._finished():
@@ -180,7 +180,7 @@ class Coordinator:
         self.link.poll()
         if self.link.wanted is not None and self.link.wanted.revision != self.revision:
             self.revision = self.link.wanted.revision
-            self.granted, self.reason = self.link.wanted.slots, self.link.wanted.reason
+            self.granted, self.reason, self.suspend = self.link.wanted.slots, self.link.wanted.reason, self.link.wanted.suspend
         if self.link.stop is not None:
             self.stopping = self.reason = self.link.stop.reason or "stopped"
 
@@ -303,7 +303,7 @@ class Coordinator:
     @property
     def desired(self) -> tuple[SlotRef, ...]:
         """The slots here, then those of other machines."""
-        return (*self.granted, *self.remote_nodes.slots())
+        return () if self.suspend else (*self.granted, *self.remote_nodes.slots())
 
     def _desired_ids(self) -> tuple[int, ...]:
         return () if self.stopping else tuple(slot.id for slot in self.desired)
@@ -378,9 +378,9 @@ class Coordinator:
     def _publish(self, publish: membership.Publish) -> None:
         assert self.segment is not None
         self.generation += 1
-        self.record = GenerationRecord(self.generation, publish.members, publish.visitors)
+        self.record = GenerationRecord(self.generation, self.worker_table.home_first(publish.members), publish.visitors)
         self.worker_table.publish(publish.members)
-        identities = {s: (self.worker_table[s].slot.id, self.worker_table[s].pid) for s in publish.members}
+        identities = {s: (self.worker_table[s].slot.id, self.worker_table[s].pid) for s in self.record.members}
         self.recorder_feed.announce(self.segment, Published(self.record, publish.reason, identities))
         self.begun = False
         if publish.abort:

@@ -1,4 +1,4 @@
-"""The driver's end of the conversation with the node host: Members and Stop come in, Holding and Grown go out.
+"""The driver's end of the conversation with the node host: Members and Stop come in, Holding, Grown and Meets go out.
 
 The host connects to a Unix socket that already listens when the driver starts, and may vanish and come back at any time. The newest
 connection that has said the driver's secret counts; any other is nobody's. Every Members is answered by a Holding, and so is every new
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from training_runtime.errors import ProtocolError
+from training_runtime.meeting import Meets
 from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
 
 _MOST_STRANGERS = 8
@@ -24,8 +25,8 @@ _GREETING_BYTES = 512
 
 
 class HostLink:
-    """`wanted` and `stop` are what the host said last. `holding` and `journal_bytes` are told on connection and when they change. `secret`:
-    what whoever connects has to say first; empty: nothing."""
+    """`wanted` and `stop` are what the host said last. `holding`, `journal_bytes` and where stations meet the driver are told on connection
+    and when they change. `secret`: what whoever connects has to say first; empty: nothing."""
 
     def __init__(self, listener: socket.socket, secret: str = "") -> None:
         listener.setblocking(False)
@@ -41,6 +42,7 @@ class HostLink:
         self._settled = 0
         self._forking = False
         self._journal_bytes = 0
+        self._meets: Meets | None = None
 
     def readable(self) -> list[int]:
         """Descriptors to wait on."""
@@ -90,6 +92,11 @@ class HostLink:
             self._journal_bytes = journal_bytes
             self._send(encode(Grown(journal_bytes)))
 
+    def meets(self, port: int, token: str) -> None:
+        """Stations of other machines can come to this port of the machine's address."""
+        self._meets = Meets(port, token)
+        self._send(encode(self._meets))
+
     def imported(self, modules: tuple[str, ...]) -> bool:
         """Whether somebody listens, who is told which modules of packages there are: more than a socket holds, so it may take a moment."""
         self._send(encode(Imported(modules)))
@@ -125,7 +132,7 @@ class HostLink:
             if is_open and (not self._secret or _is_greeting(line, self._secret)):
                 self._close_peer()
                 self._peer, self._incoming = stranger, rest
-                self._send(self._holding_line() + encode(Grown(self._journal_bytes)))
+                self._send(self._holding_line() + encode(Grown(self._journal_bytes)) + (encode(self._meets) if self._meets else b""))
                 self._take_lines()
             else:
                 stranger.close()

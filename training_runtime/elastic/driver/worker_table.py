@@ -86,6 +86,10 @@ class WorkerTable:
             elif worker.state in ("member", "leaving"):
                 worker.state = "left" if worker.dead else "leaving"
 
+    def home_first(self, members: Iterable[int]) -> tuple[int, ...]:
+        """In the order of their ranks: the first one writes the run's files, and they belong where the driver is."""
+        return tuple(sorted(members, key=lambda worker_id: self.workers[worker_id].machine > 0))
+
     def settle(self) -> None:
         """The generation works: who was leaving is not needed any more."""
         for worker in self.workers.values():

@@ -19,11 +19,13 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
 from training_runtime.elastic.multinode import admission
 from training_runtime.elastic.multinode.admission import Admission
 from training_runtime.elastic.multinode.replication import HOME, Piece, Replication
+from training_runtime.elastic.multinode.travelling_files import TravellingFiles
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import commands, json_object, reports
 from training_runtime.elastic.processes.commands import Command
@@ -53,13 +55,16 @@ def decode(raw: bytes) -> Message:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a bridge works with. `control`: the socket to driver or station, a JSON object a datagram; its end is the bridge's."""
+    """What a bridge works with. `control`: the socket to driver or station, a JSON object a datagram; its end is the bridge's.
+    `result_dir`: the run's folder as this machine has it; `apart`: a station's own."""
 
     layout: Layout
     segment_fd: int
     state_fd: int
     wake_fd: int
     control: socket.socket
+    result_dir: Path
+    apart: bool = False
 
     def replication(self, segment: Segment, *, here: int, there: int) -> Replication:
         return Replication(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
@@ -70,9 +75,10 @@ class Line:
     of a station say what the driver has to hear."""
 
     def __init__(
-        self, wire: Wire, replication: Replication, state_fd: int, deliver: Callable[[Message], None], inbox: Inbox | None = None
+        self, wire: Wire, replication: Replication, ends: Ends, deliver: Callable[[Message], None], inbox: Inbox | None = None
     ) -> None:
-        self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, state_fd, deliver, inbox
+        self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, ends.state_fd, deliver, inbox
+        self.files = TravellingFiles(ends.result_dir, replication.segment, wire, here=replication.here, apart=ends.apart)
         self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
         self._segment, self._bell = replication.segment, replication.segment.bridge_bells[replication.there]
         self._posted: deque[Message] = deque()
@@ -134,6 +140,7 @@ class Line:
         for piece in arrived:
             self._send(piece)
         for message in said:
+            self.files.send_before(message)
             self._wire.send_message(encode(message))
         if not made and not arrived and not said and not ending:
             self._bell.wait(LOOK_S)
@@ -149,6 +156,7 @@ class Line:
         """What workers have said. It stays where it is until the driver has it, if it belongs into a journal: should this process end
         before that, somebody else finds it."""
         for report in self._inbox.handled() if self._inbox is not None else ():
+            self.files.send_before(report)
             self._wire.send_message(encode(report))
             if isinstance(report, reports.Journaled):
                 self._heard.acquire()
@@ -180,6 +188,10 @@ class Line:
                 replication.apply_marks(wire.data(length))
             elif kind == "state":
                 wire.into_file(self._state_fd, length)
+            elif kind == "name":
+                self.files.expect(length)
+            elif kind == "file":
+                self.files.take(length)
             else:
                 raise ProtocolError(f"{kind!r} came when the training had begun")
 
@@ -248,7 +260,7 @@ class Home:
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
                 replication = self._ends.replication(self._segment, here=HOME, there=machine)
-                line = Line(wire, replication, self._ends.state_fd, lambda message: self._deliver(machine, message))
+                line = Line(wire, replication, self._ends, lambda message: self._deliver(machine, message))
                 self._register(machine, line)
                 line.receive_all()
         except (OSError, EOFError):
@@ -279,7 +291,9 @@ class Home:
             raise ProtocolError(f"a station does not command: {message.do}")
         if isinstance(message, reports.Joined):
             with self._lock:
-                self._lines[machine].begin()
+                line = self._lines[machine]
+            line.files.apart = message.apart
+            line.begin()
         if isinstance(message, reports.Joined | reports.Offered | reports.Journaled):
             message = dataclasses.replace(message, machine=machine)
         self._to_driver(message)
@@ -318,7 +332,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
     def live() -> None:
         leave()
         replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
-        line = Line(wire, replication, ends.state_fd, lambda message: _hand(ends.control, message), inbox)
+        line = Line(wire, replication, ends, lambda message: _hand(ends.control, message), inbox)
 
         def receive_all() -> None:
             try:

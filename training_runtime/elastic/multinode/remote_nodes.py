@@ -13,6 +13,7 @@ import socket
 import time
 
 from training_runtime.elastic.comm.segment import Layout
+from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import admission, bridge, rendezvous
 from training_runtime.elastic.multinode.bridge import Ends
@@ -47,10 +48,11 @@ def _family(number: str) -> socket.AddressFamily:
 
 
 class RemoteNodes:
-    """Those of one train(). `handles`: of processes whose end has to be noticed."""
+    """Those of one train(). `handles`: of processes whose end has to be noticed. `link`: to the host, by which stations hear of this
+    machine that do not see the run's folder."""
 
-    def __init__(self, job: Job, fork_server: ForkServer) -> None:
-        self._job, self._fork_server = job, fork_server
+    def __init__(self, job: Job, fork_server: ForkServer, link: HostLink | None) -> None:
+        self._job, self._fork_server, self._link = job, fork_server, link
         self._slots: dict[int, tuple[SlotRef, ...]] = {}
         self._killed: dict[int, float] = {}
         self.handles: tuple[int, ...] = ()
@@ -69,7 +71,7 @@ class RemoteNodes:
         token = bridge.new_token()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listen(address()) as listener:
-            ends = Ends(layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
+            ends = Ends(layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs, job.result_dir)
             self._pid = bridge.home(
                 ends,
                 listener,
@@ -80,7 +82,10 @@ class RemoteNodes:
                 leave=self._leave,
             )
             self.handles = (os.pidfd_open(self._pid),)
-            rendezvous.write(job.result_dir, rendezvous.Rendezvous(address(), listener.getsockname()[1], token))
+            port = listener.getsockname()[1]
+            rendezvous.write(job.result_dir, rendezvous.Rendezvous(address(), port, token))
+            if self._link is not None:
+                self._link.meets(port, token)
 
     def _leave(self) -> None:
         """In the bridge: let go of what is the driver's own."""

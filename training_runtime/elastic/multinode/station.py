@@ -23,6 +23,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import admission as admissions
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.admission import Admission, describe_build
+from training_runtime.elastic.multinode.travelling_files import forget_written
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.becoming import at_the_end
@@ -32,6 +33,7 @@ from training_runtime.elastic.processes.process_handles import start_ticks
 from training_runtime.elastic.processes.reports import Report
 from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.errors import ProtocolError, UserError
+from training_runtime.meeting import Meeting
 from training_runtime.protocol import SlotRef, Worker
 
 OVER, AGAIN = 0, 75  # exit codes: nothing more to do; the driver was lost or not found (EX_TEMPFAIL)
@@ -50,10 +52,10 @@ class Lost(Exception):
 
 class Station:
     """One call of train() on a machine that is not the driver's. `link` is None without the studio: then `slots` are offered from start to
-    end."""
+    end. `meeting`: where the driver was to be met when this process began, if this machine does not see its folder."""
 
-    def __init__(self, job: Job, *, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
-        self._job, self._link, self._slots = job, link, slots
+    def __init__(self, job: Job, *, link: HostLink | None, slots: tuple[SlotRef, ...], meeting: Meeting | None = None) -> None:
+        self._job, self._link, self._slots, self._meeting = job, link, slots, meeting
         self._reason = "another machine joins"
         self._revision = -1
         self._leaving = False
@@ -68,6 +70,8 @@ class Station:
         something else here than on the driver's machine."""
         if not emergency_checkpoint.has_locks(self._job.result_dir):
             raise UserError(_NO_LOCKS)
+        if self._meeting is not None:
+            forget_written(self._job.result_dir)
         try:
             found = self._find()
         except Lost as lost:
@@ -112,7 +116,7 @@ class Station:
             self._poll_host(_LOOK_S)
             if self._leaving:
                 return None
-            found = rendezvous.read(self._job.result_dir)
+            found = rendezvous.read(self._job.result_dir) if self._meeting is None else self._meeting
             if found is None:
                 continue
             try:
@@ -169,7 +173,8 @@ class Station:
     def _serve(self, fork_server: ForkServer, wire: Wire, machine: int) -> int:
         assert self._segment is not None
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ends = bridge.Ends(self._segment.layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs)
+        fds, apart = (fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd), self._meeting is not None
+        ends = bridge.Ends(self._segment.layout, *fds, theirs, self._job.result_dir, apart)
 
         def leave() -> None:
             fork_server.leave()
@@ -180,7 +185,7 @@ class Station:
         wire.socket.close()
         handle = os.pidfd_open(pid)
         try:
-            _send(control, reports.Joined(self._offered(), self._reason))
+            _send(control, reports.Joined(self._offered(), self._reason, apart=apart))
             self._say(OVER, "this machine takes part in the training")
             code = self._attend(fork_server, control, handle)
         finally:
@@ -243,6 +248,7 @@ class Station:
         self._link.poll()
         if self._link.wanted is not None and self._link.wanted.revision != self._revision:
             self._revision, self._slots, self._reason = self._link.wanted.revision, self._link.wanted.slots, self._link.wanted.reason
+            self._meeting = self._meeting and (self._link.wanted.meeting or self._meeting)
         if self._link.stop is not None:
             self._leaving, self._reason = True, self._link.stop.reason
 

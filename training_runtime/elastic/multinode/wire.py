@@ -24,7 +24,7 @@ _NONCE, _PROOF = 16, 32
 _PIECE = 1 << 20
 _LONGEST_MESSAGE = 1 << 24
 
-KINDS = ("bytes", "words", "ring", "marks", "state", "start", "message")
+KINDS = ("bytes", "words", "ring", "marks", "state", "start", "message", "name", "file")
 Header = tuple[str, int, int]
 
 

@@ -235,11 +235,12 @@ class StartAsked:
 
 @dataclass(frozen=True)
 class Joined:
-    """Another machine takes part, with these slots; `reason` is why."""
+    """Another machine takes part, with these slots; `reason` is why. `apart`: it has a folder of its own."""
 
     slots: tuple[SlotRef, ...]
     reason: str
     machine: int = 0
+    apart: bool = False
     kind: Literal["joined"] = "joined"
 
 

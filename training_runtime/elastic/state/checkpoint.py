@@ -105,12 +105,20 @@ def save_engine(job: Job, shape: RunPlan, tick: int) -> tuple[tuple[str, ...], i
         capture.read_back(file.fileno(), tree, live)
 
     path = engine_path(job.result_dir)
-    _keep_previous(job.result_dir)
+    keep_previous(job.result_dir)
     size = write(path, save, check=check)
     return (str(path.relative_to(job.result_dir)),), size
 
 
-def _keep_previous(result_dir: Path) -> None:
+def tick_of(path: Path) -> int | None:
+    """Of a state on the disk; None where there is none that is whole, as far as its end and its index show."""
+    if not path.exists() or _trouble(path) is not None:
+        return None
+    with _opened(path) as fd:
+        return _tick(fd)
+
+
+def keep_previous(result_dir: Path) -> None:
     """The last state will be the one before. It has two names until the next one takes its first; where there are no such links, none is
     kept. One that is damaged is not worth the place of the one before it."""
     path, previous = engine_path(result_dir), previous_path(result_dir)

@@ -74,9 +74,14 @@ def path_of(result_dir: Path) -> Path:
 def read(result_dir: Path) -> Unwritten:
     """Nothing where there is no such file."""
     try:
-        raw = json.loads(path_of(result_dir).read_bytes())
+        return _parsed(path_of(result_dir).read_bytes())
     except (OSError, ValueError):
         return Unwritten()
+
+
+def _parsed(text: bytes) -> Unwritten:
+    """Raises ValueError for what nobody wrote down."""
+    raw = json.loads(text)
     return Unwritten(tuple(raw["rows"]), _journaled(reports.read(each) for each in raw["reports"]), tuple(raw["generations"]))
 
 
@@ -126,14 +131,52 @@ def add(result_dir: Path, segment: Segment, unread: Iterable[Report]) -> None:
             _write(result_dir, segment, [], [*read(result_dir).reports, *found])
 
 
+def take_out(result_dir: Path, segment: Segment) -> bytes:
+    """What is written down on a machine with a folder of its own, for the one where the driver is; empty: nothing."""
+    path = path_of(result_dir)
+    if not path.exists():
+        return b""
+    with one_at_a_time(result_dir, segment.fd):
+        found = path.read_bytes()
+        path.unlink()
+    return found
+
+
+def merge(result_dir: Path, segment: Segment, found: bytes) -> None:
+    """The same where the driver is, beside what is written down there."""
+    more = _parsed(found)
+    with one_at_a_time(result_dir, segment.fd):
+        before = read(result_dir)
+        known = [*before.reports, *(report for report in more.reports if report not in before.reports)]
+        _save(result_dir, segment, (*before.rows, *more.rows), known, (*before.generations, *more.generations))
+
+
+def place(result_dir: Path, segment: Segment, arrived: Path) -> None:
+    """The engine checkpoint of another machine, which has `arrived` beside this one's, and to which the way is known; unless there is a
+    further one here."""
+    path = checkpoint.engine_path(result_dir)
+    with one_at_a_time(result_dir, segment.fd):
+        tick = checkpoint.tick_of(arrived)
+        if tick is not None and tick >= (checkpoint.tick_of(path) or 0):
+            _sync_journal(result_dir)
+            checkpoint.keep_previous(result_dir)
+            arrived.replace(path)
+
+
 def _write(result_dir: Path, segment: Segment, found: Sequence[Row], known: Sequence[Journaled]) -> None:
     """What the journal lacks: rows in the ring, those `found`, and those that somebody who was further has written already."""
     before = read(result_dir)
     first, last = segment.words[RING_READ] + 1, segment.words[RING_WRITTEN]
     ring = [segment.ring[step % RING].tolist() for step in range(first, last + 1)]
-    rows = {int(row[0]): row for row in (*before.rows, *found, *ring) if row[0] >= first}
-    words = {int(row[RING_GENERATION]): segment.noted(int(row[RING_GENERATION])) for row in rows.values()}
-    generations = {each["generation"]: each for each in (*before.generations, *(json.loads(word) for word in words.values() if word))}
+    numbers = {int(row[RING_GENERATION]) for row in (*before.rows, *found, *ring) if row[0] >= first}
+    words = [json.loads(word) for word in map(segment.noted, sorted(numbers)) if word]
+    _save(result_dir, segment, (*before.rows, *found, *ring), known, (*before.generations, *words))
+
+
+def _save(result_dir: Path, segment: Segment, found: Sequence[Row], known: Sequence[Journaled], words: Sequence[dict[str, Any]]) -> None:
+    first = segment.words[RING_READ] + 1
+    rows = {int(row[0]): row for row in found if row[0] >= first}
+    generations = {each["generation"]: each for each in words}
     content = {
         "rows": [rows[step] for step in sorted(rows)],
         "reports": [reports.plain(report) for report in known],

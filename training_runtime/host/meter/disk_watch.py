@@ -84,7 +84,7 @@ class DiskWatch:
 
     def look_if_due(self, now: float) -> None:
         """Has those measured whose turn it is."""
-        runs = [run for run in self._node.runs.values() if run.phase in _MEASURED and not run.station and not run.over_limit]
+        runs = [run for run in self._node.runs.values() if run.phase in _MEASURED and run.has_own_folder() and not run.over_limit]
         if not runs or not (self._limits.disk != 0 or self._limits.files or self._limits.log):
             self._forget(set())
             self.due = None

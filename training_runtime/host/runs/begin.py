@@ -180,11 +180,12 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     spec = run.spec
     assert spec is not None
     _check_places(spec)
-    if spec.station and not settings.address:
+    address = spec.address or settings.address
+    if spec.station and not address:
         raise SandboxRefused(f"{settings.node} has no address under which other machines reach it (EDT_NODE_ADDRESS)")
     home = fabric.folder(settings.folder)
     layer = str(packages or "")
-    several = bool(settings.address) and spec.elastic and not spec.torchrun
+    several = bool(address) and spec.elastic and not spec.torchrun
     box = levels.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
     places = Places(
         work_dir=f"{spec.result_dir}/_submitted_code/{script_environment.folder_name(spec.name)}",
@@ -196,7 +197,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     )
     variables = script_environment.run_environment(spec, places=places, warm=warm) | {"EDT_NETWORK": box.reach}
     if several:
-        variables["EDT_ADDRESS"] = settings.address
+        variables["EDT_ADDRESS"] = address
     if layer:
         variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
     _add_settings(variables, spec, settings)

@@ -12,6 +12,7 @@ from training_runtime.host.processes import Traces
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Phase, SeenRun, at_work_since
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
+from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 
 
@@ -31,8 +32,9 @@ class LiveRun:
     `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
     the attempt began; `folder_lost`: it is another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the
     disk.
-    `got_on`: when it ended, this attempt had trained. `spare`: the control group of the spare process that it was given, empty where it
-    was forked; `imported`: what it said that it has imported, until that is noted.
+    `meeting`, `suspended`: what it was told with `members`; `met`: how a driver says that stations reach it. `got_on`: when it ended, this
+    attempt had trained. `spare`: the control group of the spare process that it was given, empty where it was forked; `imported`: what it
+    said that it has imported, until that is noted.
     """
 
     run: int
@@ -90,6 +92,9 @@ class LiveRun:
     folder_lost: bool = False
     over_limit: str = ""
     got_on: bool = False
+    meeting: Meeting | None = None
+    suspended: bool = False
+    met: Meets | None = None
     spare: str = ""
     imported: tuple[str, ...] = ()
 
@@ -133,7 +138,13 @@ class LiveRun:
             doomed="its folder was moved or deleted" if self.folder_lost else "it takes too much of the disk" if self.over_limit else "",
             got_on=self.got_on,
             in_driver=any(worker.pid == self.pid for worker in self.workers),
+            meeting=self.meeting,
+            suspended=self.suspended,
         )
+
+    def has_own_folder(self) -> bool:
+        """Whether no other machine writes into its folder; a station has its driver's, unless they met in another way."""
+        return not self.station or (self.spec is not None and self.spec.meeting is not None)
 
     def overdue(self) -> dict[int, float]:
         """Slots that were asked back and are still in use, since when."""
@@ -161,7 +172,14 @@ class LiveRun:
             slots=tuple(self.measured[slot] for slot in sorted(self.measured)) if measured else None,
             station=self.station,
             gave_up=gave_up,
+            meeting=self._met(),
         )
+
+    def _met(self) -> Meeting | None:
+        """Of a driver whose box has an address."""
+        if self.met is None or self.station or not self.spec or not self.spec.address or self.phase != "alive":
+            return None
+        return Meeting(self.spec.address, self.met.port, self.met.token)
 
     def _state(self) -> DriverState:
         if self.phase == "ended":

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from training_runtime import variables
+from training_runtime.node.places import station_folder
 from training_runtime.protocol import RunSpec
 
 _KEPT = frozenset(
@@ -59,7 +60,7 @@ def folder_name(name: str) -> str:
 
 def log_folder(node: str, *, station: bool) -> str:
     """Below a run's log/: of the run's driver, or of its station on the node."""
-    return f"station-{re.sub(r'[^A-Za-z0-9._-]+', '_', node)[:56]}" if station else "driver"
+    return station_folder(node) if station else "driver"
 
 
 def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -> dict[str, str]:

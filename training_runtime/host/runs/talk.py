@@ -1,5 +1,5 @@
-"""The conversation with a run's driver: Members and Stop go out, Holding and Grown come in. The driver runs user code: nothing it says is
-trusted."""
+"""The conversation with a run's driver: Members and Stop go out, Holding, Grown and Meets come in. The driver runs user code: nothing it
+says is trusted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import time
 
 from training_runtime.errors import ProtocolError
 from training_runtime.host import processes, sockets
+from training_runtime.host.actions import TellMembers
 from training_runtime.host.node import Node
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Told
-from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, SlotRef, Stop, Worker, decode, encode
+from training_runtime.meeting import Meets
+from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 1024
@@ -49,11 +51,12 @@ def close(node: Node, run: LiveRun) -> None:
     run.link = run.gate = run.retry_at = None
 
 
-def tell(node: Node, run: LiveRun, *, revision: int, slots: tuple[SlotRef, ...], reason: str) -> None:
+def tell(node: Node, run: LiveRun, told: TellMembers, *, revision: int) -> None:
     """From here on the driver may start a worker on each of the slots: that is noted, and written down, before it is sent. Where it cannot
     be written down, slots are only asked back."""
+    slots, reason = told.slots, told.reason
     ids = tuple(slot.id for slot in slots)
-    if run.told and run.told[-1].slots != ids:
+    if run.told and (run.told[-1].slots, run.suspended, run.meeting) != (ids, told.suspend, told.meeting):
         # The host may change its mind between two snapshots of the studio: by the number the driver knows what is new.
         revision = max(revision, run.told[-1].revision + 1)
     run.told.append(Told(revision, ids))
@@ -64,7 +67,8 @@ def tell(node: Node, run: LiveRun, *, revision: int, slots: tuple[SlotRef, ...],
     asked_back = {slot: run.asked_back.get(slot, now) for slot in run.holding() if slot not in ids}
     run.evicted_at = run.evicted_at if run.asked_back.keys() & asked_back.keys() else None
     run.members, run.reason, run.asked_back = slots, reason, asked_back
-    _send(node, run, encode(Members(revision, slots, reason)))
+    run.suspended, run.meeting = told.suspend, told.meeting
+    _send(node, run, encode(Members(revision, slots, reason, told.suspend, told.meeting)))
 
 
 def ask_to_stop(node: Node, run: LiveRun, *, reason: str, now: float) -> None:
@@ -139,6 +143,9 @@ def _receive(node: Node, run: LiveRun, line: bytes) -> None:
         _take_holding(node, run, message)
     elif isinstance(message, Imported):
         run.imported = message.modules
+    elif isinstance(message, Meets):
+        run.met = message
+        node.changed = True
     else:
         raise ProtocolError(f"a driver does not send {message.type}")
 
