@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from experiments.cluster import environments, fleet, isolation
+from experiments.cluster import environments, fleet, isolation, meetings
 from experiments.definitions import launchers, variables
 from experiments.files import bundles, datastore, runfiles, stores
 from experiments.live import notify
@@ -117,14 +117,17 @@ class _About(NamedTuple):
 
 def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> WantedRun | None:
     """None for a run whose code cannot be run any more, or whose secrets cannot be read, which fails, and for one whose folder cannot be
-    made, which waits: the others of the node are not kept waiting by either."""
+    made, or whose driver nobody could find, which waits: the others of the node are not kept waiting by either."""
     station = run.home_id != about.node.pk
+    meeting = meetings.meeting_of(run) if station and about.node.joined else None
+    if station and about.node.joined and meeting is None:
+        return None
     stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
         # One that trains is not ended for a key that was replaced.
         values = about.secrets.of(run) if run.started_at is None else about.secrets.readable_of(run)
-        spec = dataclasses.replace(_spec(run, on=about.node, rules=about.rules, secrets=values), apart=about.strict)
+        spec = dataclasses.replace(_spec(run, on=about.node, rules=about.rules, secrets=values), apart=about.strict, meeting=meeting)
     except OSError as error:
         log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
         return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room

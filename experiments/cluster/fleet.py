@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
-from experiments.cluster import endings, environments, remote_workers, scheduling, slot_health, snapshot, utilization
+from experiments.cluster import endings, environments, meetings, remote_workers, scheduling, slot_health, snapshot, utilization
 from experiments.live import notify
 from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
@@ -117,6 +117,8 @@ def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tup
             _count(run, seen)
             utilization.keep(run, seen, now=now, away=away.get(run.pk, ()))
             news |= utilization.renew(run, seen, now=now, node=node)
+            if node.joined and seen.meeting is not None:
+                meetings.keep(run, seen.meeting, on=node)
             found.append((run, seen))
     if news:
         notify.changed(f"node-{node.pk}", "use")

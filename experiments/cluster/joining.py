@@ -20,9 +20,9 @@ from django.db.models import Q
 
 from experiments.cluster import desired, fleet
 from experiments.live import notify
-from experiments.models import Node, NodeToken, TrainingRun, User
+from experiments.models import ClusterRules, Node, NodeToken, TrainingRun, User
 from training_runtime.node import places
-from training_runtime.node.messages import VERSION, Hello, Refused, RunFolder, Wanted, Welcome
+from training_runtime.node.messages import GUEST, VERSION, Hello, Refused, RunFolder, Wanted, Welcome
 from training_runtime.protocol import Apply, Observation
 
 PREFIX = "edtn_"
@@ -105,14 +105,16 @@ def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
         return Told(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
     found = desired.numbered(node, now=now)
     numbers = [wish.spec.run for wish in found.apply.runs]
+    guests = {wish.spec.run for wish in found.apply.runs if wish.spec.station}
     folders = tuple(
-        RunFolder(run.pk, run.folder, term_of(run)) for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
+        RunFolder(run.pk, run.folder, GUEST if run.pk in guests else term_of(run))
+        for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
     )
-    return Told(Wanted(_abroad(found.apply), folders), found, now)
+    return Told(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
 
 
 def term_of(run: TrainingRun) -> str:
-    """Of the run's stay on the machine where it is; another stay is another term."""
+    """Of the run's stay on the machine where its driver is; another stay is another term."""
     return run.moved_at.isoformat() if run.moved_at is not None else "first"
 
 

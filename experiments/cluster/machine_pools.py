@@ -1,8 +1,9 @@
 """Which machines can share a run, and what keeps others from it. Reads rows that it is given; decides nothing else.
 
 What it takes: an address under which the others reach a machine, and all that bits depend on: the same torch, the same processor and,
-where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.) What nobody can
-see from here, a fast network and the one file system for the runs' folders, the administrator promises with the rule.
+where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.) Machines that have
+joined share with those that have: files of a run travel between them; the others with each other. What nobody can see from here, a fast
+network, and of the others the one file system for the runs' folders, the administrator promises with the rule.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from experiments.models import Node
 from training_runtime.scheduling.wording import listed
 
-Kind = tuple[str, frozenset[str], str]  # torch's version, the models of its GPUs, its processor
+Kind = tuple[str, frozenset[str], str, bool]  # torch's version, the models of its GPUs, its processor, whether it has joined
 
 
 def kind(node: Node) -> str:
@@ -51,15 +52,23 @@ def _alike(nodes: Iterable[Node]) -> Mapping[Kind, list[Node]]:
 
 
 def _kind(node: Node) -> Kind:
-    return node.torch_version, frozenset(map(str, node.gpus)), node.processor
+    return node.torch_version, frozenset(map(str, node.gpus)), node.processor, node.joined
 
 
 def _obstacle(node: Node, known: Iterable[Node]) -> str:
     if not node.address:
-        return f"{node.name} has no address under which others reach it: set EDT_NODE_ADDRESS there."
+        how = "join it with --address" if node.joined else "set EDT_NODE_ADDRESS there"
+        return f"{node.name} has no address under which others reach it: {how}."
     if not node.torch_version:
         return f"{node.name} has no torch."
-    others = [other for other in known if other.pk != node.pk and other.address]
+    others = [other for other in known if other.pk != node.pk and other.address and other.joined == node.joined]
+    if not others and any(other.pk != node.pk and other.address for other in known):
+        how = (
+            "has joined, and shares runs with machines that have"
+            if node.joined
+            else "has not joined, and shares runs with no machine that has"
+        )
+        return f"{node.name} {how}."
     devices = [other for other in others if _kind(other)[1] == _kind(node)[1]]
     for other in devices:
         if other.torch_version == node.torch_version:

@@ -36,6 +36,6 @@ def usable_now(seen: Snapshot, run: TrainingRun, slots: frozenset[int]) -> froze
     """The promised slots that the run can have now: none while its process is still somewhere else."""
     if run.home_id is None or run.leave_revision is not None or home_for(seen, run, slots) != run.home_id:
         return frozenset()
-    if run.engines is not None or run.home_id in seen.silent:
+    if seen.may_spread(run) or run.home_id in seen.silent:
         return slots
     return frozenset(slot for slot in slots if seen.slots[slot].node_id == run.home_id)

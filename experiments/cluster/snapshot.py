@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from experiments.cluster import environments, isolation, machine_pools
+from experiments.cluster import environments, isolation, machine_pools, meetings
 from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, Station, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.environments.readiness import Verdict
@@ -30,7 +30,8 @@ class Snapshot:
     """Facts and their rows. `grants` are the open ones, by slot; `runs` (by id) are in the facts, `leaving` are live but not. `pools`: what
     the machines are called that share runs, by node. `unheard`: of runs whose driver is heard of, the slots on other machines that are not:
     no fact of theirs, they stay as they are until something is heard. `unready`: runs that wait for their environment, or that every
-    machine refuses that they could be on, and why: to the planner they want nothing yet. `closed`: the machines that do (`isolation`)."""
+    machine refuses that they could be on, and why: to the planner they want nothing yet. `closed`: the machines that do (`isolation`).
+    `met`: runs whose drivers are known where they can be reached."""
 
     slot_facts: tuple[SlotFacts, ...]
     run_facts: tuple[RunFacts, ...]
@@ -45,6 +46,7 @@ class Snapshot:
     unheard: Mapping[int, tuple[int, ...]]
     unready: Mapping[int, str]
     closed: frozenset[int]
+    met: frozenset[int]
 
     @cached_property
     def _grants_of(self) -> Mapping[int, Sequence[Grant]]:
@@ -56,6 +58,10 @@ class Snapshot:
     def held_by(self, run_id: int) -> Sequence[Grant]:
         """The run's open grants, those it was asked to give back included."""
         return self._grants_of.get(run_id, ())
+
+    def may_spread(self, run: TrainingRun) -> bool:
+        """Whether it can have slots on other machines than its home now."""
+        return _spreads(run, self.nodes, self.met)
 
 
 def is_silent(node: Node, now: dt.datetime) -> bool:
@@ -97,7 +103,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     largest = max(Counter(slot.node_id for slot in slots.values()).values(), default=0)
     lost = frozenset(slot for of_run in unheard.values() for slot in of_run)
     planned = {run.pk: run for run in rows if run.state in PLANNED and run.stop_requested_at is None and not _is_done(run)}
-    avoids = _avoided(planned, nodes) if pools else {}
+    avoids, met = (_avoided(planned, nodes), meetings.met()) if pools else ({}, frozenset())
     heard = [node for node in nodes.values() if node.pk not in silent and node.removed_at is None]
     begins = [node for node in heard if node.pk not in closed]
     verdicts = environments.verdicts(nodes=begins)
@@ -113,7 +119,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
             dataclasses.replace(
                 _run_facts(run, frozenset(kept[run.pk]), rules, unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.home_id or 0, ""),
-                alone=bool(pools) and (run.version.starts_over or (run.engines is None and run.min_slots <= largest)),
+                alone=bool(pools) and (run.version.starts_over or (run.min_slots <= largest and not _spreads(run, nodes, met))),
                 always_alone=bool(pools) and run.version.starts_over,
                 avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, begins, pools),
                 paused=run.paused or run.pk in unready,
@@ -133,6 +139,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         unheard={run: tuple(sorted(of_run)) for run, of_run in unheard.items() if of_run},
         unready=unready,
         closed=closed,
+        met=met,
     )
 
 
@@ -208,6 +215,11 @@ def _stays(run: TrainingRun) -> bool:
     if run.home_id is None or run.leave_revision is not None:
         return False
     return not may_end(run) or (run.version.starts_over and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
+
+
+def _spreads(run: TrainingRun, nodes: Mapping[int, Node], met: Collection[int]) -> bool:
+    """Whether it has come to train(), and the other machines can find it where it is: those that share its folder look there."""
+    return run.engines is not None and (run.home_id is None or not nodes[run.home_id].joined or run.pk in met)
 
 
 def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:

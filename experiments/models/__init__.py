@@ -5,6 +5,7 @@ from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import (
     ClusterChange,
     ClusterRules,
+    DriverMeeting,
     Grant,
     Lease,
     Node,
@@ -57,6 +58,7 @@ __all__ = [
     "DataUpload",
     "DefinitionVersion",
     "Delivery",
+    "DriverMeeting",
     "DroppedCheckpoint",
     "EndedToken",
     "Environment",

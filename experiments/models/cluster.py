@@ -1,5 +1,5 @@
-"""Machines, their slots and who holds which. Node and Slot are written by fleet, Station by stations, Grant by scheduling alone,
-ClusterChange by services."""
+"""Machines, their slots and who holds which. Node and Slot are written by fleet, Station by remote_workers, DriverMeeting by meetings,
+Grant by scheduling alone, ClusterChange by services."""
 
 from __future__ import annotations
 
@@ -145,6 +145,15 @@ class Station(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "node"], name="one_station_per_machine")]
+
+
+class DriverMeeting(models.Model):
+    """Where machines that have joined reach the driver of a run, as long as that is on `node`; they share no folder in which they would
+    find it. `sealed`: a `protocol.Meeting`, in which is a secret of the run."""
+
+    run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="+")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    sealed = models.TextField()
 
 
 class PastGrant(models.Model):

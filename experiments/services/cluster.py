@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from experiments.cluster import fleet, joining, losses, slot_health, snapshot
+from experiments.cluster import fleet, joining, losses, meetings, slot_health, snapshot
 from experiments.live import notify
 from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
@@ -166,6 +166,8 @@ def set_policy(
             rules.person_quota = dict(person_quota) if person_quota is not None else rules.person_quota
             rules.project_quota = dict(project_quota) if project_quota is not None else rules.project_quota
             rules.save(update_fields=["policy", "person_quota", "project_quota", *OTHERS, "updated_at"])
+            if not rules.several_machines:
+                meetings.forget_meetings()
             note(by, said, reason=reason, now=now)
     return rules
 

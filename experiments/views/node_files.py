@@ -1,11 +1,13 @@
 """Files of machines that have joined, over HTTP with their token: trees of code, data and runs go to them, what runs write comes from them.
 
-A machine gets what the runs need whose home it is, and writes into the folders of these for the term of their stay. JSON in and out; no
-page.
+A machine gets what the runs need whose home it is, and writes into the folders of these for the term of their stay. Of runs that have
+workers there and their driver elsewhere it gets code and data, and adds its part to their folders (`files.guest_files`). JSON in and out;
+no page.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import os
 import re
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
@@ -22,16 +25,19 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from experiments.cluster import joining
 from experiments.files import bundles, datastore, mirrored, runfiles
+from experiments.files.guest_files import Guest
 from experiments.files.mirrored import WrongOffset
 from experiments.live import notify
-from experiments.models import NodeToken, TrainingRun
+from experiments.models import Grant, NodeToken, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.ops import clock
 from experiments.views.downloads import attachment
 from training_runtime.journal import FILE_NAME as JOURNAL
+from training_runtime.node.messages import GUEST
 
 MOST_FILES = 200_000
 CHECKPOINT = "checkpoint/engine.pt"
+LAST_WORDS = dt.timedelta(minutes=10)  # of machines where a run had workers
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NUMBER = re.compile(r"[0-9]{1,19}")
 View = Callable[..., HttpResponseBase]
@@ -57,9 +63,9 @@ def by_node(view: View) -> View:
 
 @by_node
 @require_safe
-def tree(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpResponseBase:  # noqa: ARG001  (Django passes it)
-    """{"files": [{"path", "size", "mtime_ns"}, ...]} of a folder."""
-    found = _tree(token, room, name)
+def tree(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpResponseBase:
+    """{"files": [{"path", "size", "mtime_ns"}, ...]} of a folder; with ?term=guest what this machine has written in one of a run."""
+    found = _tree(token, room, name, term=str(request.GET.get("term", "")))
     if found is None:
         return _refused(404, "No run of this machine needs that.")
     return JsonResponse({"files": [{"path": path, "size": size, "mtime_ns": mtime_ns} for path, size, mtime_ns in _listed(found)]})
@@ -69,11 +75,12 @@ def tree(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpRe
 @require_safe
 def tree_file(request: HttpRequest, token: NodeToken, room: str, name: str, path: str) -> HttpResponseBase:
     """A file of such a folder, or the part of it that is asked for."""
-    found = _tree(token, room, name)
+    found = _tree(token, room, name, term=str(request.GET.get("term", "")))
     try:
         if found is None or (isinstance(found, Borrowed) and path != CHECKPOINT):
             raise FileNotFoundError(path)
-        opened = runfiles.open_below(found, path) if isinstance(found, Path) else runfiles.open_regular(found.run, path)
+        place = found.guest.place_of(path) if isinstance(found, Hosted) else path
+        opened = runfiles.open_below(found, path) if isinstance(found, Path) else runfiles.open_regular(found.run, place)
     except FileNotFoundError:
         return _refused(404, "There is no such file.")
     return attachment(request, os.fdopen(opened, "rb"), name=path.rsplit("/", 1)[-1])
@@ -82,11 +89,13 @@ def tree_file(request: HttpRequest, token: NodeToken, room: str, name: str, path
 @by_node
 @require_http_methods(["PUT", "DELETE"])
 def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> HttpResponseBase:
-    """Of a run that is this machine's for the term ?term=. PUT with ?size= and ?mtime_ns=: a piece of a file that is sent whole; without:
-    of one that grows. ?offset=: where it belongs: 200 {"size"}, or 409 {"size"} where that is not where what has arrived ends."""
-    run = TrainingRun.objects.filter(home__name=token.node_name, folder=name, state__in=LIVE).first()
-    if run is None or joining.term_of(run) != request.GET.get("term"):
+    """Of a run that is this machine's for the term ?term=, or a guest there. PUT with ?size= and ?mtime_ns=: a piece of a file that is sent
+    whole; without: of one that grows. ?offset=: where it belongs: 200 {"size"}, or 409 {"size"} where that is not where what has arrived
+    ends."""
+    found = _written_there(token, name, term=str(request.GET.get("term", "")))
+    if found is None:
         return _refused(410, "This run is not on this machine any more.")
+    run, path = found.run, found.guest.place_of(path) if isinstance(found, Hosted) else path
     runfiles.make(run)
     try:
         if request.method == "DELETE":
@@ -125,9 +134,42 @@ class Borrowed(Own):
     """Of another run, with whose checkpoint one of this machine begins: that and nothing else."""
 
 
-def _tree(token: NodeToken, room: str, name: str) -> Path | Own | None:
+class Hosted(Own):
+    """Of a run with workers on this machine whose driver is elsewhere: what was written here."""
+
+    def __init__(self, run: TrainingRun, guest: Guest) -> None:
+        super().__init__(run)
+        self.guest = guest
+
+
+def _written_there(token: NodeToken, name: str, *, term: str) -> Own | None:
+    """The run whose folder the machine may write in now, and how."""
+    if term == GUEST:
+        return _hosted(token, name)
+    run = TrainingRun.objects.filter(home__name=token.node_name, folder=name, state__in=LIVE).first()
+    return Own(run) if run is not None and joining.term_of(run) == term else None
+
+
+def _hosted(token: NodeToken, name: str) -> Hosted | None:
+    """Also for a while after the run has ended: the last lines come a moment after that."""
+    lately = Q(state__in=LIVE) | Q(ended_at__gt=clock.now() - LAST_WORDS)
+    run = (
+        TrainingRun.objects.filter(lately, folder=name, grants__slot__node__name=token.node_name)
+        .exclude(home__name=token.node_name)
+        .first()
+    )
+    if run is None:
+        return None
+    slots = Slot.objects.filter(node__name=token.node_name).values_list("pk", flat=True)
+    return Hosted(run, Guest(token.node_name, frozenset(slots)))
+
+
+def _tree(token: NodeToken, room: str, name: str, *, term: str) -> Path | Own | None:
     """The folder, if a live run of the machine needs it."""
-    mine = TrainingRun.objects.filter(home__name=token.node_name, state__in=LIVE)
+    if room == "runs" and term == GUEST:
+        return _hosted(token, name)
+    held = Grant.objects.filter(slot__node__name=token.node_name, released_at__isnull=True).values("run")
+    mine = TrainingRun.objects.filter(Q(home__name=token.node_name) | Q(pk__in=held), state__in=LIVE)
     if room == "code":
         run = mine.filter(version__bundle__sha256=name).select_related("version__bundle").first()
         if run is None:
@@ -140,8 +182,9 @@ def _tree(token: NodeToken, room: str, name: str) -> Path | Own | None:
         asset = next((asset for asset in assets if asset.key.hex == name), None)
         return datastore.root(asset) if asset is not None else None
     if room == "runs":
-        own = mine.filter(folder=name).select_related("version__bundle").first()
-        other = TrainingRun.objects.filter(folder=name, pk__in=mine.values("continues")).first() if own is None else None
+        at_home = mine.filter(home__name=token.node_name)
+        own = at_home.filter(folder=name).select_related("version__bundle").first()
+        other = TrainingRun.objects.filter(folder=name, pk__in=at_home.values("continues")).first() if own is None else None
         return Own(own) if own is not None else Borrowed(other) if other is not None else None
     return None
 
@@ -149,6 +192,9 @@ def _tree(token: NodeToken, room: str, name: str) -> Path | Own | None:
 def _listed(found: Path | Own) -> list[tuple[str, int, int]]:
     if isinstance(found, Borrowed):
         return [each for each in _of_run(found.run) if each[0] == CHECKPOINT]
+    if isinstance(found, Hosted):
+        places = [(found.guest.path_of(place), size, mtime_ns) for place, size, mtime_ns in _of_run(found.run)]
+        return [(path, size, mtime_ns) for path, size, mtime_ns in places if path is not None]
     if isinstance(found, Own):
         return _of_run(found.run)
     listed = []

@@ -42,6 +42,7 @@ WRITERS = {
     "cluster.fleet": "Node Slot TrainingRun",
     "cluster.joining": "Node NodeToken",
     "cluster.losses": "TrainingRun",
+    "cluster.meetings": "DriverMeeting",
     "cluster.remote_workers": "Station TrainingRun",
     "cluster.scheduling": "Grant PastGrant",
     "cluster.slot_health": "ClusterChange Slot SlotDeath",

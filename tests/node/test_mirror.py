@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_runtime.errors import ProtocolError
+from training_runtime.meeting import Meeting
 from training_runtime.news import news
 from training_runtime.node import places
-from training_runtime.node.mirror import Append, File, Remove, Replace, decide
+from training_runtime.node.mirror import Append, File, Remove, Replace, decide, is_guests
 from training_runtime.node.reporting import COPIED_BACK, Copy, reported
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, RunSpec, SlotSeen
 
@@ -130,6 +131,26 @@ def test_growth_of_journals_and_figures_of_slots_are_no_news_and_anything_else_i
     assert news(grown) == news(before)
     others = [replace(before, revision=8), replace(before, storage_problem="full"), replace(before, runs=())]
     others += [
-        replace(before, runs=(replace(run, **change),)) for change in ({"holding": ()}, {"exit_code": 0}, {"detail": "x"}, {"attempt": 2})
+        replace(before, runs=(replace(run, **change),))
+        for change in ({"holding": ()}, {"exit_code": 0}, {"detail": "x"}, {"attempt": 2}, {"meeting": Meeting("10.0.0.1", 4000, "x")})
     ]
     assert all(news(other) != news(before) for other in others)
+
+
+@pytest.mark.parametrize(
+    "path", ["log/station-beta/console.log", "log/worker-7/console.log", "notes.txt", "model/best.pt", "model/train/mine.pth"]
+)
+def test_of_a_run_whose_driver_is_elsewhere_logs_and_what_its_code_writes_are_sent(path: str):
+    assert is_guests(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["journal.jsonl", "checkpoint/engine.pt", "model/train/model_epoch_final.pth", "model/train/model_epoch_3.h5"]
+)
+def test_what_the_engine_writes_there_goes_to_the_drivers_machine(path: str):
+    assert not is_guests(path)
+
+
+def test_the_studio_hears_the_address_from_the_link():
+    seen = Observation(1, FACTS, ())
+    assert reported(seen, copies=[], coming={}, address="10.0.0.7").node.address == "10.0.0.7"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training_runtime.node.settings import parse
+from training_runtime.node.settings import address_of, parse
 
 
 def test_what_is_said_once_is_known_the_next_time_and_to_this_user_alone(tmp_path: Path):
@@ -30,6 +30,7 @@ def test_the_token_is_not_in_what_is_printed_of_settings(tmp_path: Path):
         (["join", "http://studio.example.org", "--token", "x"], "has no TLS"),
         (["join", "https://studio.example.org"], "a token is needed"),
         (["join", "https://studio.example.org", "--token", "x", "--slots", "0"], "from 1 to 10000"),
+        (["join", "https://studio.example.org", "--token", "x", "--address", "10.0.0.7:80"], "without a port"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -43,3 +44,22 @@ def test_a_note_that_is_no_json_is_named(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parse(["join", "https://studio.example.org", "--token", "x", "--home", str(tmp_path)], {})
     assert str(tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "address"),
+    [
+        ("", "10.0.0.7", "10.0.0.7"),
+        ("", "fd00::7", "fd00::7"),
+        ("", "127.0.0.1", ""),
+        ("", "::1", ""),
+        ("", "fe80::7%eth0", ""),
+        ("gpu-1.lab", "10.0.0.7", "gpu-1.lab"),
+        ("127.0.0.1", "10.0.0.7", "127.0.0.1"),
+        ("none", "10.0.0.7", ""),
+    ],
+)
+def test_other_machines_reach_it_where_it_says_or_at_the_card_towards_the_studio(said: str, own: str, address: str, tmp_path: Path):
+    given = ["--address", said] if said else []
+    parse(["join", "https://studio.example.org", "--token", "x", "--home", str(tmp_path), *given], {}).write_down("beta")
+    assert address_of(parse(["join", "--home", str(tmp_path)], {}), own) == address

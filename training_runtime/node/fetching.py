@@ -49,31 +49,34 @@ def fetch_tree(files: Files, home: Path, room: str, name: str, *, say: Callable[
 
 
 def fetch_run(files: Files, folders: Folders, folder: Folder, *, code: Path, say: Callable[[int, int], None]) -> None:
-    """The run's folder as the studio has it; what was here from an earlier stay is put away first. `code`: the run's, for its working
-    folder, of which the studio keeps only what its script has written."""
+    """The run's folder as the studio has it, of a run whose driver is elsewhere what was written here; what was here from an earlier stay
+    is put away first. `code`: the run's, for its working folder, of which the studio keeps only what its script has written."""
     folders.put_away(folder.name)
     target = folders.path(folder.name)
     beside = target.with_name(f"{ARRIVING}{folder.name}")
     shutil.rmtree(beside, ignore_errors=True)
-    found = files.tree("runs", folder.name)
+    term = folder.term if folder.guest else ""
+    found = files.tree("runs", folder.name, term=term)
     for name in sorted({file.path.split("/")[1] for file in found if file.path.startswith(f"{CODE}/") and file.path.count("/") > 1}):
         (beside / CODE).mkdir(parents=True, exist_ok=True)
         workdir.make(code, beside / CODE / name)
         for file in found:  # what the script has written takes the place of what was uploaded
             if file.path.startswith(f"{CODE}/{name}/"):
                 (beside / file.path).unlink(missing_ok=True)
-    _fetch_files(files, "runs", folder.name, beside, found, say=say)
+    _fetch_files(files, "runs", folder.name, beside, found, say=say, term=term)
     beside.rename(target)
     folder.arrived = {file.path: file for file in found}
     folders.begin(folder)
 
 
-def _fetch_files(files: Files, room: str, name: str, beside: Path, found: list[File], *, say: Callable[[int, int], None]) -> None:
+def _fetch_files(
+    files: Files, room: str, name: str, beside: Path, found: list[File], *, say: Callable[[int, int], None], term: str = ""
+) -> None:
     total, done = sum(file.size for file in found), 0
     beside.mkdir(parents=True, exist_ok=True)
     for file in found:
         _check(file.path)
-        files.fetch(room, name, file, beside / file.path)
+        files.fetch(room, name, file, beside / file.path, term=term)
         done += file.size
         say(done, total)
 

@@ -49,19 +49,20 @@ class Files:
     def close(self) -> None:
         self._client.close()
 
-    def tree(self, room: str, name: str) -> list[File]:
-        """The files of a folder in the studio."""
-        found = self._answer("GET", f"/trees/{room}/{name}").json()
+    def tree(self, room: str, name: str, *, term: str = "") -> list[File]:
+        """The files of a folder in the studio. `term`: GUEST for what this machine has written in one of a run whose driver is
+        elsewhere."""
+        found = self._answer("GET", f"/trees/{room}/{name}", params={"term": term}).json()
         return [File(str(each["path"]), int(each["size"]), int(each["mtime_ns"])) for each in found["files"]]
 
-    def fetch(self, room: str, name: str, file: File, target: Path) -> None:
+    def fetch(self, room: str, name: str, file: File, target: Path, *, term: str = "") -> None:
         """The file to `target`, from where an earlier attempt has stopped, with the time of its last change."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target, "ab") as out:
             if out.tell() > file.size:
                 out.truncate(0)
             if out.tell() < file.size:
-                self._stream(f"/trees/{room}/{name}/{quote(file.path)}", out, begin=out.tell())
+                self._stream(f"/trees/{room}/{name}/{quote(file.path)}?term={term}", out, begin=out.tell())
         if target.stat().st_size != file.size:
             target.unlink()
             raise Unreachable(f"{file.path} did not come as it was announced")

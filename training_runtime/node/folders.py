@@ -32,7 +32,8 @@ _MOST_DEPTH = 30
 @dataclass
 class Folder:
     """`arrived`: the studio's copy. `before`: files as last looked at. `complete`: a look that began after the run had ended found
-    everything there. `attempt`: of the run, when last heard of."""
+    everything there. `attempt`: of the run, when last heard of. `guest`: its driver is elsewhere, and what counts of the run is what is
+    there; from here come logs, and what its code writes."""
 
     run: int
     name: str
@@ -41,6 +42,7 @@ class Folder:
     arrived: dict[str, File] = field(default_factory=dict)
     before: dict[str, File] = field(default_factory=dict)
     complete: bool = False
+    guest: bool = False
 
 
 class Folders:
@@ -56,7 +58,7 @@ class Folders:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(note.read_text())
                 arrived = {path: File(path, size, mtime_ns) for path, (size, mtime_ns) in raw["arrived"].items()}
-                self.known[note.stem] = Folder(raw["run"], note.stem, raw["term"], raw["attempt"], arrived)
+                self.known[note.stem] = Folder(raw["run"], note.stem, raw["term"], raw["attempt"], arrived, guest=raw.get("guest", False))
 
     def path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -72,7 +74,7 @@ class Folders:
     def save(self, folder: Folder) -> None:
         """Whole or not at all."""
         arrived = {file.path: (file.size, file.mtime_ns) for file in folder.arrived.values()}
-        raw = {"run": folder.run, "term": folder.term, "attempt": folder.attempt, "arrived": arrived}
+        raw = {"run": folder.run, "term": folder.term, "attempt": folder.attempt, "arrived": arrived, "guest": folder.guest}
         note = self._notes / f"{folder.name}.json"
         beside = note.with_suffix(".new")
         beside.write_text(json.dumps(raw))

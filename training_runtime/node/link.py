@@ -26,7 +26,7 @@ from training_runtime.node.host_process import HostProcess
 from training_runtime.node.messages import STREAM, Hello, Refused, Welcome, decode, encode
 from training_runtime.node.places import ROOMS
 from training_runtime.node.session import Session, TurnedAway
-from training_runtime.node.settings import Settings
+from training_runtime.node.settings import Settings, address_of
 from training_runtime.protocol import MAX_STUDIO_LINE_BYTES
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,8 @@ class Link:
             log.info("Joined %s as %s.", settings.studio, answer.name)
             files = Files(settings.studio, settings.token, answer.incarnation, verify=settings.verify)
             try:
-                self._session = Session(settings, stream, answer, files=files, folders=self._folders)
+                address = address_of(settings, str(stream.local_address[0]))
+                self._session = Session(settings, stream, answer, files=files, folders=self._folders, address=address)
                 self._session.run()
             finally:
                 self._session = None

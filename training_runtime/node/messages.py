@@ -22,6 +22,7 @@ from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Observation
 VERSION = 1
 STREAM = "/ws/node/"
 FILES = "/node/v1"
+GUEST = "guest"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Welcome:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the files of a wanted run are. `folder`: its name among those of runs. `term`: of the run's stay on this machine; a folder that
-    is here from an earlier stay is out of date."""
+    """Where the files of a wanted run are. `folder`: its name among those of runs. `term`: of the run's stay on this machine, GUEST where
+    its driver is elsewhere; a folder that is here from an earlier stay is out of date."""
 
     run: int
     folder: str
@@ -61,10 +62,12 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Studio -> node: what should run there. The paths in it are places (see `places`)."""
+    """Studio -> node: what should run there. The paths in it are places (see `places`). `several`: a run may use several machines, so
+    drivers here may be reached from others."""
 
     apply: Apply
     folders: tuple[RunFolder, ...] = ()
+    several: bool = False
     type: Literal["wanted"] = "wanted"
 
 

@@ -6,11 +6,13 @@ there without the journal's lines of the steps before it: a run that goes on els
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 JOURNAL = "journal.jsonl"
 LOGS = "log/"
+_MODELS = re.compile(r"model/train/model_(epoch_|stopped)[^/]*")
 MOST_FILES = 20_000  # of a folder that are looked at; of one with more none is taken for deleted
 
 
@@ -45,6 +47,12 @@ class Remove:
 
 
 Action = Append | Replace | Remove
+
+
+def is_guests(path: str) -> bool:
+    """Whether a file on a machine where a run has workers but not its driver is for the studio: not the engine's, which goes to the
+    driver's machine, where it counts."""
+    return path != JOURNAL and not path.startswith("checkpoint/") and _MODELS.fullmatch(path) is None
 
 
 def grows(path: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from training_runtime.node.files import PIECE_BYTES, Files, NotOurs, Rejected, Unreachable, WrongOffset
 from training_runtime.node.folders import Folder, Folders, look
-from training_runtime.node.mirror import JOURNAL, Action, Append, File, Remove, Replace, decide
+from training_runtime.node.mirror import JOURNAL, Action, Append, File, Remove, Replace, decide, is_guests
 from training_runtime.node.reporting import Copy
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class Mirroring(threading.Thread):
         return [
             Copy(folder.run, folder.attempt, folder.arrived[JOURNAL].size if JOURNAL in folder.arrived else 0, folder.complete)
             for folder in list(self._folders.known.values())
+            if not folder.guest
         ]
 
     def run(self) -> None:
@@ -69,7 +70,8 @@ class Mirroring(threading.Thread):
         try:
             if thorough or ended:
                 return self._send_all(folder, ended=ended)
-            self._send_journal(folder)
+            if not folder.guest:
+                self._send_journal(folder)
         except NotOurs as refusal:
             if folder.run in live and not ended:
                 return False  # the studio lists it no more, and the host ends it
@@ -100,7 +102,7 @@ class Mirroring(threading.Thread):
             folder.complete = True
             self._changed()
             return False
-        found = look(self._top(folder))
+        found = [file for file in look(self._top(folder)) if not folder.guest or is_guests(file.path)]
         actions = decide(found, folder.arrived, before=folder.before, ended=ended)
         being_written = any(folder.before.get(file.path) != file for file in found)
         folder.before = {file.path: file for file in found}

@@ -22,9 +22,9 @@ class Copy:
     complete: bool
 
 
-def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, tuple[int, str]]) -> Observation:
-    """`copies`: of the runs whose folders are this machine's. `coming`: of runs that are wanted and not begun, since files of theirs are on
-    their way here: (attempt, how far).
+def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, tuple[int, str]], address: str = "") -> Observation:
+    """`address`: where other machines reach this one. `copies`: of the runs whose folders are this machine's. `coming`: of runs that are
+    wanted and not begun, since files of theirs are on their way here: (attempt, how far).
 
     A run has ended, for the studio, when its last file is there; one that the host has forgotten is still here until then. Slots that are
     free are free at once.
@@ -39,7 +39,8 @@ def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, 
         for run, (attempt, how_far) in coming.items()
         if run not in there
     ]
-    return dataclasses.replace(seen, runs=tuple(sorted(runs, key=lambda run: run.run)))
+    node = dataclasses.replace(seen.node, address=address)
+    return dataclasses.replace(seen, node=node, runs=tuple(sorted(runs, key=lambda run: run.run)))
 
 
 def _reported(run: RunObservation, copy: Copy | None) -> RunObservation:

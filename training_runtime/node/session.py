@@ -19,7 +19,7 @@ from training_runtime.node import places
 from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
 from training_runtime.node.folders import Folder, Folders
-from training_runtime.node.messages import Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.messages import GUEST, Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
 from training_runtime.node.mirroring import Mirroring
 from training_runtime.node.reporting import reported
 from training_runtime.node.settings import Settings
@@ -46,10 +46,10 @@ class TurnedAway(Exception):
 
 
 class Session:
-    """`run` returns when the connection is over. `host`: of the machine, by its home and name."""
+    """`run` returns when the connection is over. `address`: where other machines reach this one."""
 
-    def __init__(self, settings: Settings, stream: Stream, welcome: Welcome, *, files: Files, folders: Folders) -> None:
-        self._settings, self._stream, self._welcome = settings, stream, welcome
+    def __init__(self, settings: Settings, stream: Stream, welcome: Welcome, *, files: Files, folders: Folders, address: str = "") -> None:
+        self._settings, self._stream, self._welcome, self._address = settings, stream, welcome, address
         self._files, self._folders = files, folders
         self._wanted: Wanted | None = None
         self._seen: Observation | None = None
@@ -106,7 +106,8 @@ class Session:
                 folder = where.get(wish.spec.run)
                 if folder is None or wish.stop or self._is_here(wish.spec, folder):
                     self._coming.pop(wish.spec.run, None)
-                    begun.append(wish)
+                    reached = dataclasses.replace(wish.spec, address=self._address if wanted.several else "")
+                    begun.append(dataclasses.replace(wish, spec=reached))
                 elif wish.spec.run not in self._coming:
                     self._coming[wish.spec.run] = (wish.spec, folder, "")
         apply = places.translated(dataclasses.replace(wanted.apply, runs=tuple(begun)), self._path)
@@ -149,7 +150,9 @@ class Session:
             for spec, folder, _ in coming:
                 if self._over.is_set():
                     return
-                if (self._live() or {}).get(spec.run, True):  # else a process of an earlier stay is being ended
+                known = self._folders.known.get(folder.folder)
+                is_sent = known is None or known.complete or not known.guest  # what a guest has written is nowhere else yet
+                if is_sent and (self._live() or {}).get(spec.run, True):  # else a process of an earlier stay is being ended
                     self._bring(spec, folder)
 
     def _bring(self, spec: RunSpec, folder: RunFolder) -> None:
@@ -169,7 +172,7 @@ class Session:
                 fetch_tree(self._files, home, room, name, say=say)
             known = self._folders.known.get(folder.folder)
             if known is None or known.term != folder.term:
-                new = Folder(spec.run, folder.folder, folder.term, spec.attempt)
+                new = Folder(spec.run, folder.folder, folder.term, spec.attempt, guest=folder.term == GUEST)
                 fetch_run(self._files, self._folders, new, code=self._code(spec), say=say)
         except (Unreachable, NotOurs, OSError, ValueError) as error:
             log.warning("files of a run cannot be brought here now: %s run=%d", error, spec.run)
@@ -224,7 +227,7 @@ class Session:
                 coming = {run: (spec.attempt, how_far) for run, (spec, _, how_far) in self._coming.items()}
             if seen is None or self._over.is_set():
                 continue
-            report = reported(seen, copies=self._mirror.copies(), coming=coming)
+            report = reported(seen, copies=self._mirror.copies(), coming=coming, address=self._address)
             if (facts := (*news(report), *packages(report))) != told:
                 with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
                     self._stream.send(encode(Seen(report)))

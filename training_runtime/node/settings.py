@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from training_runtime.host.settings import ADDRESS
+
 TOKEN = "EDT_NODE_TOKEN"  # noqa: S105 (its name)
+NO_ADDRESS = "none"
 _USAGE = """\
 examples:
   edt-node join https://studio.example.org --token edtn_...
@@ -23,7 +26,8 @@ examples:
 @dataclass(frozen=True)
 class Settings:
     """`home`: all that the machine keeps. `data`: where scripts find shared data. `slots`: how many it offers; None: what the studio says.
-    `name`: what the studio called it when it last joined; empty before."""
+    `name`: what the studio called it when it last joined; empty before. `address`: where other machines of the studio reach this one;
+    empty: see `address_of`."""
 
     studio: str
     home: Path
@@ -32,6 +36,7 @@ class Settings:
     slots: int | None = None
     name: str = ""
     verify: bool | str = True
+    address: str = ""
 
     @property
     def note(self) -> Path:
@@ -42,7 +47,8 @@ class Settings:
         beside = self.note.with_suffix(".new")
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w") as file:
-            json.dump({"studio": self.studio, "token": self.token, "name": name, "slots": self.slots, "data": str(self.data)}, file)
+            facts = {"studio": self.studio, "token": self.token, "name": name, "slots": self.slots, "data": str(self.data)}
+            json.dump({**facts, "address": self.address}, file)
         beside.replace(self.note)
 
 
@@ -56,13 +62,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="join")
     join = commands.add_parser("join", help="share this machine's slots, until it is told to end (SIGTERM, Ctrl-C)")
-    join.add_argument("studio", nargs="?", default="", help="the studio's address, as in a browser (default: as before)")
-    join.add_argument("--token", default=environment.get(TOKEN, ""), help=f'from the page "Add a machine"; - reads it from stdin ({TOKEN})')
-    join.add_argument("--home", type=Path, default=Path(environment.get("EDT_NODE_HOME") or Path.home() / ".edt-node"))
-    join.add_argument("--slots", type=int, help="how many slots to offer (default: as the page says, else one a GPU, else 4)")
-    join.add_argument("--data-root", type=Path, help="where scripts find shared data here (default: data/ of the home)")
-    join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
-    join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
+    _add_arguments(join, environment)
     given = parser.parse_args(arguments)
     if given.slots is not None and not 1 <= given.slots <= 10_000:
         join.error(f"--slots {given.slots}: from 1 to 10000")
@@ -82,7 +82,33 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     data = given.data_root or Path(before.get("data") or home / "data")
     slots = given.slots if given.slots is not None else before.get("slots")
     name = before.get("name", "") if before.get("token") == token else ""
-    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True)
+    address = given.address if given.address is not None else before.get("address", "")
+    if not ADDRESS.fullmatch(address):
+        join.error(f"--address {address!r}: one host name or IP address, without a port, or none")
+    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address)
+
+
+def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+    join.add_argument("studio", nargs="?", default="", help="the studio's address, as in a browser (default: as before)")
+    join.add_argument("--token", default=environment.get(TOKEN, ""), help=f'from the page "Add a machine"; - reads it from stdin ({TOKEN})')
+    join.add_argument("--home", type=Path, default=Path(environment.get("EDT_NODE_HOME") or Path.home() / ".edt-node"))
+    join.add_argument("--slots", type=int, help="how many slots to offer (default: as the page says, else one a GPU, else 4)")
+    join.add_argument("--data-root", type=Path, help="where scripts find shared data here (default: data/ of the home)")
+    join.add_argument(
+        "--address",
+        help="host name or IP, without a port, where the studio's other machines reach this one, for runs over several machines (default: "
+        "that of the network card towards the studio; none: it shares no run)",
+    )
+    join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
+    join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
+
+
+def address_of(settings: Settings, own: str) -> str:
+    """Where other machines reach this one; empty: nowhere. `own`: its end of a connection to the studio, which says nothing where that goes
+    through the machine itself."""
+    if settings.address:
+        return "" if settings.address == NO_ADDRESS else settings.address
+    return "" if _is_here(own) or "%" in own else own
 
 
 def address_problem(studio: str, *, insecure: bool) -> str:
