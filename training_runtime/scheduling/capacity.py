@@ -42,12 +42,14 @@ class Policy:
 @dataclass(frozen=True)
 class Pilot:
     """`phase`: `waiting` in the engine's queue, `starting` (it runs and has not joined yet), `here`, `leaving` (it takes nothing new),
-    `ending` (given back, and not gone yet). `granted`: slots of it that runs hold or have yet to leave. `idle_since`: since when nobody
+    `ending` (given back, and not gone yet). `granted`: slots of it that runs hold or have yet to leave. `building`: an
+    environment is built there, so runs will come. `idle_since`: since when nobody
     needs it. `left_s`: until its allocation ends, where that is known. `since`: when it was asked for."""
 
     name: str
     phase: Phase
     granted: int = 0
+    building: bool = False
     idle_since: float | None = None
     left_s: float | None = None
     since: float = 0.0
@@ -98,6 +100,27 @@ def pause_s(failures: int) -> float:
     return 0.0 if failures <= 0 else float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures - 1, 20)))
 
 
+def with_machines(
+    slots: Sequence[SlotFacts], runs: Sequence[RunFacts], shape: Shape, names: Sequence[str]
+) -> tuple[list[SlotFacts], list[RunFacts]]:
+    """The facts as they would be with machines of these names there: their slots have numbers below all that there are, and they build
+    every environment and keep people apart."""
+    first = min((0, *(slot.id for slot in slots))) - 1
+    more = [
+        SlotFacts(id=first - machine * shape.slots - index, node=name, device=shape.device, kind=shape.kind)
+        for machine, name in enumerate(names)
+        for index in range(shape.slots)
+    ]
+    return [*slots, *more], [_could_use(run, frozenset(names)) for run in runs]
+
+
+def _could_use(run: RunFacts, rooms: frozenset[str]) -> RunFacts:
+    if run.ready_in is None and run.apart_in is None:
+        return run
+    ready = run.ready_in | rooms if run.ready_in is not None else None
+    return dataclasses.replace(run, ready_in=ready, apart_in=run.apart_in | rooms if run.apart_in is not None else None)
+
+
 def needed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules, shape: Shape, most: int, grow: bool) -> Need:
     """With how many machines of this shape more, `most` at most, as many runs as possible have slots; with `grow`, as many slots as runs
     can use are used."""
@@ -106,9 +129,8 @@ def needed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, 
     found: dict[int, Mapping[int, frozenset[int]]] = {}
 
     def score(count: int) -> tuple[int, int]:
-        more, rooms = _machines(slots, shape, count)
-        able = [_could_use(run, rooms) for run in runs]
-        found[count], _ = allocate([*slots, *more], able, now=now, rules=rules)
+        there, able = with_machines(slots, runs, shape, [f"\x7f{number}" for number in range(count)])
+        found[count], _ = allocate(there, able, now=now, rules=rules)
         sizes = [len(held) for held in found[count].values()]
         return sum(size > 0 for size in sizes), sum(sizes) if grow else 0
 
@@ -165,8 +187,12 @@ def _too_many(policy: Policy, stay: Sequence[Pilot]) -> dict[str, str]:
     return {each.name: f"at most {policy.most} are to be held" for each in order[: max(0, len(stay) - policy.most)]}
 
 
+def _is_used(pilot: Pilot) -> bool:
+    return bool(pilot.granted or pilot.building)
+
+
 def _is_useless(pilot: Pilot, now: float) -> bool:
-    return pilot.phase == "here" and not pilot.granted and pilot.idle_since is not None and now - pilot.idle_since >= SETTLED_S
+    return pilot.phase == "here" and not _is_used(pilot) and pilot.idle_since is not None and now - pilot.idle_since >= SETTLED_S
 
 
 def _idle(stay: Sequence[Pilot], coming: Sequence[Pilot], need: Need) -> frozenset[str]:
@@ -174,7 +200,7 @@ def _idle(stay: Sequence[Pilot], coming: Sequence[Pilot], need: Need) -> frozens
     queued = [each for each in coming if each.phase == "waiting"]
     over = max(0, len(coming) - need.pilots)
     unneeded = queued[len(queued) - min(over, len(queued)) :]
-    return frozenset(each.name for each in (*unneeded, *(each for each in stay if each.phase == "here" and not each.granted)))
+    return frozenset(each.name for each in (*unneeded, *(each for each in stay if each.phase == "here" and not _is_used(each))))
 
 
 def _too_long(
@@ -191,23 +217,6 @@ def _too_long(
         name: f"nobody could use it for {_time(seconds)}" if name in vain else f"nobody has needed it for {_time(seconds)}"
         for name, seconds in for_s.items()
     }, vain
-
-
-def _machines(slots: Sequence[SlotFacts], shape: Shape, count: int) -> tuple[list[SlotFacts], frozenset[str]]:
-    """So many that are not there, and their rooms: numbers below all that there are."""
-    first = min((slot.id for slot in slots), default=0) - 1
-    more = [
-        SlotFacts(id=min(first, -1) - machine * shape.slots - index, node=f"\x7fpilot {machine}", device=shape.device, kind=shape.kind)
-        for machine in range(count)
-        for index in range(shape.slots)
-    ]
-    return more, frozenset(slot.node for slot in more)
-
-
-def _could_use(run: RunFacts, rooms: frozenset[str]) -> RunFacts:
-    """The run as it would be with these machines there: they build its environment, and keep people apart."""
-    ready = run.ready_in | rooms if run.ready_in is not None else None
-    return dataclasses.replace(run, ready_in=ready, apart_in=run.apart_in | rooms if run.apart_in is not None else None)
 
 
 def _standing(policy: Policy, pilots: Collection[Pilot]) -> str:
