@@ -34,12 +34,14 @@ STANDINGS: Mapping[str, Standing] = {
     **dict.fromkeys(("RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"), "running"),
     "COMPLETING": "ending",
 }  # all others have ended
-SAID = ("JobState", "Reason", "ExitCode", "BatchHost", "StdOut")
+SAID = ("JobState", "Reason", "ExitCode", "BatchHost")
 GONE = "Invalid job id specified"
 
 SCRIPT = """\
 #!/bin/sh
 # A pilot of a studio: while this allocation lasts, its machine joins the studio as {node}.
+log=$(mktemp {folder}/edt-pilot-"$SLURM_JOB_ID"-XXXXXXXX.log) || exit 1
+exec >"$log" 2>&1
 for name in $(env | sed -n 's/^\\(SLURM[A-Za-z0-9_]*\\)=.*/\\1/p'); do unset "$name"; done
 unset EDT_NODE_ADDRESS
 umask 022
@@ -53,6 +55,7 @@ trap 'kill -TERM "$pilot" 2>/dev/null' TERM INT
 wait "$pilot"; status=$?
 while kill -0 "$pilot" 2>/dev/null; do wait "$pilot"; status=$?; done
 rm -rf "$folder"
+[ "$status" -ne 0 ] || rm -f "$log"
 exit "$status"
 """
 
@@ -68,7 +71,7 @@ class Slurm:
         minutes, notice_s = order.walltime_minutes, order.notice_s
         own = ["--parsable", f"--job-name={order.name}", f"--comment=EDT Studio pilot {order.node}", "--nodes=1", "--ntasks=1"]
         own += [f"--time={minutes}", f"--signal=B:TERM@{notice_s}", "--no-requeue", "--export=NIL", "--input=/dev/null"]
-        own += [f"--output={settings.EDT_PILOT_FOLDER}/edt-pilot-%j.log", "--chdir=/"]
+        own += ["--output=/dev/null", "--chdir=/"]  # a name in /tmp that anybody can guess is none to write to: the script chooses one
         said = _run("sbatch", *order.options, *own, text=script(order))
         return said.strip().split(";")[0]
 
