@@ -46,6 +46,11 @@ def remove(name: str, *, reason: str = "") -> Operation[None]:
     yield Call("DELETE", f"/nodes/{part(name)}", {"reason": reason})
 
 
+def pilot_pools() -> Operation[list[dict[str, Any]]]:
+    """How many machines are held of an engine that lends them, and why: `words`, `pilots`."""
+    return list((yield Call("GET", "/pilot-pools")).json()["items"])
+
+
 def _slot(machine: Node, said: str) -> int:
     """Its number. Raises ClientError where the machine has none of that name."""
     for each in machine.slots:

@@ -9,7 +9,7 @@ from celery import shared_task
 from django.conf import settings
 
 from experiments import triggers
-from experiments.cluster import agent, evictions, leases, scheduling, slot_health
+from experiments.cluster import agent, evictions, leases, pilots, scheduling, slot_health
 from experiments.files import diskuse, pruning
 from experiments.live import notify
 from experiments.metrics import ingest
@@ -41,6 +41,12 @@ def schedule() -> None:
 def look_at_slots() -> None:
     """Take slots out of service on which workers keep dying."""
     slot_health.look(clock.now())
+
+
+@shared_task
+def hold_capacity() -> None:
+    """Hold as many machines of engines that lend them as was decided."""
+    pilots.look(clock.now())
 
 
 @shared_task

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Those that
-# fetch code need git and ssh, those of networks slirp4netns and iproute2, and they are left out where these are not.
+# fetch code need git and ssh, those of networks slirp4netns and iproute2, those of Slurm Slurm and MUNGE; they are left out where these are
+# not.
 set -eu
 
 found() {
@@ -17,6 +18,8 @@ command -v git >/dev/null 2>&1 || missing="$missing git"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
+PATH="$PATH:/usr/sbin" command -v slurmctld >/dev/null 2>&1 || missing="$missing slurm-wlm"
+PATH="$PATH:/usr/sbin" command -v munged >/dev/null 2>&1 || missing="$missing munge"
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing for the tests: $missing"
     log=$(mktemp)

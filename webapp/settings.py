@@ -4,6 +4,7 @@ EDT_HOME holds all data (database, code, runs, keys); everything else has a work
 """
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,9 @@ EDT_HOME = Path(env.str("EDT_HOME", default=str(BASE_DIR / ".edt"))).resolve()
 prepare(EDT_HOME)
 EDT_DATA_ROOT = Path(env.str("EDT_DATA_ROOT", default=str(EDT_HOME / "data"))).resolve()
 EDT_NODE_LEASE_S = env.float("EDT_NODE_LEASE_S", default=10.0)  # for which a machine that has joined may go on unheard
+# What starts edt-node in an allocation of another engine, as a shell reads it, and below which folder there its files are.
+EDT_PILOT_COMMAND = env.str("EDT_PILOT_COMMAND", default=f"{Path(sys.executable).parent / 'edt-node'} join")
+EDT_PILOT_FOLDER = env.str("EDT_PILOT_FOLDER", default="/tmp")  # noqa: S108
 EDT_NODE = env.str("EDT_NODE", default="local")
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)
 EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
@@ -150,6 +154,7 @@ CELERY_BEAT_SCHEDULE = {
     # These do not pile up while nobody takes them: the next one does the same.
     "schedule": {"task": "experiments.tasks.schedule", "schedule": 5.0, "options": {"expires": 5.0}},
     "end-leases": {"task": "experiments.tasks.end_leases", "schedule": 5.0, "options": {"expires": 5.0}},
+    "hold-capacity": {"task": "experiments.tasks.hold_capacity", "schedule": 5.0, "options": {"expires": 5.0}},
     "look-at-slots": {"task": "experiments.tasks.look_at_slots", "schedule": 20.0, "options": {"expires": 20.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "pull_triggers": {"task": "experiments.tasks.pull_triggers", "schedule": 60.0},

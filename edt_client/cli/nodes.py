@@ -67,6 +67,25 @@ def add(studio: Studio, name: str, slots: int | None, as_json: bool) -> None:
     click.echo(made["command"])
 
 
+@nodes.command("pilots")
+@as_json
+@with_studio
+def pilots(studio: Studio, as_json: bool) -> None:
+    """How many machines are held of a site's Slurm, and why. Their policy is set on the page Pilots, or by the API.
+
+    \b
+    Example: edt nodes pilots
+    """
+    found = studio.do(machines.pilot_pools())
+    if as_json:
+        say_json(found)
+        return
+    for pool in found:
+        click.echo(f"{pool['name']}: {' '.join(pool['words']) or 'nothing was decided yet.'}")
+    rows = [(each["node_name"], each["job"], each["phase"], each["words"] or each["reason"]) for pool in found for each in pool["pilots"]]
+    shown.table(("pilot", "job", "state", "why"), rows)
+
+
 @nodes.command("drain")
 @name_argument
 @slot_option

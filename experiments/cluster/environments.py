@@ -210,6 +210,11 @@ def take_in(node: Node, seen: Iterable[EnvironmentSeen] | None, folders: Collect
         notify.changed("cluster", "jobs", "environments")
 
 
+def forget(node: Node) -> None:
+    """The machine is no more, nor what was built there."""
+    EnvironmentBuild.objects.filter(node=node).delete()
+
+
 def _note(build: EnvironmentBuild, seen: EnvironmentSeen, *, now: dt.datetime) -> bool:
     # Compared and swapped: meanwhile a plan may ask for it again, or it may be collected, and then what was said of before is old.
     now_so = EnvironmentBuild.objects.filter(pk=build.pk, attempt=build.attempt, state=build.state)

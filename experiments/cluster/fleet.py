@@ -11,8 +11,8 @@ import logging
 import os
 
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Coalesce
+from django.db.models import F, Value
+from django.db.models.functions import Coalesce, Greatest
 
 from experiments.cluster import endings, environments, meetings, remote_workers, scheduling, slot_health, snapshot, utilization
 from experiments.live import notify
@@ -169,6 +169,13 @@ def drain_node(node: Node, *, draining: bool) -> Node:
         node.save(update_fields=["draining"])
         _say()
     return node
+
+
+def depart(node: Node, *, now: dt.datetime) -> None:
+    """The machine has ended, and nothing of it is left there: nothing is placed on it until it is heard of again."""
+    with transaction.atomic():
+        Node.objects.filter(pk=node.pk).update(left_at=Greatest(Value(now), F("last_seen_at")))
+        _say()
 
 
 def entitle(node: Node, *, title: str) -> None:

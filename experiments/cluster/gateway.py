@@ -23,12 +23,12 @@ from django.db import connection
 from django.db.utils import Error as DatabaseError
 from django.urls import path
 
-from experiments.cluster import fleet, joining
+from experiments.cluster import fleet, joining, leases
 from experiments.live import notify
 from experiments.models import NodeToken
 from experiments.ops import clock
 from training_runtime.errors import ProtocolError
-from training_runtime.node.messages import STREAM, Hello, Message, Refused, Seen, Welcome, decode, encode
+from training_runtime.node.messages import STREAM, Departed, Hello, Message, Refused, Seen, Welcome, decode, encode
 
 log = logging.getLogger(__name__)
 WANTED_SHARE = 0.3  # of a lease, after which it is renewed
@@ -69,6 +69,7 @@ class NodeSocket(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         self.welcome: Welcome | None = None
         self.latest: Seen | None = None
+        self.left = False
         self.news, self.due = asyncio.Event(), asyncio.Event()
         self.heard_at = time.monotonic()
         self.tasks: list[asyncio.Task[None]] = []
@@ -98,6 +99,9 @@ class NodeSocket(AsyncWebsocketConsumer):
             await self._greet(self.token, message)
         elif self.welcome is not None and isinstance(message, Seen):
             self.latest = message
+            self.news.set()
+        elif self.welcome is not None and isinstance(message, Departed):
+            self.left = True
             self.news.set()
         else:
             await self._refuse(Refused(f"A {message.type} is not expected here."))
@@ -156,12 +160,17 @@ class NodeSocket(AsyncWebsocketConsumer):
         while True:
             await self.news.wait()
             self.news.clear()
-            seen, self.latest = self.latest, None
-            if seen is None or seen.observation.node.name != name:
-                continue
+            left, (seen, self.latest) = self.left, (self.latest, None)
             try:
-                if not await incoming.do(functools.partial(joining.take_in, number, incarnation, seen.observation, slots)):
+                taken = seen is None or seen.observation.node.name != name  # nothing to take in
+                if seen is not None and not taken:
+                    taken = await incoming.do(functools.partial(joining.take_in, number, incarnation, seen.observation, slots))
+                if not taken:
                     await self._refuse(OVER)
+                    return
+                if left:
+                    await incoming.do(functools.partial(leases.departed, number, incarnation, name))
+                    await self.close()
                     return
             except fleet.AnotherHost as error:
                 await self._refuse(Refused(str(error)))

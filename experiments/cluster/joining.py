@@ -32,11 +32,12 @@ UNUSED = dt.timedelta(days=1)  # for which a token waits for its machine
 ANEW = dt.timedelta(seconds=30)  # so often all of what is wanted is read, whatever has been nudged
 
 
-def make(name: str, *, slots: int | None, by: User, now: dt.datetime) -> tuple[NodeToken, str]:
-    """The token of the machine of that name, and the token itself, which nobody can look up again. One that it had before is over."""
+def make(name: str, *, slots: int | None, by: User | None, now: dt.datetime, waits: dt.timedelta = UNUSED) -> tuple[NodeToken, str]:
+    """The token of the machine of that name, and the token itself, which nobody can look up again. One that it had before is over. `waits`:
+    so long for its machine."""
     secret = PREFIX + secrets.token_urlsafe(32)
     facts = {"digest": _digest(secret), "hint": secret[:HINT_LENGTH], "slots": slots, "made_by": by, "created_at": now}
-    fresh = {"expires_at": now + UNUSED, "identity": "", "boot": "", "address": "", "joined_at": None, "seen_at": None}
+    fresh = {"expires_at": now + waits, "identity": "", "boot": "", "address": "", "joined_at": None, "seen_at": None}
     token, _ = NodeToken.objects.update_or_create(node_name=name, defaults={**facts, **fresh})
     notify.changed(notify.stream(name), "token")
     return token, secret

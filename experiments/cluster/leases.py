@@ -12,13 +12,29 @@ import logging
 
 from django.conf import settings
 
-from experiments.cluster import losses
+from experiments.cluster import fleet, joining, losses
 from experiments.models import Grant, Node, TrainingRun
 from experiments.models.runs import LIVE
 
 log = logging.getLogger(__name__)
 LEASES = 6  # of silence: the studio stops telling it what is wanted after one lease, its own is over after another; the rest is for leaving
 _watching_since: list[float] = []
+
+
+def take_leave(name: str, *, now: dt.datetime, reason: str = "") -> int:
+    """The machine of that name has ended, so nothing of it is left: its slots are free now, and its runs go on elsewhere; how many."""
+    node = Node.objects.get(name=name, joined=True)
+    fleet.depart(node, now=now)
+    reason = reason or f"{name} has been ended, as it said."
+    moved, ended = losses.give_up(node, now=now, reason=reason)
+    log.info("%s runs=%d", reason, moved + ended)
+    return moved + ended
+
+
+def departed(number: int, incarnation: int, name: str, now: dt.datetime) -> None:
+    """The machine with that token says that it has ended; what an older incarnation says counts no more."""
+    if joining.is_current(number, incarnation):
+        take_leave(name, now=now)
 
 
 def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0073_utilization'),
+        ('experiments', '0074_capacity'),
     ]
 
     operations = [

@@ -1,6 +1,7 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
 from experiments.models.accounts import EndedToken, LoginFailure
+from experiments.models.capacity import Pilot, PilotPool
 from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import (
     ClusterChange,
@@ -93,6 +94,8 @@ __all__ = [
     "NotificationKind",
     "PastGrant",
     "Permit",
+    "Pilot",
+    "PilotPool",
     "Project",
     "ProjectImport",
     "RegisteredModel",

@@ -27,6 +27,7 @@ class Node(models.Model):
     draining = models.BooleanField(default=False)
     storage_problem = models.CharField(max_length=500, blank=True)  # why runs cannot write there now, as its host says; empty: they can
     last_seen_at = models.DateTimeField(null=True)
+    left_at = models.DateTimeField(null=True)  # when it last said that it has ended, with all that was on it
     revision = models.BigIntegerField(default=0)  # of the last snapshot made for it
     identity = models.CharField(max_length=64, blank=True)  # of its host; another host of this name is refused
     refused_at = models.DateTimeField(null=True)  # when another was last

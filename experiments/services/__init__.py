@@ -4,6 +4,7 @@ What a form must show is a django ValidationError({field: [messages]}) whose mes
 makes a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
 """
 
+from experiments.services.capacity import change_pool, changed_pool, create_pool, delete_pool
 from experiments.services.checkpoints import set_checkpoints
 from experiments.services.cluster import (
     declare_node_lost,
@@ -103,6 +104,8 @@ __all__ = [
     "begin_upload",
     "build_named_environment",
     "change_named_environment",
+    "change_pool",
+    "changed_pool",
     "check_command",
     "check_definition",
     "check_experiment",
@@ -117,6 +120,7 @@ __all__ = [
     "create_experiment",
     "create_model",
     "create_named_environment",
+    "create_pool",
     "create_project",
     "create_token",
     "create_trigger",
@@ -126,6 +130,7 @@ __all__ = [
     "delete_experiment",
     "delete_model",
     "delete_named_environment",
+    "delete_pool",
     "delete_project",
     "delete_run",
     "delete_runs",

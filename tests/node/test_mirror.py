@@ -81,6 +81,15 @@ def test_a_run_has_ended_for_the_studio_when_its_last_file_is_there():
     assert reported(seen(ended), copies=[Copy(3, 1, 90, complete=True)], coming={}).runs == (ended,)
 
 
+def test_a_run_that_dies_of_the_end_of_its_machine_has_not_ended_and_one_that_completes_then_has():
+    killed, done = RunObservation(3, 1, "exited", (), exit_code=-15), RunObservation(4, 1, "exited", (), exit_code=0)
+    copies = [Copy(3, 1, 0, complete=True), Copy(4, 1, 0, complete=True)]
+    first, second = reported(seen(killed, done), copies=copies, coming={}, leaving=True).runs
+    assert (first.exit_code, first.state, first.detail) == (None, "stopping", "the machine is being ended")
+    assert second == done
+    assert reported(seen(killed, done), copies=copies, coming={}).runs == (killed, done)
+
+
 def test_one_that_the_host_has_forgotten_is_here_until_its_files_are_there_and_its_slots_are_free_at_once():
     (held,) = reported(seen(), copies=[Copy(3, 2, 50, complete=False)], coming={}).runs
     assert (held.run, held.attempt, held.holding, held.exit_code) == (3, 2, (), None)

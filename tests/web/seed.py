@@ -32,7 +32,7 @@ from experiments.models import (
 from experiments.notifications import rules
 from experiments.services import watches
 from tests import cast
-from tests.web import packages
+from tests.web import borrowed, packages
 from tests.web.seeded_runs import Runs
 from training_runtime.protocol import NodeFacts
 
@@ -104,6 +104,7 @@ def studio(*, now: dt.datetime, steps: int = 480) -> Seeded:
     environment = packages.environment(lenet, node, now)
     resnet = _definition(cifar, bob, "ResNet-18")
     packages.offered(resnet, node, now, by=dora)
+    borrowed.pilots(now)
     trial = _experiment(digits, alice, "Learning rates", lenet)
     runs = Runs(node=node, now=now)
     completed = runs.ended(trial, alice, began_s=5400, lasted_s=610, state=RunState.COMPLETED, steps=steps // 2)

@@ -50,6 +50,8 @@ def addresses(studio: Seeded) -> dict[str, str]:
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
         "sharing": "/cluster/sharing/",
+        "pilots": "/cluster/pilots/",
+        "pool of pilots": "/cluster/pilots/gpu/",
         "add a machine": "/cluster/nodes/new/?arriving=beta",
         "instance groups": "/cluster/groups/",
         "instance group": "/cluster/groups/EDT%20Studio/",

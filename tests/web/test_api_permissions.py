@@ -47,6 +47,8 @@ CLUSTER_ADMINS = {
     ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
     ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"), ("POST", "/nodes"),
     ("GET", "/environments"),
+    ("GET", "/pilot-pools"), ("POST", "/pilot-pools"), ("GET", "/pilot-pools/{pool}"), ("PATCH", "/pilot-pools/{pool}"),
+    ("DELETE", "/pilot-pools/{pool}"), ("POST", "/pilot-pools/{pool}/preview"),
     ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),
     ("POST", "/offered-environments/{offered}/renew"), ("POST", "/offered-environments/{offered}/build"),
 }  # fmt: skip
@@ -81,6 +83,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/nodes/{name}/slots/{slot}/back"): {"reason": "n"},
     ("PATCH", "/nodes/{name}"): {"title": "n"},
     ("POST", "/nodes"): {"name": "beta"},
+    ("POST", "/pilot-pools"): {"name": "cpu", "slots": 2, "most": 1},
 }
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
@@ -105,7 +108,7 @@ def filled(path: str, studio: Seeded) -> str:
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
         "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
-        "comment": comment_of(studio).pk,
+        "comment": comment_of(studio).pk, "pool": "gpu",
         "view": view_of(studio).pk, "model": version_of(studio).model_id, "which": "1", "alias": "champion",
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)

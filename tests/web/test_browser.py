@@ -17,6 +17,8 @@ ADMINISTRATORS = (
     "new offered environment",
     "change of an offered environment",
     "add a machine",
+    "pilots",
+    "pool of pilots",
 )  # of the cluster: pages of theirs
 
 

@@ -58,6 +58,7 @@ PRIVATE = {
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
     "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back", "new_node",
+    "pilots", "pilot_pool", "preview_pilot_pool", "delete_pilot_pool",
     "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",
@@ -108,7 +109,8 @@ WRITES = {
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "update_model", "delete_model", "drop_alias", "update_model_version", "set_alias", "delete_model_version",
-    "slot_drain", "slot_back", "node_rename", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
+    "slot_drain", "slot_back", "node_rename", "delete_pilot_pool",
+    "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece", "import_piece"}
 FORMS = {
@@ -231,7 +233,9 @@ def sample(name: str, studio: Seeded) -> str:
     path = "model_epoch_20.pth" if name == "model_file" else "model/model_epoch_20.pth"
     for key, value in (("username", "bob"), ("path", path), ("name", "driver"), ("which", "champion"), ("alias", "champion")):
         if f":{key}>" in route:
-            arguments[key] = "local" if "nodes/" in route else "EDT Studio" if "groups/" in route else value
+            arguments[key] = (
+                "gpu" if "pilots/" in route else "local" if "nodes/" in route else "EDT Studio" if "groups/" in route else value
+            )
     if "<str:token>" in route:
         arguments["token"] = services.notifications.email_token(studio.alice, "alice@example.org")
     if "<int:number>" in route:

@@ -47,17 +47,19 @@ class HostProcess(threading.Thread):
             log.warning("the node host has ended (exit code %s), it is started again; see %s", self._process.returncode, self._log)
             self._ending.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
 
-    def end(self, *, patience_s: float) -> None:
-        """Have it suspend its runs, write their states and end. Of a host that an earlier link has started as well."""
+    def end(self, *, patience_s: float) -> bool:
+        """Have it suspend its runs, write their states and end. Of a host that an earlier link has started as well. Whether it is certain
+        that nothing of it is left."""
         self._ending.set()
         pid = self._process.pid if self._process is not None and self._process.poll() is None else self._written_down()
         if not pid:
-            return
+            return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 15)
         end = time.monotonic() + patience_s
         while time.monotonic() < end and (self._process.poll() is None if self._process is not None else self._answers()):
             time.sleep(0.1)
+        return self._process is not None and self._process.poll() == 0
 
     @property
     def _log(self) -> Path:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 PAUSES_S = (0.5, 1.0, 2.0, 5.0)
 LAST_STATES_S = 960.0  # for runs to write their states, as long as the host itself waits
 LAST_FILES_S = 120.0  # for these to be sent
+LAST_WORD_S = 15.0  # for the studio to take in that the machine has ended
 UNTIL_LEASE_S = 10.0  # of a host that is started before the studio has said
 
 
@@ -118,17 +119,20 @@ class Link:
     def _leave(self) -> None:
         """Thread: the stream stays open until what runs have written last is in the studio."""
         log.info("Told to end: runs here are suspended, and go on elsewhere.")
-        self._end_host()
         session = self._session
         if session is not None:
+            session.leaving.set()
+        nothing_left = self._end_host()
+        if session is not None:
             session.wait_for_files(LAST_FILES_S)
+            if nothing_left:
+                session.say_departed(LAST_WORD_S)
         if self._stream is not None:
             with contextlib.suppress(OSError, WebSocketException):
                 self._stream.close()
 
-    def _end_host(self) -> None:
-        if self._host is not None:
-            self._host.end(patience_s=LAST_STATES_S)
+    def _end_host(self) -> bool:
+        return self._host is not None and self._host.end(patience_s=LAST_STATES_S)
 
 
 def identity_of(home: Path) -> str:

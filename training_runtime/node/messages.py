@@ -1,6 +1,6 @@
 """What a joined machine and the studio say to each other on their stream: frozen records, a JSON text each.
 
-    node -> studio   Hello, Seen
+    node -> studio   Hello, Seen, Departed
     studio -> node   Welcome, Wanted, Refused
 
 The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A Wanted comes every few seconds and whenever something
@@ -81,6 +81,13 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Departed:
+    """Node -> studio, last: it was told to end, its host has ended, and no process of a run is left there. They may go on elsewhere."""
+
+    type: Literal["departed"] = "departed"
+
+
+@dataclass(frozen=True)
 class Refused:
     """Studio -> node, before it closes the stream. `final`: trying again will not help."""
 
@@ -89,7 +96,7 @@ class Refused:
     type: Literal["refused"] = "refused"
 
 
-Message = Hello | Welcome | Wanted | Seen | Refused
+Message = Hello | Welcome | Wanted | Seen | Departed | Refused
 _TYPES: dict[str, type[Any]] = {str(each.__dataclass_fields__["type"].default): each for each in get_args(Message)}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from training_runtime.protocol import Observation, RunObservation
 
 COPIED_BACK = "its last files are being copied to the studio"
+ENDING_HERE = "the machine is being ended"
 COPIED_HERE = "its files are being copied to this machine"
 
 
@@ -22,15 +23,18 @@ class Copy:
     complete: bool
 
 
-def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, tuple[int, str]], address: str = "") -> Observation:
+def reported(
+    seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, tuple[int, str]], address: str = "", leaving: bool = False
+) -> Observation:
     """`address`: where other machines reach this one. `copies`: of the runs whose folders are this machine's. `coming`: of runs that are
-    wanted and not begun, since files of theirs are on their way here: (attempt, how far).
+    wanted and not begun, since files of theirs are on their way here: (attempt, how far). `leaving`: the machine is being ended: where all
+    of its processes are told so by a signal, as an engine does that takes an allocation back, a run that dies of it has not failed.
 
     A run has ended, for the studio, when its last file is there; one that the host has forgotten is still here until then. Slots that are
     free are free at once.
     """
     known = {copy.run: copy for copy in copies}
-    runs = [_reported(run, known.get(run.run)) for run in seen.runs]
+    runs = [_reported(run, known.get(run.run), leaving=leaving) for run in seen.runs]
     there = {run.run for run in seen.runs}
     runs += [_held_back(copy) for copy in known.values() if copy.run not in there and not copy.complete]
     there |= known.keys()
@@ -43,7 +47,10 @@ def reported(seen: Observation, *, copies: Iterable[Copy], coming: Mapping[int, 
     return dataclasses.replace(seen, node=node, runs=tuple(sorted(runs, key=lambda run: run.run)))
 
 
-def _reported(run: RunObservation, copy: Copy | None) -> RunObservation:
+def _reported(run: RunObservation, copy: Copy | None, *, leaving: bool) -> RunObservation:
+    if leaving and run.exit_code:
+        journal = min(run.journal_bytes, copy.journal_bytes) if copy is not None else run.journal_bytes
+        return dataclasses.replace(run, state="stopping", exit_code=None, detail=ENDING_HERE, journal_bytes=journal)
     if copy is None:
         return run
     run = dataclasses.replace(run, journal_bytes=min(run.journal_bytes, copy.journal_bytes))

@@ -19,7 +19,7 @@ from training_runtime.node import places
 from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
 from training_runtime.node.folders import Folder, Folders
-from training_runtime.node.messages import GUEST, Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.messages import GUEST, Departed, Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
 from training_runtime.node.mirroring import Mirroring
 from training_runtime.node.reporting import reported
 from training_runtime.node.settings import Settings
@@ -55,6 +55,7 @@ class Session:
         self._seen: Observation | None = None
         self._coming: dict[int, tuple[RunSpec, RunFolder, str]] = {}
         self._lock = threading.RLock()
+        self.leaving = threading.Event()  # the machine is being ended: a run that dies of that has not ended
         self._over = threading.Event()
         self._news = threading.Event()
         self._needed = threading.Event()
@@ -89,6 +90,12 @@ class Session:
         end = time.monotonic() + patience_s
         while self._mirror.quiet_looks < 2 and not self._over.is_set() and time.monotonic() < end:
             self._over.wait(0.1)
+
+    def say_departed(self, patience_s: float) -> None:
+        """The last word: nothing of the machine's runs is left here. Until the studio has closed the stream, having taken it in."""
+        with contextlib.suppress(Exception):  # the stream is over: then the lease says it, later
+            self._stream.send(encode(Departed()))
+            self._over.wait(patience_s)
 
     # --- down -----------------------------------------------------------------------------------------------------------------------------
 
@@ -227,7 +234,7 @@ class Session:
                 coming = {run: (spec.attempt, how_far) for run, (spec, _, how_far) in self._coming.items()}
             if seen is None or self._over.is_set():
                 continue
-            report = reported(seen, copies=self._mirror.copies(), coming=coming, address=self._address)
+            report = reported(seen, copies=self._mirror.copies(), coming=coming, address=self._address, leaving=self.leaving.is_set())
             if (facts := (*news(report), *packages(report))) != told:
                 with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
                     self._stream.send(encode(Seen(report)))

@@ -1,0 +1,93 @@
+"""The studio inside a site's Slurm: it asks for machines when jobs wait, and gives them back when nobody needs them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.slurm import Engine, needs_slurm, slurm
+from tests.e2e.studio import Studio, wait_until
+from tests.e2e.test_joining import drains, gets_on, submits
+from tests.e2e.test_mishaps import state
+from tests.e2e.test_story import steps_in_journal
+from tests.engine.harness import weights
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_slurm]
+POOL = """
+from experiments import services
+from experiments.models import User
+admin = User.objects.get(username="admin")
+services.create_pool(by=admin, name="work", studio={url!r}, options="--partition=work --cpus-per-task=2", slots=2, least=0, most=2,
+                     idle_minutes={idle}, walltime_minutes=30)
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with slurm() as engine:
+        yield engine
+
+
+@pytest.fixture
+def studio(engine: Engine) -> Iterator[Studio]:
+    """Two slots of its own; its pilots find people's data where it is."""
+    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "10", **engine.settings})
+    command = Path(sys.executable).with_name("edt-node")
+    studio.settings["EDT_PILOT_COMMAND"] = f"{command} join --data-root {studio.home}/data"
+    try:
+        studio.start()
+        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+        yield studio
+    finally:
+        studio.close()
+
+
+def shell(studio: Studio, code: str) -> None:
+    studio.manage("shell", "--no-imports", "-c", code)
+
+
+def words(studio: Studio) -> str:
+    ((said,),) = studio.rows("SELECT words FROM experiments_pilotpool")
+    pilots = studio.rows("SELECT node_name, job, phase, words, leave_reason FROM experiments_pilot")
+    return "\n".join([*json.loads(said), *map(str, pilots)])
+
+
+def all_steps_once(studio: Studio, run: int) -> bool:
+    steps = steps_in_journal(studio, run)
+    return steps == list(range(1, len(steps) + 1))
+
+
+def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, engine: Engine, tmp_path: Path) -> None:
+    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
+    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
+
+    # One that waits has a pilot asked for. When Slurm takes it back, with notice as by --signal=B:TERM, the run goes on here at once.
+    shell(studio, POOL.format(url=studio.url, idle=0.05))
+    drains(studio, local=True)
+    moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    gets_on(studio, moved, on="work-1")
+    drains(studio, local=False)
+    engine.says("scancel", "--batch", "--signal=TERM", *engine.jobs())
+    gets_on(studio, moved, on="local")
+    assert all_steps_once(studio, moved), "no step was lost or repeated"
+    reasons = [reason for (reason,) in studio.rows("SELECT reason FROM experiments_runtransition WHERE run_id = ?", moved)]
+    assert any("work-1 has been ended, as it said. It goes on elsewhere" in reason for reason in reasons), reasons
+
+    # It is sent to another one, and back; nobody needs that one then, so it is given back.
+    drains(studio, local=True)
+    gets_on(studio, moved, on="work-1", steps=1)
+    drains(studio, **{"local": False, "work-1": True})
+    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{words(studio)}\n{studio.tail()}", deadline_s=90)
+    assert all_steps_once(studio, moved)
+    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    wait_until(lambda: engine.jobs() == [], lambda: f"it is given back\n{words(studio)}\n{engine.tail()}")
+    machines = "SELECT name FROM experiments_node WHERE removed_at IS NULL"
+    wait_until(lambda: studio.rows(machines) == [("local",)], lambda: f"and is no machine any more\n{words(studio)}\n{studio.tail()}")
+    assert "nobody has needed it for" in words(studio)
+    assert not list((engine.folder / "pilots").iterdir()), "it has left nothing behind"

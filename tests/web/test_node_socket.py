@@ -1,0 +1,74 @@
+"""The stream of a machine that has joined: what becomes of its runs when it says that it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.utils import timezone
+
+from experiments import services
+from experiments.cluster import joining, scheduling, snapshot
+from experiments.live import notify
+from experiments.models import Node, RunState, TrainingRun
+from tests import cast
+from training_runtime.node.messages import STREAM, Departed, Hello, Seen, Wanted, Welcome, decode, encode
+from training_runtime.protocol import Observation
+from webapp.asgi import application
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Celery is not part of this; the channel layer is."""
+    monkeypatch.setattr(notify.app, "send_task", lambda *_, **__: None)
+    yield
+
+
+@pytest.fixture
+def secret(transactional_db: None, home: Any) -> str:
+    return services.add_node(by=cast.person("dora", staff=True), name="beta", slots=2)[1]
+
+
+def begins_a_run() -> TrainingRun:
+    alice = cast.person("alice")
+    made = cast.run(services.create_project(by=alice, name="Digits"), by=alice, name="digits", now=timezone.now())
+    scheduling.tick(timezone.now())
+    made.refresh_from_db()
+    assert made.home == Node.objects.get(name="beta")
+    return made
+
+
+def test_the_runs_of_a_machine_that_says_it_has_ended_go_on_at_once(secret: str) -> None:
+    async def story() -> None:
+        headers = [(b"authorization", f"Bearer {secret}".encode()), (b"host", b"localhost")]
+        machine = WebsocketCommunicator(application, STREAM, headers=headers)
+        assert (await machine.connect())[0]
+        await machine.send_to(text_data=encode(Hello("id-1", "boot-1")))
+        assert isinstance(decode(await machine.receive_from(5)), Welcome)
+        wanted = decode(await machine.receive_from(5))
+        assert isinstance(wanted, Wanted)
+        await machine.send_to(text_data=encode(Seen(Observation(revision=wanted.apply.revision, node=cast.facts("beta"), runs=()))))
+        while not await Node.objects.filter(name="beta", last_seen_at__isnull=False).aexists():
+            await asyncio.sleep(0.01)
+        run = await sync_to_async(begins_a_run)()
+        await machine.send_to(text_data=encode(Departed()))
+        while (await machine.receive_output(10))["type"] != "websocket.close":  # the studio has taken it in
+            pass
+        await run.arefresh_from_db()
+        assert (run.state, run.home_id, run.attempt) == (RunState.SUSPENDED, None, 2)
+        assert run.state_reason == "beta has been ended, as it said. It goes on elsewhere from its last checkpoint."
+        node = await Node.objects.aget(name="beta")
+        assert snapshot.is_silent(node, timezone.now()), "although it was heard of a moment ago"
+        await machine.wait()
+
+    asyncio.run(story())
+    token = joining.find(secret, now=timezone.now())
+    assert token is not None, "it may come back"
+    joining.take_in(token.pk, token.incarnation, Observation(revision=0, node=cast.facts("beta"), runs=()), 2, timezone.now())
+    assert not snapshot.is_silent(Node.objects.get(name="beta"), timezone.now())
