@@ -124,15 +124,16 @@ def test_a_machine_that_goes_down_is_done_without(apart, fixed):
 
 
 FAILS = """
+    def on_epoch_begin(self, epoch):
         if os.path.exists(folder + "/fail"):
             os.unlink(folder + "/fail")
             raise RuntimeError("a device that fails once")
-        x = self.x[i]"""
+"""
 
 
 def test_a_worker_elsewhere_that_fails_alone_leaves_its_state_at_home(apart, fixed):
     one = fixed(*LONG)
-    run, other = apart((), (10,), script=HELD.replace("\n        x = self.x[i]", FAILS), waits=True)
+    run, other = apart((), (10,), script=HELD.replace("\n    def on_epoch_begin(self, epoch):\n", FAILS), waits=True)
     (other.result_dir / "fail").touch()
     (other.result_dir / "stay-20").unlink()
     assert run.wait() == 0, run.tail()
