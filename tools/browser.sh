@@ -1,7 +1,7 @@
 #!/bin/sh
-# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Those that
-# fetch code need git and ssh, those of networks slirp4netns and iproute2, those of Slurm Slurm and MUNGE; they are left out where these are
-# not.
+# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Some need
+# more, and are left out where it is not: git and ssh to fetch code, slirp4netns and iproute2 for networks, libfaketime for wrong clocks,
+# slurm-wlm and munge for machines of Slurm.
 set -eu
 
 found() {
@@ -12,20 +12,26 @@ found() {
     return 1
 }
 
+install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
+
 missing=
 found || missing=chromium
 command -v git >/dev/null 2>&1 || missing="$missing git"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
+[ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1" ] || missing="$missing libfaketime"
 PATH="$PATH:/usr/sbin" command -v slurmctld >/dev/null 2>&1 || missing="$missing slurm-wlm"
 PATH="$PATH:/usr/sbin" command -v munged >/dev/null 2>&1 || missing="$missing munge"
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing for the tests: $missing"
     log=$(mktemp)
     # shellcheck disable=SC2086  # a word each
-    if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } >"$log" 2>&1; then
+    if ! { apt-get update -qq && install $missing; } >"$log" 2>&1; then
         tail -n 5 "$log" >&2
+        for each in $missing; do # one that is not to be had here keeps nobody from the others
+            install "$each" >"$log" 2>&1 || echo "$each could not be installed." >&2
+        done
     fi
     rm -f "$log"
 fi
