@@ -60,7 +60,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
     4: Tried(
         "paths that lead out, in every spelling; links, hard links, pipes, folders without end",
         (
-            "web/test_runs.py::test_files_come_as_attachments_and_nothing_outside_the_run_comes",
+            "web/test_run_files.py::test_files_come_as_attachments_and_nothing_outside_the_run_comes",
             "web/test_data.py::test_no_path_leads_out_of_the_data",
             "web/test_mlflow.py::test_no_way_leads_out_of_a_runs_artifacts",
             "web/test_outside.py::test_no_link_leads_out",
@@ -84,8 +84,8 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
         "pickles, in files that are looked at and in checkpoints",
         (
             "domain/test_previews.py::test_python_objects_are_never_loaded",
-            "engine/test_state.py::test_another_runs_state_calls_nothing",
-            "engine/test_state.py::test_bytes_that_no_pickler_would_write_are_refused",
+            "engine/test_inherited_state.py::test_another_runs_state_calls_nothing",
+            "engine/test_inherited_state.py::test_bytes_that_no_pickler_would_write_are_refused",
             "e2e/test_notebooks.py::test_nobody_but_the_run_itself_reads_what_a_notebook_sends",
             f"{BOX}a_checkpoint_with_code_in_it_runs_nothing_for_who_continues_from_it",
         ),
@@ -104,7 +104,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
         (
             "domain/test_webhook_client.py",
             "domain/test_git.py",
-            "domain/test_notifications.py::test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many",
+            "domain/test_deliveries.py::test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many",
         ),
     ),
     9: Tried(
@@ -123,7 +123,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
     10: Tried(
         "commands, variables, secrets",
         (
-            "domain/test_bundles.py::test_a_command_that_cannot_run_is_refused_with_what_to_do",
+            "domain/test_execution_commands.py::test_a_command_that_cannot_run_is_refused_with_what_to_do",
             "host/test_environment.py::test_a_variable_that_could_change_which_code_runs_is_left_out",
             "host/test_box_processes.py::test_no_secret_is_in_the_environment_of_user_code",
             "e2e/test_secrets.py",
@@ -160,8 +160,8 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
             "domain/test_losses.py::test_one_that_comes_back_is_told_first_and_what_it_says_of_the_past_is_ignored",
             "domain/test_fleet.py::test_another_node_cannot_end_a_run",
             "host/test_recovery.py::test_a_snapshot_for_another_host_of_that_name_is_not_carried_out",
-            "host/test_runs.py::test_an_older_snapshot_is_ignored",
-            "host/test_runs.py::test_the_socket_of_the_host_is_closed_to_other_users",
+            "host/test_client.py::test_an_older_snapshot_is_ignored",
+            "host/test_client.py::test_the_socket_of_the_host_is_closed_to_other_users",
             "engine/test_stations.py::test_who_does_not_know_the_token_is_not_let_in",
         ),
         left="A machine joins with the passwords of database and broker, so each is trusted with all (a machine joins with one command).",
@@ -308,7 +308,7 @@ EXPLOITS: dict[str, Tried] = {
     "E11": Tried(
         "a checkpoint with code in it, continued by somebody else",
         (
-            "engine/test_state.py::test_another_runs_state_calls_nothing",
+            "engine/test_inherited_state.py::test_another_runs_state_calls_nothing",
             f"{BOX}a_checkpoint_with_code_in_it_runs_nothing_for_who_continues_from_it",
         ),
     ),

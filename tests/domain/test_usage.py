@@ -123,7 +123,7 @@ def figures(page: str) -> dict[str, list[str]]:
     found = {}
     for row in rows[1:]:
         name = re.sub(r"<[^>]*>", "", re.findall(r'<th scope="row">(.*?)</th>', row, re.S)[0]).strip()
-        cells = dict(re.findall(r'data-label="([^"]*)" class="number">([^<]*)', row))
+        cells = dict(re.findall(r'data-label="([^"]*)"\s+class="number">([^<]*)', row))
         found[name] = [cells["Runs"], cells["CPU slot-hours"], cells["GPU slot-hours"], cells["Cost"].strip()]
     return found
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.bundles import DIGITS, digits, zipped
 from tests.e2e.joined import Joined, line_for
 from tests.e2e.namespaces import Bridge, Namespace, can_skew_clocks, problem
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_joining import drains, gets_on, submits
 from tests.e2e.test_mishaps import state
+from tests.e2e.test_several_joined import EPOCHS, SCRIPT, Scene
 from tests.e2e.test_story import steps_in_journal
 from tests.engine.harness import weights
 
@@ -51,15 +52,13 @@ def studio(bridge: Bridge) -> Iterator[Studio]:
 
 @pytest.fixture
 def machine(studio: Studio) -> Iterator[Callable[..., Joined]]:
-    """`machine(name, its namespace, clock)`: it has joined."""
+    """`machine(name, its namespace, clock)`: ready to join. `data`: whether it has the studio's shared data."""
     machines: list[Joined] = []
 
-    def make(name: str, net: Namespace, *, clock: str = "") -> Joined:
+    def make(name: str, net: Namespace, *, clock: str = "", data: bool = True) -> Joined:
         line = f"{line_for(studio, name, slots=2)} --insecure"
-        made = Joined(studio, name, line, data=studio.home / "data", within=net.within(clock=clock))
-        machines.append(made)
-        made.arrives()
-        return made
+        machines.append(Joined(studio, name, line, data=studio.home / "data" if data else None, within=net.within(clock=clock)))
+        return machines[-1]
 
     try:
         yield make
@@ -79,6 +78,8 @@ def test_a_run_outlives_a_cut_cable_a_slow_network_and_a_wrong_clock_bit_for_bit
     nets = {name: bridge.machine() for name in ("beta", "gamma")}
     beta = machine("beta", nets["beta"], clock="-2h" if can_skew_clocks() else "")
     gamma = machine("gamma", nets["gamma"], clock="+3h" if can_skew_clocks() else "")
+    for each in (beta, gamma):
+        each.arrives()
     drains(studio, local=True, beta=True)
     straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 5")
     wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through\n{gamma.tail()}\n{studio.tail()}", deadline_s=120)
@@ -101,3 +102,32 @@ def test_a_run_outlives_a_cut_cable_a_slow_network_and_a_wrong_clock_bit_for_bit
     assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
     assert weights(studio.folder(run)) == weights(studio.folder(straight))
     assert studio.held() == {}
+
+
+def test_a_run_on_two_machines_outlives_the_cables_of_both_bit_for_bit(
+    studio: Studio, bridge: Bridge, machine: Callable[..., Joined], tmp_path: Path
+) -> None:
+    nets = {name: bridge.machine() for name in ("beta", "gamma")}
+    machines = {name: machine(name, net, data=False) for name, net in nets.items()}
+    scene = Scene(studio, machines, zipped(tmp_path / "c.zip", {"main.py": SCRIPT}))
+    scene.begin()
+    home, guest = scene.home, scene.guest
+    assert home is not None
+    addresses = dict(studio.rows("SELECT name, address FROM experiments_node WHERE joined"))
+    assert addresses == {name: net.address for name, net in nets.items()}, "each is reached where it reaches the studio from"
+
+    nets[guest.name].cut()
+    scene.trains_with(2)
+    nets[guest.name].mend()
+    scene.is_on_both()
+
+    nets[home.name].cut()
+    written = home.folder(scene.run) / "journal.jsonl"
+    scene.until(lambda: scene.pace.go_on() or '"kind":"suspended"' in written.read_text(), "all of it stops", every_s=0.5)
+    scene.until(lambda: scene.home is guest, "it goes on elsewhere")
+    nets[home.name].mend()
+    scene.pace.go_on(EPOCHS)
+    scene.until(lambda: state(studio, scene.run) == "completed", "it completes")
+    steps = steps_in_journal(studio, scene.run)
+    assert steps == list(range(1, len(steps) + 1)), "every step is there once"
+    assert weights(scene.folder) == weights(studio.folder(scene.fixed))
