@@ -22,7 +22,7 @@ from typing import Any, Literal
 from training_runtime.errors import ProtocolError
 from training_runtime.gpu_health import GpuHealth
 from training_runtime.meeting import Meeting, Meets
-from training_runtime.records import build as build
+from training_runtime.records import build
 
 VERSION = 2  # of what agent and host say to each other; 1: a host that knows no secrets of runs, 0: from before there was a number
 UNCHANGED_CODE_NS = 315_532_801_234_567_890  # when files of a run's working folder were written that are as they were uploaded (in 1980)

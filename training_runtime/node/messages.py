@@ -15,9 +15,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from training_runtime import protocol
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Observation
+from training_runtime.records import build
 
 VERSION = 1
 STREAM = "/ws/node/"
@@ -115,5 +115,5 @@ def decode(text: str | bytes) -> Message:
     cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
     if cls is None:
         raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
-    message: Message = protocol.build(cls, raw, lenient=True)
+    message: Message = build(cls, raw, lenient=True)
     return message

@@ -10,7 +10,7 @@ from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import SEGMENT, TrainConfig
 from training_runtime.elastic.processes import json_object
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 _SHARED = ("engines", "seed", "max_workers", "machines", "reduce")  # of a TrainConfig, what all machines of the run have in common
 

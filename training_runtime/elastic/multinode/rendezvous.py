@@ -12,7 +12,7 @@ from typing import Any
 
 from training_runtime.elastic.state import durable
 from training_runtime.errors import ProtocolError
-from training_runtime.protocol import build
+from training_runtime.records import build
 
 
 @dataclass(frozen=True)
