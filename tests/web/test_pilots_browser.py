@@ -29,4 +29,7 @@ def test_an_administrator_sees_what_another_policy_would_do(visit: Visit, site: 
     expect(page.get_by_text("The pool gpu is changed.")).to_be_visible()
     go(page, site, "pilots")
     page.get_by_text("What Slurm lends").click()
-    expect(page.locator("#offers")).not_to_contain_text("Asking Slurm")
+    expect(page.locator("#offers-slurm")).not_to_contain_text("Asking Slurm")
+    page.get_by_text("What Ray lends").click()
+    expect(page.locator("#offers-ray")).to_contain_text("EDT_RAY_ADDRESS")
+    assert not violations(page)
