@@ -49,16 +49,20 @@ class PoolForm(forms.Form):
         super().__init__(*args, **kwargs)
         for name, (label, text) in WORDS.items():
             self.fields[name].label, self.fields[name].help_text = label, text
-        asked = PROVIDERS if provider is None else {provider: PROVIDERS[provider]}
+        self.fields["options"].help_text = f"{_examples(provider)} {WORDS['options'][1]}"
         if provider is not None:
             self.fields["options"].label = f"Options of {PROVIDERS[provider].options_of}"
-        examples = ", or ".join(f"of {each.options_of} as in {each.example}" for each in asked.values())
-        self.fields["options"].help_text = f"{examples[0].upper()}{examples[1:]}. {WORDS['options'][1]}"
+
+
+def _examples(provider: str | None) -> str:
+    if provider is not None:
+        return f"As in {PROVIDERS[provider].example}."
+    return f"{', or '.join(f'of {each.options_of} as in {each.example}' for each in PROVIDERS.values()).capitalize()}."
 
 
 class NewPoolForm(PoolForm):
     name = forms.CharField(max_length=40, help_text="Its machines are called so, with a number: gpu-1, gpu-2.")
-    provider = forms.ChoiceField(choices=PilotPool.Provider.choices, label="Engine", help_text="That lends the machines.")
+    provider = forms.ChoiceField(choices=PilotPool.Provider.choices, label="Engine", help_text="What lends the machines.")
     field_order = ("name", "provider")
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from edt_client.cli import main
 from edt_client.client import Studio
 from experiments.cluster import fleet
-from experiments.models import ClusterChange, Pilot, PilotPool
+from experiments.models import ClusterChange, PilotPool
 from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -56,7 +56,7 @@ def test_a_policy_says_what_it_would_do_now_and_changes_nothing(studio: Seeded, 
     assert "Enter a whole number" in client.get(address, {**POLICY, "most": "x"}).content.decode()
     assert "7 is not possible" in client.get(address, {**POLICY, "least": "7"}).content.decode()
     pool = PilotPool.objects.get(name="gpu")
-    assert (pool.least, pool.most, Pilot.objects.count()) == (0, 4, 2)
+    assert (pool.least, pool.most, pool.pilots.count()) == (0, 4, 2)
 
 
 def test_what_slurm_lends_is_asked_for_when_somebody_wants_to_know(studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_what_ray_lends_is_asked_of_its_dashboard(studio: Seeded, as_: As, setti
     assert "http://127.0.0.1:1 cannot be reached" in said
     settings.EDT_RAY_ADDRESS = ""
     said = as_(studio.dora).get(reverse("pilots"), {"part": "offers", "engine": "ray"}).content.decode()
-    assert "the setting EDT_RAY_ADDRESS says where its dashboard is" in said
+    assert "the setting EDT_RAY_ADDRESS, which says where its dashboard is" in said
 
 
 def test_a_pool_of_ray_is_made_shown_and_changed_in_rays_words(studio: Seeded, as_: As) -> None:
@@ -119,3 +119,4 @@ def test_edt_nodes_pilots_says_what_is_held_and_why(
     assert "gpu: Slurm was asked for 1 pilot (1 waiting in its queue); at least 0, at most 4." in said
     assert "PENDING (Resources)" in said
     assert "gpu-2" not in said, "it has ended"
+    assert "shared: Ray was asked for 1 pilot (1 ending)" in said
