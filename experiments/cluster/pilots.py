@@ -254,7 +254,10 @@ def _cancel_strangers(found: Mapping[str, Lease], provider: Provider) -> None:
     for number, lease in numbers.items():
         if number not in known:
             log.warning("Job %s (%s) is a pilot that this studio knows nothing of: it is ended.", lease.id, lease.name)
-            provider.release(lease.id, begun=lease.standing == "running", hurry=False)
+            try:
+                provider.release(lease.id, begun=lease.standing == "running", hurry=False)
+            except EngineProblem as problem:  # it is tried again
+                log.warning("Job %s cannot be ended now: %s", lease.id, problem)
 
 
 def name_of(row: Pilot) -> str:

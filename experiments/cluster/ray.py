@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import secrets
 import shlex
 import time
@@ -23,7 +24,7 @@ from django.conf import settings
 from experiments.cluster import ray_options
 from experiments.cluster.providers import EngineProblem, Lease, Offer, Order, Standing
 
-TIMEOUT_S = 20.0
+TIMEOUT_S, CONNECT_S = 20.0, 5.0
 MOST_BYTES = 64 << 20  # of an answer
 ENTRYPOINT = "exec sh ./pilot.sh"
 SPARE_S = 20  # for the guard to end what has not ended in time, before Ray kills the job
@@ -163,7 +164,7 @@ def _read(method: str, path: str) -> Any:
     try:
         return json.loads(said)
     except ValueError:
-        raise EngineProblem(f"{settings.EDT_RAY_ADDRESS} answers, but not as Ray's dashboard does.") from None
+        raise EngineProblem(f"{_shown(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.") from None
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:
@@ -172,7 +173,7 @@ def _mapping(found: Any) -> Mapping[str, Any]:
 
 def _list(found: Any) -> Sequence[Any]:
     if not isinstance(found, list):
-        raise EngineProblem(f"{settings.EDT_RAY_ADDRESS} answers, but not as Ray's dashboard does.")
+        raise EngineProblem(f"{_shown(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.")
     return found
 
 
@@ -183,16 +184,23 @@ def _ask(method: str, path: str, **request: Any) -> bytes:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     body, end = bytearray(), time.monotonic() + 2 * TIMEOUT_S
     try:
-        with httpx.stream(method, address + path, headers=headers, timeout=TIMEOUT_S, **request) as answer:
+        with httpx.stream(
+            method, address + path, headers=headers, timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S), **request
+        ) as answer:
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > MOST_BYTES or time.monotonic() > end:
-                    raise EngineProblem(f"{address} answers with too much, or too slowly.")
+                    raise EngineProblem(f"{_shown(address)} answers with too much, or too slowly.")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise EngineProblem(f"{address} cannot be reached: {error or type(error).__name__}") from None
+        raise EngineProblem(f"{_shown(address)} cannot be reached: {error or type(error).__name__}") from None
     if answer.status_code != 200:
         raise Refused(answer.status_code, _refusal(answer.status_code, body.decode(errors="replace")))
     return bytes(body)
+
+
+def _shown(address: str) -> str:
+    """Without a password, should one be in it."""
+    return re.sub(r"//[^/]*@", "//", address)
 
 
 def _refusal(status: int, said: str) -> str:

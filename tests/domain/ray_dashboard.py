@@ -36,6 +36,7 @@ class Dashboard(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.jobs: dict[str, dict[str, object]] = {}
         self.asked: list[tuple[str, str, bytes]] = []
+        self.refuses: set[str] = set()  # what ends so
         self.says: tuple[int, str] | None = None  # whatever it is asked
         self.token = "r4y"
 
@@ -56,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> tuple[int, str]:
         if self.headers["Authorization"] != f"Bearer {self.server.token}":
             return 401, "Unauthorized: Missing authentication token"
+        if self.path.endswith(tuple(self.server.refuses)):
+            return 500, "RuntimeError: not now"
         jobs = self.server.jobs
         if (self.command, self.path) == ("GET", "/api/jobs/"):
             return 200, json.dumps([*jobs.values(), {"type": "DRIVER", "job_id": "02000000", "submission_id": None, "status": "RUNNING"}])

@@ -175,6 +175,10 @@ def test_without_an_address_or_a_dashboard_it_says_so(settings: Any) -> None:
     settings.EDT_RAY_ADDRESS = "http://127.0.0.1:1"
     with pytest.raises(EngineProblem, match=r"^http://127.0.0.1:1 cannot be reached: "):
         ray.Ray().offers()
+    settings.EDT_RAY_ADDRESS = "http://proxy:s3cret@127.0.0.1:1"
+    with pytest.raises(EngineProblem, match=r"^http://127.0.0.1:1 cannot be reached: ") as problem:
+        ray.Ray().offers()
+    assert "s3cret" not in str(problem.value)
 
 
 def test_what_the_cluster_has_is_said_by_kind_of_machine(dashboard: Dashboard) -> None:

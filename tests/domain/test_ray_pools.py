@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 
-from experiments import services
+from experiments import services, tasks
 from experiments.cluster import fleet, pilots, ray
 from experiments.models import Node, Pilot, PilotPool, Project, TrainingRun, User
 from experiments.ops import installation
@@ -118,6 +120,26 @@ def test_while_the_dashboard_does_not_answer_pilots_stay_as_they_are(
     assert services.change_pool(pool, by=User.objects.get(username="dora"), most=1, now=NOW).most == 1, "a policy can be changed meanwhile"
 
 
+def test_an_engine_that_keeps_silent_holds_one_thread_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others plan."""
+    begun, answers, looks = threading.Event(), threading.Event(), []
+
+    def look(now: dt.datetime) -> None:
+        looks.append(now)
+        begun.set()
+        assert answers.wait(20)
+
+    monkeypatch.setattr(pilots, "look", look)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(tasks.hold_capacity)
+        assert begun.wait(20)
+        tasks.hold_capacity()
+        answers.set()
+        first.result(20)
+    tasks.hold_capacity()
+    assert len(looks) == 2
+
+
 def test_what_is_given_back_or_unknown_is_stopped(dashboard: Dashboard, pool: PilotPool, waiting: TrainingRun, dora: User) -> None:
     pilots.look(NOW)
     own = pilots.name_of(only())
@@ -126,8 +148,11 @@ def test_what_is_given_back_or_unknown_is_stopped(dashboard: Dashboard, pool: Pi
     services.change_pool(pool, by=dora, most=0, now=NOW)
     pilots.look(NOW + 5 * SECOND)
     pilots.look(NOW + 10 * SECOND)
+    dashboard.refuses.add("/stop")
+    pilots.look(NOW + 15 * SECOND)  # a moment in which nothing can be stopped harms nothing
     stopped = {path for method, path, _ in dashboard.asked if method == "POST" and path.endswith("/stop")}
     assert stopped == {f"/api/jobs/{own}/stop", f"/api/jobs/{unknown}/stop"}
+    dashboard.refuses.clear()
     ray.Ray().release("gone", begun=True, hurry=True)  # harmless
 
 
