@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from django.conf import settings
@@ -70,7 +71,7 @@ class Ray:
 
     def ending(self, lease: str) -> str:
         try:
-            found = _mapping(_read("GET", f"/api/jobs/{lease}"))
+            found = _mapping(_read("GET", _address_of(lease)))
         except EngineProblem:
             return ""
         return words_of(found)
@@ -78,7 +79,7 @@ class Ray:
     def release(self, lease: str, *, begun: bool, hurry: bool) -> None:  # noqa: ARG002
         """The guard ends the machine in order, or by force after a while: Ray is told the same in all cases."""
         try:
-            _ask("POST", f"/api/jobs/{lease}/stop")
+            _ask("POST", f"{_address_of(lease)}/stop")
         except Refused as problem:
             if problem.status != 404:
                 raise
@@ -196,6 +197,11 @@ def _ask(method: str, path: str, **request: Any) -> bytes:
     if answer.status_code != 200:
         raise Refused(answer.status_code, _refusal(answer.status_code, body.decode(errors="replace")))
     return bytes(body)
+
+
+def _address_of(lease: str) -> str:
+    """Anybody there may give a job a name with slashes in it."""
+    return f"/api/jobs/{quote(lease, safe='')}"
 
 
 def _shown(address: str) -> str:

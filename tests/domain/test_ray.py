@@ -168,6 +168,11 @@ def test_an_answer_without_end_is_not_kept_in_memory(dashboard: Dashboard, monke
         ray.Ray().leases()
 
 
+def test_the_name_of_a_job_is_no_path(dashboard: Dashboard) -> None:
+    ray.Ray().release("edt-1/../../packages?x=#-7", begun=True, hurry=False)
+    assert [path for _, path, _ in dashboard.asked] == ["/api/jobs/edt-1%2F..%2F..%2Fpackages%3Fx%3D%23-7/stop"]
+
+
 def test_without_an_address_or_a_dashboard_it_says_so(settings: Any) -> None:
     settings.EDT_RAY_ADDRESS = ""
     with pytest.raises(EngineProblem, match="EDT_RAY_ADDRESS"):

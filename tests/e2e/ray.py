@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -69,15 +70,20 @@ class Cluster:
         assert done.returncode == 0, said
         return said
 
+    def shows(self, path: str) -> str:
+        """What the dashboard shows to who has its token."""
+        answer = httpx.get(self.address + path, headers={"Authorization": f"Bearer {self.token}"}, timeout=20)
+        assert answer.status_code in (200, 404), f"{path}: {answer.text}"
+        return answer.text
+
     def asks(self, path: str) -> Any:
-        """What anybody is told who may see the dashboard."""
-        return httpx.get(self.address + path, headers={"Authorization": f"Bearer {self.token}"}, timeout=20).json()
+        return json.loads(self.shows(path))
 
     def jobs(self, *states: str) -> list[str]:
         return [each["submission_id"] for each in self.asks("/api/jobs/") if each["status"] in (states or ("PENDING", "RUNNING"))]
 
     def _nodes(self) -> int:
-        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(httpx.HTTPError, AssertionError, ValueError, KeyError, TypeError):
             return len(self.asks("/api/v0/nodes")["data"]["result"]["result"])
         return 0
 

@@ -3,7 +3,6 @@ when nobody needs them."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -49,6 +48,25 @@ def studio(cluster: Cluster) -> Iterator[Studio]:
         studio.close()
 
 
+def told_to_everybody(cluster: Cluster, job: str) -> str:
+    """What the dashboard shows of a job and of what belongs to it, as its pages do and as its API does."""
+    paths = ["/api/jobs/", f"/api/jobs/{job}/logs", "/nodes?view=summary"]
+    paths += [f"/api/v0/{kind}?detail=1" for kind in ("actors", "workers", "runtime_envs", "jobs", "nodes")]
+    return "".join(map(cluster.shows, paths))
+
+
+def package_of(cluster: Cluster, job: str) -> str:
+    """What the dashboard says when the package is asked for that the job began with."""
+    name = cluster.asks(f"/api/jobs/{job}")["runtime_env"]["working_dir"].removeprefix("gcs://")
+    return cluster.shows(f"/api/packages/gcs/{name}")
+
+
+def holders_of_tokens(cluster: Cluster) -> set[str]:
+    """The names of files that have a token in them, wherever Ray or a pilot has put them."""
+    files = [path for path in cluster.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {path.name for path in files if b"edtn_" in path.read_bytes()}
+
+
 def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, cluster: Cluster, tmp_path: Path) -> None:
     straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
     wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
@@ -59,6 +77,9 @@ def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(
     moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
     gets_on(studio, moved, on="work-1")
     (job,) = cluster.jobs("RUNNING")
+    assert "edtn_" not in told_to_everybody(cluster, job)
+    assert package_of(cluster, job) == "", "that it is there, and nothing of it"
+    assert holders_of_tokens(cluster) == {"node.json"}, "the machine keeps its own, for itself alone"
     drains(studio, local=False)
     cluster.says("job", "stop", "--no-wait", job)
     gets_on(studio, moved, on="local")
@@ -79,7 +100,9 @@ def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(
     assert "nobody has needed it for" in words(studio)
     assert "Ray says: STOPPED: Job was intentionally stopped." in words(studio)
     assert not list((cluster.folder / "pilots").iterdir()), "it has left nothing behind"
-    told = json.dumps([cluster.asks("/api/jobs/"), *(cluster.asks(f"/api/jobs/{each}/logs") for each in cluster.jobs("STOPPED"))])
-    assert len(cluster.jobs("STOPPED")) == 2
+    (second,) = set(cluster.jobs("STOPPED")) - {job}
+    told = "".join(told_to_everybody(cluster, each) for each in (job, second))
     assert "Joined http" in told, "what the machines say is in the logs of their jobs"
     assert "edtn_" not in told, "and no token is"
+    assert holders_of_tokens(cluster) == set()
+    assert "does not exist" in package_of(cluster, second), "Ray has put it away (to ask for one, as was done above, keeps it for a while)"
