@@ -56,8 +56,10 @@ class Ray:
         kinds: dict[tuple[str, str], list[float]] = {}
         for each in there:
             kinds.setdefault(_kind(each), []).append(each.get("memory", 0) / 2**30)
-        said = [(option, f"{_machines(len(gib))} of {words}, {min(gib):.0f} GiB or more") for (option, words), gib in kinds.items()]
-        return [Offer(option, words, True) for option, words in said]
+        return [
+            Offer(option, f"{_machines(len(gib))} of {words}, {min(gib):.0f} GiB or more", usable=True)
+            for (option, words), gib in kinds.items()
+        ]
 
     def hold(self, order: Order) -> str:
         package = f"_ray_pkg_{secrets.token_hex(16)}.zip"
@@ -192,7 +194,7 @@ def _ask(method: str, path: str, **request: Any) -> bytes:
                 body += piece
                 if len(body) > MOST_BYTES or time.monotonic() > end:
                     raise EngineProblem(f"{_shown(address)} answers with too much, or too slowly.")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # the last: a token that no header can have
         raise EngineProblem(f"{_shown(address)} cannot be reached: {error or type(error).__name__}") from None
     if answer.status_code != 200:
         raise Refused(answer.status_code, _refusal(answer.status_code, body.decode(errors="replace")))

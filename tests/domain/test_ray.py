@@ -186,6 +186,13 @@ def test_without_an_address_or_a_dashboard_it_says_so(settings: Any) -> None:
     assert "s3cret" not in str(problem.value)
 
 
+def test_a_token_that_no_header_can_have_is_a_sentence_and_no_crash(dashboard: Dashboard, settings: Any) -> None:
+    for token in ("t\u00f6ken", "two\nlines"):
+        settings.EDT_RAY_TOKEN = token
+        with pytest.raises(EngineProblem, match="cannot be reached"):
+            ray.Ray().leases()
+
+
 def test_what_the_cluster_has_is_said_by_kind_of_machine(dashboard: Dashboard) -> None:
     large = {"CPU": 16.0, "GPU": 4.0, "memory": 64 * 2**30, "object_store_memory": 1.0, "node:192.0.2.7": 1.0, "accelerator_type:A100": 1.0}
     nodes = [
